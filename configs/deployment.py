@@ -1,0 +1,83 @@
+"""The root of the configuration: composes the parts' own settings and nothing else.
+
+Every part has a frozen model beside it with units, bounds and ``extra="forbid"``; an engine's own settings are checked by its
+row when the deployment is loaded (``pipelines.engines``), because importing every engine to know its fields would load what
+is not used. Secrets are not here: a row names the environment variable that holds them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.gateway.settings import ServerSettings
+from turn_taking.endpointing import EndpointSettings
+
+DEFAULT_GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
+DEFAULT_PROMPT = (
+    "You are Parley, a voice assistant on a call. Answer in one to three short spoken sentences, "
+    "without lists, markdown or emoji. Say so when you do not know."
+)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Choice(_Part):
+    """A row of a registry and its settings."""
+
+    name: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class Bot(_Part):
+    """Who answers."""
+
+    name: str = "Parley"
+    greeting: str = Field(DEFAULT_GREETING, description="said when a call begins; empty for none")
+    system_prompt: str = DEFAULT_PROMPT
+    knowledge: Path = Field(Path("knowledge"), description="folder of markdown documents")
+
+
+class Hearing(_Part):
+    """From audio to turns."""
+
+    vad: Choice = Choice(name="silero")
+    voice_start_ms: int = Field(160, ge=32, le=1_000, description="voice that opens a turn")
+    voice_stop_ms: int = Field(192, ge=32, le=2_000, description="silence that closes a stretch of speech")
+    voice_confidence: float = Field(0.6, gt=0, lt=1)
+    min_volume: float = Field(0.0, ge=0, le=1, description="Pipecat's loudness gate; 0 switches it off")
+    turn: Choice | None = Choice(name="smart_turn")
+    endpoint: EndpointSettings = EndpointSettings()
+    stt: Choice = Choice(name="pocketsphinx")
+    stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
+
+
+class Thinking(_Part):
+    """What answers, and what answers when that fails."""
+
+    llm: Choice = Choice(name="documents")
+    fallback: Choice | None = None
+    first_token_ms: int = Field(
+        1_200, ge=100, le=30_000, description="wait for the first word before falling back"
+    )
+    stall_ms: int = Field(1_500, ge=100, le=30_000, description="pause between words before falling back")
+
+
+class Speaking(_Part):
+    """The voice."""
+
+    tts: Choice = Choice(name="flite")
+
+
+class Deployment(_Part):
+    """One deployment."""
+
+    name: str = "embedded"
+    models_dir: Path = Field(Path("models-cache"), description="where 'make models' puts weights")
+    bot: Bot = Bot()
+    hearing: Hearing = Hearing()
+    thinking: Thinking = Thinking()
+    speaking: Speaking = Speaking()
+    server: ServerSettings = ServerSettings()

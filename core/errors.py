@@ -1,0 +1,73 @@
+"""The errors of Parley, by what the caller can do about them.
+
+A class carries its facts as fields, the message is for people. Outside exceptions are translated where they enter.
+Transcripts and audio stay out of messages.
+"""
+
+
+class AgentError(Exception):
+    """Root of every error that Parley raises on purpose."""
+
+
+class ConfigError(AgentError):
+    """The deployment is wrong: fix it and start again.
+
+    Attributes:
+        known: what would have been accepted, where that is a closed list.
+    """
+
+    def __init__(self, message: str, *, known: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{message} (known: {', '.join(known)})" if known else message)
+        self.known = known
+
+
+class PeerError(AgentError):
+    """Somebody on the other side of a connection misbehaved or vanished: retry or hang up."""
+
+
+class EngineError(AgentError):
+    """An engine failed: fall back.
+
+    Attributes:
+        engine: registry name of the engine.
+        retryable: whether the same call may succeed later.
+    """
+
+    def __init__(self, message: str, *, engine: str, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.engine = engine
+        self.retryable = retryable
+
+
+class CapacityError(AgentError):
+    """No room: queue or refuse.
+
+    Attributes:
+        limit: the bound that was reached.
+    """
+
+    def __init__(self, message: str, *, limit: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class MediaError(AgentError):
+    """The bytes are not the media they claim to be."""
+
+
+class ShapeError(AgentError):
+    """An array has another dtype, shape or range than the function states. A bug of the caller."""
+
+
+class IllegalTransition(AgentError):
+    """A state machine was given an event that its state does not know. A bug.
+
+    Attributes:
+        state: where it was.
+        event: what came.
+    """
+
+    def __init__(self, state: object, event: object) -> None:
+        super().__init__(f"no transition from {state} on {event}")
+        self.state = state
+        self.event = event

@@ -1,0 +1,86 @@
+"""Audio as Parley passes it around: 16-bit mono PCM with its rate, counted in samples.
+
+Inside a stream time is the sample count; nothing here reads a clock.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.errors import ShapeError
+
+PCM_BYTES_PER_SAMPLE = 2
+PCM_FULL_SCALE = 32768.0
+
+
+def samples_to_ms(samples: int, rate_hz: int) -> int:
+    """Whole milliseconds that ``samples`` last at ``rate_hz``, rounded down."""
+    return samples * 1000 // rate_hz
+
+
+def ms_to_samples(duration_ms: int, rate_hz: int) -> int:
+    """Samples in ``duration_ms`` at ``rate_hz``, rounded down."""
+    return duration_ms * rate_hz // 1000
+
+
+def pcm16_to_float(pcm: bytes) -> np.ndarray:
+    """16-bit little-endian PCM to float32, (samples,), in [-1, 1).
+
+    Raises:
+        ShapeError: an odd number of bytes.
+    """
+    if len(pcm) % PCM_BYTES_PER_SAMPLE:
+        raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+    return np.frombuffer(pcm, dtype="<i2").astype(np.float32) / PCM_FULL_SCALE
+
+
+def float_to_pcm16(samples: np.ndarray) -> bytes:
+    """float32, (samples,), to 16-bit little-endian PCM; values outside [-1, 1] are clipped.
+
+    Raises:
+        ShapeError: not one-dimensional.
+    """
+    if samples.ndim != 1:
+        raise ShapeError(f"expected (samples,), got {samples.shape}")
+    scaled = np.clip(samples * PCM_FULL_SCALE, -PCM_FULL_SCALE, PCM_FULL_SCALE - 1)
+    return np.rint(scaled).astype("<i2").tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class AudioChunk:
+    """A piece of a mono stream.
+
+    Attributes:
+        pcm: 16-bit little-endian samples.
+        rate_hz: samples per second.
+    """
+
+    pcm: bytes
+    rate_hz: int
+
+    @property
+    def samples(self) -> int:
+        return len(self.pcm) // PCM_BYTES_PER_SAMPLE
+
+    @property
+    def duration_ms(self) -> int:
+        return samples_to_ms(self.samples, self.rate_hz)
+
+
+@dataclass(frozen=True, slots=True)
+class WordTime:
+    """One spoken word and where it lies in its utterance or reply.
+
+    Attributes:
+        text: the word as written.
+        start_ms: first sample of it, from the start of the utterance.
+        end_ms: last sample of it.
+        confidence: 0..1; 1.0 for synthesised speech.
+        estimated: the times were interpolated, not reported by the engine.
+    """
+
+    text: str
+    start_ms: int
+    end_ms: int
+    confidence: float = 1.0
+    estimated: bool = False

@@ -1,0 +1,1 @@
+"""Media written beside the session."""

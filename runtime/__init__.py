@@ -1,0 +1,1 @@
+"""The asyncio edges: clocks, tasks, bounded queues, threads and child processes."""

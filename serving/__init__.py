@@ -1,0 +1,1 @@
+"""Which conversation runs where."""

@@ -1,0 +1,173 @@
+"""The record of every turn: what was said, and when each stage was reached.
+
+Stages report marks; the first report of a mark in a turn counts. Spans are differences of neighbouring marks, so they add
+up to the server's share of voice-to-voice (DESIGN section 9) by construction; what the network adds is measured at the
+client against the same wall clock. Marks are wall-clock microseconds because they leave the process.
+
+One ``TurnLog`` belongs to one conversation and lives on its event loop. It keeps the last ``keep`` turns.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from core.media import PCM_BYTES_PER_SAMPLE, PCM_FULL_SCALE
+
+# The order in which a turn reaches its marks.
+MARKS = (
+    "speech_end",
+    "transcript",
+    "endpoint",
+    "llm_first_token",
+    "first_clause",
+    "tts_first_audio",
+    "playout",
+)
+# Span from one mark to the next, named by what the time was spent on.
+SPANS = (
+    ("stt_final", "speech_end", "transcript"),
+    ("endpoint_wait", "transcript", "endpoint"),
+    ("llm_first_token", "endpoint", "llm_first_token"),
+    ("first_clause", "llm_first_token", "first_clause"),
+    ("tts_first_audio", "first_clause", "tts_first_audio"),
+    ("playout_queue", "tts_first_audio", "playout"),
+)
+# 10 ms hops louder than this are audible (the same definition as in audio.audible).
+AUDIBLE_DBFS = -45.0
+
+
+@dataclass
+class TurnRecord:
+    """One exchange: what the caller said and what the bot answered.
+
+    Attributes:
+        turn: 0 for the greeting, then counting.
+        user_text: as understood; empty for a greeting.
+        bot_text: as far as it was spoken.
+        interrupted: the caller cut the answer off.
+        marks_us: mark name to wall-clock microseconds.
+        endpoint_silence_ms: silence on which the turn was declared over.
+        completeness: how complete the turn sounded, None when unknown.
+    """
+
+    turn: int
+    user_text: str = ""
+    bot_text: str = ""
+    interrupted: bool = False
+    marks_us: dict[str, int] = field(default_factory=dict)
+    endpoint_silence_ms: int | None = None
+    completeness: float | None = None
+
+    def spans_ms(self) -> dict[str, float]:
+        """Milliseconds between neighbouring marks; a missing mark lends its time to the next span."""
+        spans: dict[str, float] = {}
+        for name, start, end in SPANS:
+            at_us = self._reached_us(start)
+            if at_us is not None and end in self.marks_us:
+                spans[name] = round(max(0, self.marks_us[end] - at_us) / 1000, 1)
+        return spans
+
+    def _reached_us(self, mark: str) -> int | None:
+        """The latest moment at which ``mark`` or an earlier one was reached."""
+        earlier = MARKS[: MARKS.index(mark) + 1]
+        reached = [self.marks_us[name] for name in earlier if name in self.marks_us]
+        return max(reached) if reached else None
+
+    def as_message(self) -> dict[str, object]:
+        """For the client and for files."""
+        return {"kind": "turn", **asdict(self), "spans": self.spans_ms()}
+
+
+class TurnLog:
+    """Marks and texts of one conversation."""
+
+    def __init__(self, *, keep: int = 500, now_us: Callable[[], int] | None = None) -> None:
+        self._now_us = now_us or (lambda: time.time_ns() // 1000)
+        self._keep = keep
+        self._records: deque[TurnRecord] = deque(maxlen=keep)
+        self._undrained: list[TurnRecord] = []
+        self._turns = 0
+        self._current = TurnRecord(turn=0)
+        self._speech_end_us: int | None = None
+        self._transcript_us: int | None = None
+
+    @property
+    def finished(self) -> Iterable[TurnRecord]:
+        """Finished turns, oldest first."""
+        return tuple(self._records)
+
+    @property
+    def current(self) -> TurnRecord:
+        """The turn that is being answered."""
+        return self._current
+
+    def drain(self) -> list[TurnRecord]:
+        """Turns that finished since the last drain."""
+        drained, self._undrained = self._undrained, []
+        return drained
+
+    def mark(self, name: str) -> None:
+        """The current turn reached ``name`` now, unless it already had."""
+        self._current.marks_us.setdefault(name, self._now_us())
+
+    def heard(self, pcm: bytes) -> None:
+        """A piece of the caller's audio arrived; remembers when an audible one last did."""
+        if is_audible(pcm):
+            self._speech_end_us = self._now_us()
+
+    def words_arrived(self) -> None:
+        """Final words of the caller's latest speech arrived."""
+        self._transcript_us = self._now_us()
+
+    def user_turn_ended(self, *, silence_ms: int, completeness: float | None) -> None:
+        """The caller's turn is over: a new record begins."""
+        now_us = self._now_us()
+        self.close()
+        self._turns += 1
+        self._current = TurnRecord(
+            turn=self._turns, endpoint_silence_ms=silence_ms, completeness=completeness
+        )
+        if self._speech_end_us is not None:
+            self._current.marks_us["speech_end"] = self._speech_end_us
+            if self._transcript_us is not None and self._transcript_us >= self._speech_end_us:
+                self._current.marks_us["transcript"] = self._transcript_us
+        self._current.marks_us["endpoint"] = now_us
+
+    def user_said(self, text: str) -> None:
+        """What the caller was understood to say in the current turn, or typed."""
+        if self._current.bot_text:
+            self.close()
+            self._turns += 1
+            self._current = TurnRecord(turn=self._turns)
+        self._current.user_text = f"{self._current.user_text} {text}".strip()
+
+    def bot_said(self, text: str, *, interrupted: bool) -> None:
+        """What the bot said, as far as it came out."""
+        self._current.bot_text = f"{self._current.bot_text} {text}".strip()
+        self._current.interrupted = self._current.interrupted or interrupted
+
+    def played(self, pcm: bytes) -> None:
+        """A packet of bot audio left for the caller."""
+        marks_us = self._current.marks_us
+        if "tts_first_audio" in marks_us and "playout" not in marks_us and is_audible(pcm):
+            marks_us["playout"] = self._now_us()
+
+    def close(self) -> None:
+        """The current turn is finished; an empty one leaves no record."""
+        record = self._current
+        if not record.user_text and not record.bot_text:
+            return
+        self._records.append(record)
+        self._current = TurnRecord(turn=self._turns)
+        self._undrained = [*self._undrained[1 - self._keep :], record]
+
+
+def is_audible(pcm: bytes) -> bool:
+    """Whether 16-bit PCM is louder than ``AUDIBLE_DBFS`` RMS."""
+    if len(pcm) < PCM_BYTES_PER_SAMPLE:
+        return False
+    samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32)
+    return float(np.sqrt(np.mean(samples * samples))) > PCM_FULL_SCALE * 10 ** (AUDIBLE_DBFS / 20)

@@ -1,0 +1,116 @@
+"""A browser's side of a call, played by aiortc: sends a microphone track, collects what the bot says and sends."""
+
+import asyncio
+import fractions
+import json
+from typing import Any
+
+import numpy as np
+from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
+from av import AudioFrame, AudioResampler
+
+
+class Microphone(MediaStreamTrack):
+    """Plays 16 kHz mono PCM at real time, 20 ms at a time, then silence."""
+
+    kind = "audio"
+
+    def __init__(self, pcm: bytes = b"") -> None:
+        super().__init__()
+        self._pcm = pcm
+        self._frames = 0
+        self._origin_s: float | None = None
+
+    def say(self, pcm: bytes) -> None:
+        self._pcm += pcm
+
+    async def recv(self) -> AudioFrame:
+        loop = asyncio.get_running_loop()
+        if self._origin_s is None:
+            self._origin_s = loop.time()
+        await asyncio.sleep(max(0.0, self._origin_s + self._frames * 0.02 - loop.time()))
+        piece, self._pcm = self._pcm[:640], self._pcm[640:]
+        samples = np.frombuffer(piece.ljust(640, b"\0"), dtype="<i2")
+        frame = AudioFrame.from_ndarray(samples[None, :], format="s16", layout="mono")
+        frame.sample_rate = 16_000
+        frame.pts = self._frames * 320
+        frame.time_base = fractions.Fraction(1, 16_000)
+        self._frames += 1
+        return frame
+
+
+class Caller:
+    """One call.
+
+    Attributes:
+        heard: 16 kHz mono PCM from the bot, silence included.
+        messages: RTVI messages from the bot.
+    """
+
+    def __init__(self, pcm: bytes = b"") -> None:
+        self.connection = RTCPeerConnection()
+        self.microphone = Microphone(pcm)
+        self.connection.addTrack(self.microphone)
+        self.channel = self.connection.createDataChannel("rtvi")
+        self.heard = bytearray()
+        self.messages: list[dict[str, Any]] = []
+        self.pc_id = ""
+        self._listener: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+
+        @self.connection.on("track")
+        def on_track(track: MediaStreamTrack) -> None:
+            self._listener = asyncio.create_task(self._listen(track))
+
+        @self.channel.on("open")
+        def on_open() -> None:
+            self.send({"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}})
+
+        @self.channel.on("message")
+        def on_message(message: str) -> None:
+            self.messages.append(json.loads(message))
+            self._news.set()
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.channel.send(json.dumps(message))
+
+    async def offer(self) -> dict[str, str]:
+        await self.connection.setLocalDescription(await self.connection.createOffer())
+        description = self.connection.localDescription
+        return {"sdp": description.sdp, "type": description.type}
+
+    async def accept(self, answer: dict[str, str]) -> None:
+        self.pc_id = answer["pc_id"]
+        await self.connection.setRemoteDescription(RTCSessionDescription(answer["sdp"], answer["type"]))
+
+    async def _listen(self, track: MediaStreamTrack) -> None:
+        resampler = AudioResampler("s16", "mono", 16_000)
+        while True:
+            frame = await track.recv()
+            for piece in resampler.resample(frame):
+                self.heard += piece.to_ndarray().astype("<i2").tobytes()
+            self._news.set()
+
+    async def until(self, condition: Any, *, within_s: float) -> None:
+        """Wait until ``condition()`` holds, looked at whenever something arrives."""
+        async with asyncio.timeout(within_s):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        return [message for message in self.messages if message.get("type") == kind]
+
+    async def hang_up(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+        await self.connection.close()
+
+    def vanish(self) -> None:
+        """Stop without a word: no BYE, no close, nothing sent any more."""
+        if self._listener is not None:
+            self._listener.cancel()
+        for transport in {sender.transport for sender in self.connection.getSenders()}:
+            ice = transport.transport._connection
+            for protocol in list(ice._protocols):
+                protocol.transport.abort()

@@ -1,0 +1,103 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from turn_taking.endpointing import Endpointer, EndpointKind, EndpointSettings, ends_hanging
+
+SETTINGS = EndpointSettings()
+
+
+def said(text: str, completeness: float | None, *, at_ms: int = 1_000) -> Endpointer:
+    """A turn whose voice ended 200 ms before ``at_ms`` and whose words and completeness are known."""
+    endpointer = Endpointer(SETTINGS)
+    endpointer.on_voice_started(0)
+    endpointer.on_voice_stopped(at_ms, silence_ms=200)
+    if completeness is not None:
+        endpointer.on_completeness(completeness)
+    endpointer.on_transcript(text)
+    return endpointer
+
+
+def test_a_complete_turn_waits_the_shortest_time():
+    assert said("what are your opening hours", 0.95).next_deadline_ms() == 800 + SETTINGS.min_silence_ms
+
+
+def test_a_turn_that_sounds_incomplete_waits_longer():
+    assert said("i want to send fifty dollars", 0.0).next_deadline_ms() == 800 + SETTINGS.max_silence_ms
+
+
+def test_a_turn_that_ends_on_a_conjunction_waits_longest_however_it_sounds():
+    assert said("i want to send it to my", 0.99).next_deadline_ms() == 800 + SETTINGS.hanging_silence_ms
+
+
+def test_without_an_estimate_the_longer_wait_applies():
+    assert said("opening hours", None).wait_ms() == SETTINGS.max_silence_ms
+
+
+def test_nothing_is_due_while_the_caller_speaks():
+    endpointer = said("what are", 0.9)
+    endpointer.on_voice_started(1_050)
+    assert endpointer.next_deadline_ms() is None
+    assert endpointer.on_deadline(9_000) is None
+
+
+def test_the_decision_waits_for_the_final_words_but_not_for_ever():
+    endpointer = Endpointer(SETTINGS)
+    endpointer.on_voice_stopped(1_000, silence_ms=200)
+    endpointer.on_transcript("first half")
+    endpointer.on_voice_started(1_100)
+    endpointer.on_voice_stopped(2_000, silence_ms=200)
+    endpointer.on_completeness(0.99)
+    assert endpointer.next_deadline_ms() == 2_000 + SETTINGS.transcript_wait_ms
+
+
+def test_words_of_several_stretches_belong_to_one_turn():
+    endpointer = said("send fifty dollars", 0.2)
+    endpointer.on_voice_started(1_100)
+    endpointer.on_voice_stopped(2_000, silence_ms=200)
+    endpointer.on_transcript("to my sister")
+    assert endpointer.text == "send fifty dollars to my sister"
+
+
+def test_a_cough_ends_as_an_empty_turn():
+    endpointer = Endpointer(SETTINGS)
+    endpointer.on_voice_stopped(1_000, silence_ms=200)
+    due_ms = endpointer.next_deadline_ms()
+    assert due_ms == 800 + SETTINGS.empty_ms
+    endpoint = endpointer.on_deadline(due_ms)
+    assert endpoint is not None
+    assert endpoint.kind is EndpointKind.EMPTY
+
+
+def test_a_turn_ends_once():
+    endpointer = said("what are your opening hours", 0.95)
+    assert endpointer.on_deadline(2_000) is not None
+    assert endpointer.on_deadline(3_000) is None
+
+
+def test_the_endpoint_reports_the_silence_it_waited():
+    endpoint = said("what are your opening hours", 0.95).on_deadline(1_300)
+    assert endpoint is not None
+    assert endpoint.silence_ms == 500
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_more_complete_turn_never_waits_longer(one: float, other: float):
+    low, high = sorted((one, other))
+    assert said("transfer it now", high).wait_ms() <= said("transfer it now", low).wait_ms()
+
+
+@pytest.mark.parametrize("text", ["send it to my", "I want to send uh", "and", "because", "the"])
+def test_open_clauses_hang(text: str):
+    assert ends_hanging(text)
+
+
+@pytest.mark.parametrize("text", ["", "what is it for", "where are you", "yes", "goodbye."])
+def test_whole_clauses_do_not_hang(text: str):
+    assert not ends_hanging(text)
+
+
+def test_waits_out_of_order_are_refused():
+    with pytest.raises(ValidationError, match="min_silence_ms"):
+        EndpointSettings(min_silence_ms=900, max_silence_ms=500)

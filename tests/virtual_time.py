@@ -1,0 +1,64 @@
+"""An event loop whose clock jumps to the next timer instead of waiting for it.
+
+``run`` gives a coroutine such a loop. While it runs, ``time.time`` and ``time.monotonic`` follow the loop too, so that
+Pipecat, which reads them, lives on the same clock. Threads do not: simulations use engines and executors without threads.
+"""
+
+import asyncio
+import selectors
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# A Monday in 2026, so that nothing depends on the day of the run.
+EPOCH_S = 1_767_600_000.0
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            raise RuntimeError("deadlock: nothing is ready and no timer is set")
+        self.now_s += timeout
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Runs timers in order without waiting."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+        # Timers may lie a rounding error ahead of the time that was jumped to.
+        self._clock_resolution = 1e-6
+
+    def time(self) -> float:
+        return self._jumping.now_s
+
+
+@contextmanager
+def _time_follows(loop: VirtualLoop) -> Iterator[None]:
+    real_time, real_ns, real_monotonic = time.time, time.time_ns, time.monotonic
+    time.time = lambda: EPOCH_S + loop.time()
+    time.time_ns = lambda: int((EPOCH_S + loop.time()) * 1_000_000_000)
+    time.monotonic = loop.time
+    try:
+        yield
+    finally:
+        time.time, time.time_ns, time.monotonic = real_time, real_ns, real_monotonic
+
+
+def run(scenario: Coroutine[Any, Any, T]) -> T:
+    """Run ``scenario`` to its end on virtual time and return its result."""
+    loop = VirtualLoop()
+    with _time_follows(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(scenario)

@@ -1,0 +1,1 @@
+"""Where media enters and leaves."""

@@ -1,0 +1,1 @@
+"""Calls on this machine: WAV files, microphone and loudspeaker."""

@@ -1,0 +1,192 @@
+"""A WAV file as the caller, in real time, and the call recorded in stereo.
+
+In: mono PCM of the caller. Out: a recording (caller left, bot right) and ``on_finished`` once the caller's audio is over
+and the bot has been silent for ``tail_ms``, or when ``limit_s`` has passed. The caller waits for the greeting, as a person
+does: speaks when the bot has been silent for a moment, or after ``patience_ms`` when it says nothing.
+
+Two tasks, both owned by the input side: the caller's microphone, 20 ms at a time, and the recording's disk writes. The output
+side is paced by the clock: a chunk is taken when it is due, so a barge-in finds the rest still in Pipecat's queue.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from pipecat.frames.frames import InputAudioRawFrame, OutputAudioRawFrame, StartFrame
+from pipecat.transports.base_input import BaseInputTransport
+from pipecat.transports.base_output import BaseOutputTransport
+from pipecat.transports.base_transport import BaseTransport, TransportParams
+
+from core.clock import Clock
+from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from recording.stereo import Side, StereoRecording
+from runtime.loop_clock import LoopClock
+
+FRAME_MS = 20
+SETTLE_MS = 500
+FLUSH_MS = 5_000
+
+
+class FileCall:
+    """What both sides of one call share: the time line, the recording and when the bot last spoke.
+
+    Args:
+        pcm: the caller, 16-bit mono.
+        rate_hz: of the caller, the bot and the recording.
+        output: the stereo WAV to write.
+        patience_ms: how long the caller waits for a greeting to begin.
+        tail_ms: silence of the bot after which the call is over.
+        limit_s: longest call beyond the caller's own audio.
+        on_packet: told the PCM of every chunk of bot audio as it is played; must not block.
+    """
+
+    def __init__(
+        self,
+        pcm: bytes,
+        *,
+        rate_hz: int,
+        output: Path,
+        patience_ms: int = 2_000,
+        tail_ms: int = 3_000,
+        limit_s: int = 120,
+        on_packet: Callable[[bytes], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.pcm = pcm
+        self.rate_hz = rate_hz
+        self.clock: Clock = clock or LoopClock()
+        self.recording = StereoRecording(output, rate_hz=rate_hz)
+        self.patience_ms = patience_ms
+        self.on_packet = on_packet
+        self.tail_ms = tail_ms
+        self.limit_ms = limit_s * 1000 + len(pcm) // PCM_BYTES_PER_SAMPLE * 1000 // rate_hz
+        self._started_us: int | None = None
+        self.bot_until_ms: int | None = None
+
+    def start(self) -> None:
+        """The call begins now."""
+        self._started_us = self.clock.now_us()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the call began."""
+        started_us = self._started_us if self._started_us is not None else self.clock.now_us()
+        return (self.clock.now_us() - started_us) // 1000
+
+    def bot_silent_ms(self) -> int:
+        """How long the bot has been silent; since the start when it never spoke."""
+        return self.now_ms() - (self.bot_until_ms or 0)
+
+    async def sleep_until_ms(self, at_ms: int) -> None:
+        """Return ``at_ms`` after the start of the call."""
+        started_us = self._started_us if self._started_us is not None else self.clock.now_us()
+        await self.clock.sleep_until_ms(-(-started_us // 1000) + at_ms)
+
+
+class FileInput(BaseInputTransport):
+    """The caller's microphone."""
+
+    def __init__(self, transport: "FileTransport", call: FileCall, params: TransportParams) -> None:
+        super().__init__(params)
+        self._transport_events = transport
+        self._call = call
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+        self._call.start()
+        self._tasks = [
+            self.create_task(self._speak(), name="microphone"),
+            self.create_task(self._write_recording(), name="recording"),
+        ]
+        await self._transport_events._call_event_handler("on_client_connected", self._call)
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            await self.cancel_task(task)
+
+    async def _speak(self) -> None:
+        call = self._call
+        frame_bytes = ms_to_samples(FRAME_MS, call.rate_hz) * PCM_BYTES_PER_SAMPLE
+        silence = bytes(frame_bytes)
+        position, at_ms, speaking, said_ms = 0, 0, False, None
+        while True:
+            await call.sleep_until_ms(at_ms + FRAME_MS)
+            if not speaking:
+                greeted = call.bot_until_ms is not None and call.bot_silent_ms() >= SETTLE_MS
+                speaking = greeted or (call.bot_until_ms is None and at_ms >= call.patience_ms)
+            piece = silence
+            if speaking and position < len(call.pcm):
+                piece = call.pcm[position : position + frame_bytes].ljust(frame_bytes, b"\0")
+                position += frame_bytes
+            call.recording.place(Side.CALLER, ms_to_samples(at_ms, call.rate_hz), piece)
+            await self.push_audio_frame(
+                InputAudioRawFrame(audio=piece, sample_rate=call.rate_hz, num_channels=1)
+            )
+            at_ms += FRAME_MS
+            if said_ms is None and position >= len(call.pcm):
+                said_ms = at_ms
+            over = said_ms is not None and min(at_ms - said_ms, call.bot_silent_ms()) >= call.tail_ms
+            if over or at_ms > call.limit_ms:
+                await self._transport_events._call_event_handler("on_finished", call)
+                return
+
+    async def _write_recording(self) -> None:
+        at_ms = 0
+        while True:
+            at_ms += FLUSH_MS
+            await self._call.sleep_until_ms(at_ms)
+            # A disk write of 5 s of audio takes under a millisecond; the recording is not thread-safe.
+            self._call.recording.flush()
+
+
+class FileOutput(BaseOutputTransport):
+    """The caller's ear."""
+
+    def __init__(self, call: FileCall, params: TransportParams) -> None:
+        super().__init__(params)
+        self._call = call
+        self._next_ms = 0
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+
+    async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
+        call = self._call
+        at_ms = max(self._next_ms, call.now_ms())
+        duration_ms = len(frame.audio) // PCM_BYTES_PER_SAMPLE * 1000 // call.rate_hz
+        call.recording.place(Side.BOT, ms_to_samples(at_ms, call.rate_hz), frame.audio)
+        self._next_ms = at_ms + duration_ms
+        call.bot_until_ms = self._next_ms
+        self._on_packet(frame.audio)
+        # Taken when due: the next chunk is asked for when this one has been heard.
+        await call.sleep_until_ms(self._next_ms)
+        return True
+
+    def _on_packet(self, pcm: bytes) -> None:
+        if self._call.on_packet:
+            self._call.on_packet(pcm)
+
+
+class FileTransport(BaseTransport):
+    """Both sides of one call from a file.
+
+    Event handlers available: ``on_client_connected(transport, call)``, ``on_finished(transport, call)``.
+    """
+
+    def __init__(self, call: FileCall, params: TransportParams) -> None:
+        super().__init__()
+        self._file_input = FileInput(self, call, params)
+        self._file_output = FileOutput(call, params)
+        self._register_event_handler("on_client_connected")
+        self._register_event_handler("on_client_disconnected")
+        self._register_event_handler("on_finished")
+
+    def input(self) -> FileInput:
+        return self._file_input
+
+    def output(self) -> FileOutput:
+        return self._file_output

@@ -1,0 +1,182 @@
+"""The bot's voice as a paced Opus stream.
+
+Decides when each 20 ms packet leaves and what is in it. PCM comes in through ``write``, which returns once no more than
+``lead_ms`` is waiting (the caller is held back, nothing is dropped); packets leave through ``recv``, which the peer
+connection calls and which sleeps until the packet is due. An empty buffer sends silence. ``clear`` drops what has not
+left, so a barge-in is silent from the next packet on.
+
+Pipecat's own track keeps one chunk only and resolves a write when the chunk is gone, so a loop that is 10 ms late
+inserts silence into the middle of a word; the lead here covers ``lead_ms`` of lateness. Packets are encoded here, in
+mono at the bot's own rate, and silence is one packet encoded once: the stock path resamples every 10 ms to 48 kHz stereo
+and encodes in a thread, silence included.
+"""
+
+import asyncio
+import fractions
+from collections.abc import Callable
+
+import av
+import numpy as np
+from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
+from av.audio.codeccontext import AudioCodecContext
+from av.packet import Packet
+
+from core.media import PCM_BYTES_PER_SAMPLE
+
+PACKET_MS = 20
+# RFC 7587: the RTP clock of Opus is 48 kHz whatever the codec's own rate.
+RTP_RATE_HZ = 48_000
+RTP_TICKS_PER_PACKET = RTP_RATE_HZ * PACKET_MS // 1000
+OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
+# Mono speech: RFC 7587 gives 28-40 kbit/s for full-band mono speech as the sweet spot.
+BIT_RATE_BPS = 40_000
+# Encoder effort 0..10. On one core 16 kHz mono costs about half at 5 of what it costs at 10.
+COMPLEXITY = 5
+# Packets later than this are not sent in a burst: the clock is moved instead.
+RESYNC_MS = 200
+
+
+class OpusPacketizer:
+    """Mono PCM of one stream to 20 ms Opus packets.
+
+    Args:
+        rate_hz: one of ``OPUS_RATES_HZ``.
+    """
+
+    def __init__(self, rate_hz: int) -> None:
+        if rate_hz not in OPUS_RATES_HZ:
+            raise ValueError(f"Opus has no rate {rate_hz} Hz: {OPUS_RATES_HZ}")
+        self.rate_hz = rate_hz
+        self.packet_bytes = rate_hz * PACKET_MS // 1000 * PCM_BYTES_PER_SAMPLE
+        self._codec = self._open()
+        self._position = 0
+        self._silence = self._encode_silence()
+
+    def _open(self) -> AudioCodecContext:
+        codec = av.CodecContext.create("libopus", "w")
+        assert isinstance(codec, AudioCodecContext)
+        codec.bit_rate = BIT_RATE_BPS
+        codec.format = "s16"
+        codec.layout = "mono"
+        codec.sample_rate = self.rate_hz
+        codec.options = {
+            "application": "voip",
+            "frame_duration": str(PACKET_MS),
+            "compression_level": str(COMPLEXITY),
+        }
+        codec.open()
+        return codec
+
+    def _encode_silence(self) -> bytes:
+        # The first packets carry the encoder's start-up; the third of digital silence is stationary.
+        silence = b""
+        for _ in range(3):
+            silence = self.encode(bytes(self.packet_bytes))
+        return silence
+
+    @property
+    def silence(self) -> bytes:
+        """An encoded packet of silence, the same each time."""
+        return self._silence
+
+    def encode(self, pcm: bytes) -> bytes:
+        """One packet of ``packet_bytes`` of PCM to Opus."""
+        frame = av.AudioFrame.from_ndarray(
+            np.frombuffer(pcm, dtype="<i2")[None, :], format="s16", layout="mono"
+        )
+        frame.sample_rate = self.rate_hz
+        frame.pts = self._position
+        frame.time_base = fractions.Fraction(1, self.rate_hz)
+        self._position += len(pcm) // PCM_BYTES_PER_SAMPLE
+        return b"".join(bytes(packet) for packet in self._codec.encode(frame))
+
+
+class PacedAudioTrack(MediaStreamTrack):
+    """Sends what is written, 20 ms at a time, and silence otherwise.
+
+    Args:
+        rate_hz: rate of the PCM that is written.
+        lead_ms: how much may wait to be sent when ``write`` returns.
+        on_packet: told the PCM of every packet that carries written audio, at the moment it leaves; must not block.
+    """
+
+    kind = "audio"
+
+    def __init__(
+        self, rate_hz: int, *, lead_ms: int = 60, on_packet: Callable[[bytes], None] | None = None
+    ) -> None:
+        super().__init__()
+        self._opus = OpusPacketizer(rate_hz)
+        self._lead_bytes = lead_ms * rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
+        self._on_packet = on_packet
+        self._buffer = bytearray()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._packets = 0
+        self._origin_s: float | None = None
+        self._idle = True
+        self.max_late_ms = 0.0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """PCM that waits to be sent."""
+        return len(self._buffer)
+
+    async def write(self, pcm: bytes) -> None:
+        """Queue PCM; return once at most the lead is waiting or the track has ended."""
+        if self.readyState != "live":
+            return
+        self._buffer += pcm
+        while len(self._buffer) > self._lead_bytes and self.readyState == "live":
+            self._room.clear()
+            await self._room.wait()
+
+    def clear(self) -> None:
+        """Drop everything that has not been sent and release who waits in ``write``."""
+        self._buffer.clear()
+        self._room.set()
+
+    def stop(self) -> None:
+        super().stop()
+        self.clear()
+
+    async def recv(self) -> Packet:
+        """The next packet, at the moment it is due.
+
+        Raises MediaStreamError once the track has ended.
+        """
+        if self.readyState != "live":
+            raise MediaStreamError
+        loop = asyncio.get_running_loop()
+        if self._origin_s is None:
+            self._origin_s = loop.time()
+        due_s = self._origin_s + self._packets * PACKET_MS / 1000
+        late_s = loop.time() - due_s
+        if late_s < 0:
+            await asyncio.sleep(-late_s)
+            late_s = loop.time() - due_s
+        if late_s * 1000 > RESYNC_MS:
+            self._origin_s += late_s
+        self.max_late_ms = max(self.max_late_ms, late_s * 1000)
+        packet = Packet(self._next_payload())
+        packet.pts = self._packets * RTP_TICKS_PER_PACKET
+        packet.time_base = fractions.Fraction(1, RTP_RATE_HZ)
+        self._packets += 1
+        return packet
+
+    def _next_payload(self) -> bytes:
+        size = self._opus.packet_bytes
+        if not self._buffer:
+            if not self._idle:
+                # One really encoded packet lets the codec ring out before the canned silence takes over.
+                self._idle = True
+                return self._opus.encode(bytes(size))
+            return self._opus.silence
+        self._idle = False
+        pcm = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        if len(self._buffer) <= self._lead_bytes:
+            self._room.set()
+        if self._on_packet:
+            self._on_packet(pcm)
+        return self._opus.encode(pcm.ljust(size, b"\0"))

@@ -1,0 +1,163 @@
+"""When is the caller's turn over?
+
+The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. The wait after
+the last voice is therefore a function of how complete the turn sounds (a model's probability, heard) and how complete
+it reads (its last words): short after a complete clause, long after a conjunction or a filler.
+
+Events and times come in, at most one ``Endpoint`` per turn goes out. All times are milliseconds on the session clock.
+The final transcript gates the decision, so that the answer is to what was said: it is waited for a bounded time only.
+A turn in which nothing was understood ends as ``EMPTY`` after ``empty_ms``, so that a cough never holds the floor.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+# A clause rarely ends on these: the speaker has more to say. Closed classes of English (conjunctions, determiners,
+# possessives, contracted subjects). Prepositions and auxiliaries are left out: questions end on them ("what is it for").
+HANGING_WORDS = frozenset(
+    "a an and the but or so because if when while although though than as of my your his her our their its these "
+    "those i'm i'd i'll we're we'd we'll you're they're which whose i we".split()
+)
+FILLERS = frozenset("uh um er erm hmm mm ah eh like well".split())
+
+
+class EndpointSettings(BaseModel):
+    """How long to wait. The defaults are for a web conversation; a bank's phone line may wait longer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_silence_ms: int = Field(
+        220, ge=100, le=2_000, description="wait after a turn that is surely complete"
+    )
+    max_silence_ms: int = Field(620, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
+    hanging_silence_ms: int = Field(
+        1_100, ge=100, le=10_000, description="wait after a conjunction, an article or a filler"
+    )
+    complete_probability: float = Field(
+        0.5, gt=0, lt=1, description="from here on the turn counts as complete"
+    )
+    transcript_wait_ms: int = Field(700, ge=0, le=10_000, description="longest wait for the final words")
+    empty_ms: int = Field(
+        1_500, ge=200, le=10_000, description="silence after which an unintelligible turn ends"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "EndpointSettings":
+        if not self.min_silence_ms <= self.max_silence_ms <= self.hanging_silence_ms:
+            raise ValueError("expected min_silence_ms <= max_silence_ms <= hanging_silence_ms")
+        return self
+
+
+class EndpointKind(Enum):
+    """How a turn ended."""
+
+    COMPLETE = "complete"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The decision that the turn is over.
+
+    Attributes:
+        at_ms: when it was taken.
+        silence_ms: silence that had passed by then.
+        completeness: the probability that it was based on, None when none arrived in time.
+        kind: whether there are words to answer.
+    """
+
+    at_ms: int
+    silence_ms: int
+    completeness: float | None
+    kind: EndpointKind
+
+
+def ends_hanging(text: str) -> bool:
+    """Whether the words end in the middle of a clause or on a hesitation. Case and punctuation do not matter."""
+    words = text.lower().strip(" .,!?;:-").split()
+    if not words:
+        return False
+    return words[-1] in FILLERS or words[-1] in HANGING_WORDS
+
+
+class Endpointer:
+    """Decides when one caller's turn is over."""
+
+    def __init__(self, settings: EndpointSettings | None = None) -> None:
+        self._settings = settings or EndpointSettings()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the turn: the next voice starts another."""
+        self._silent_since_ms: int | None = None
+        self._completeness: float | None = None
+        self._completeness_due = False
+        self._text = ""
+        self._transcript_due_ms: int | None = None
+        self._done = False
+
+    @property
+    def text(self) -> str:
+        """What was understood in this turn so far."""
+        return self._text
+
+    def on_voice_started(self, at_ms: int) -> None:
+        """The caller speaks (again): whatever was concluded from the pause is void."""
+        self._silent_since_ms = None
+        self._completeness = None
+        self._completeness_due = False
+        self._transcript_due_ms = None
+        self._done = False
+
+    def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
+        """The caller fell silent ``silence_ms`` before ``at_ms``. A completeness estimate and words are expected."""
+        self._silent_since_ms = at_ms - silence_ms
+        self._completeness = None
+        self._completeness_due = True
+        self._transcript_due_ms = at_ms + self._settings.transcript_wait_ms
+
+    def on_completeness(self, probability: float) -> None:
+        """How complete the turn sounds, 0..1."""
+        self._completeness = probability
+        self._completeness_due = False
+
+    def on_transcript(self, text: str) -> None:
+        """Final words of the speech that just ended; they add to those of earlier pauses. May be empty."""
+        self._text = f"{self._text} {text}".strip()
+        self._transcript_due_ms = None
+
+    def wait_ms(self) -> int:
+        """Silence after which the turn is over, from what is known now."""
+        chosen = self._settings
+        if ends_hanging(self._text):
+            return chosen.hanging_silence_ms
+        if self._completeness is None:
+            return chosen.max_silence_ms
+        if self._completeness >= chosen.complete_probability:
+            return chosen.min_silence_ms
+        # Between "surely not" and the threshold the wait falls linearly: one more hint is worth something.
+        share = self._completeness / chosen.complete_probability
+        return int(chosen.max_silence_ms - (chosen.max_silence_ms - chosen.min_silence_ms) * share * 0.5)
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``on_deadline`` is to be called, None while the caller speaks or the turn is decided."""
+        if self._silent_since_ms is None or self._done:
+            return None
+        chosen = self._settings
+        if not self._text:
+            return self._silent_since_ms + chosen.empty_ms
+        due_ms = self._silent_since_ms + self.wait_ms()
+        if self._transcript_due_ms is not None:
+            due_ms = max(due_ms, self._transcript_due_ms)
+        return due_ms
+
+    def on_deadline(self, at_ms: int) -> Endpoint | None:
+        """The decision, when it is due at ``at_ms``; at most once per turn."""
+        deadline_ms = self.next_deadline_ms()
+        if deadline_ms is None or self._silent_since_ms is None or at_ms < deadline_ms:
+            return None
+        self._done = True
+        kind = EndpointKind.COMPLETE if self._text else EndpointKind.EMPTY
+        return Endpoint(at_ms, at_ms - self._silent_since_ms, self._completeness, kind)
