@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from processors.dialogue.reply_watch import GuardSettings
+from processors.front_end.vad import VadSettings
 from serving.gateway.settings import ServerSettings
 from turn_taking.endpointing import EndpointSettings
 
@@ -44,10 +46,7 @@ class Hearing(_Part):
     """From audio to turns."""
 
     vad: Choice = Choice(name="silero")
-    voice_start_ms: int = Field(160, ge=32, le=1_000, description="voice that opens a turn")
-    voice_stop_ms: int = Field(192, ge=32, le=2_000, description="silence that closes a stretch of speech")
-    voice_confidence: float = Field(0.6, gt=0, lt=1)
-    min_volume: float = Field(0.0, ge=0, le=1, description="Pipecat's loudness gate; 0 switches it off")
+    voice: VadSettings = VadSettings()
     turn: Choice | None = Choice(name="smart_turn")
     endpoint: EndpointSettings = EndpointSettings()
     stt: Choice = Choice(name="pocketsphinx")
@@ -59,10 +58,7 @@ class Thinking(_Part):
 
     llm: Choice = Choice(name="documents")
     fallback: Choice | None = None
-    first_token_ms: int = Field(
-        1_200, ge=100, le=30_000, description="wait for the first word before falling back"
-    )
-    stall_ms: int = Field(1_500, ge=100, le=30_000, description="pause between words before falling back")
+    guard: GuardSettings = GuardSettings()
 
 
 class Speaking(_Part):

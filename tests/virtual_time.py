@@ -47,14 +47,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 @contextmanager
 def _time_follows(loop: VirtualLoop) -> Iterator[None]:
-    real_time, real_ns, real_monotonic = time.time, time.time_ns, time.monotonic
+    names = ("time", "time_ns", "monotonic", "monotonic_ns")
+    real = {name: getattr(time, name) for name in names}
     time.time = lambda: EPOCH_S + loop.time()
     time.time_ns = lambda: int((EPOCH_S + loop.time()) * 1_000_000_000)
     time.monotonic = loop.time
+    time.monotonic_ns = lambda: int(loop.time() * 1_000_000_000)
     try:
         yield
     finally:
-        time.time, time.time_ns, time.monotonic = real_time, real_ns, real_monotonic
+        for name, function in real.items():
+            setattr(time, name, function)
 
 
 def run(scenario: Coroutine[Any, Any, T]) -> T:

@@ -173,7 +173,7 @@ def check_sdp(sdp: str) -> None:
         # Without these aiortc answers, and fails later in a task of its own.
         if media.dtls is None or not media.dtls.fingerprints:
             raise PeerError("the offer carries no DTLS fingerprint")
-        if not media.ice.usernameFragment or not media.ice.password:
+        if media.ice is None or not media.ice.usernameFragment or not media.ice.password:
             raise PeerError("the offer carries no ICE credentials")
 
 

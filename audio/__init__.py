@@ -1,0 +1,1 @@
+"""Signal processing on arrays: no input or output, no clock, no Pipecat."""

@@ -1,0 +1,203 @@
+"""``python -m evals.latency``: measure a server as its callers experience it.
+
+Three measurements: voice-to-voice over ``--turns`` questions (the default), ``--capacity`` and
+``--call-start``. Each starts the server of ``--config`` in a process of its own, or takes the running one at
+``--url``; ``--baseline stock`` measures a stock Pipecat pipeline with the same engines behind it, with the
+same callers, words, pauses and seed. Recordings and logs go under ``--out-dir``. Faults end the run with one
+line and status 2.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from core.errors import AgentError, PeerError
+from evals.latency import call_start, capacity, report
+from evals.latency.client import JITTER_PREFETCH
+from evals.latency.conversation import Manners, converse
+from evals.latency.figures import TurnFigures, ratio, summary
+from evals.latency.questions import WHOLE, Utterance, plan
+from evals.latency.servers import ROOT, Server, healthy, running
+from evals.latency.speech import Speakers, Spoken
+
+CAPACITY_QUESTIONS = 10
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.latency",
+        description="Voice-to-voice latency, false cut-ins and capacity, recorded at the client.",
+    )
+    kind = root.add_mutually_exclusive_group()
+    kind.add_argument("--capacity", action="store_true", help="how many simultaneous calls")
+    kind.add_argument("--call-start", action="store_true", help="what a starting call does to a running one")
+    root.add_argument("--turns", type=_positive, default=40, help="measured questions")
+    root.add_argument("--turns-per-call", type=_positive, default=10)
+    root.add_argument("--warmup", type=int, default=1, help="unmeasured questions in a call before")
+    root.add_argument("--seconds", type=_positive, default=45, help="length of a capacity step")
+    root.add_argument("--max-calls", type=_positive, default=32, help="largest capacity step")
+    root.add_argument("--starts", type=_positive, default=20, help="calls started beside the running one")
+    root.add_argument("--seed", type=int, default=1)
+    root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    root.add_argument("--url", help="measure this running server instead of starting one")
+    root.add_argument("--baseline", choices=["stock"], help="also measure a stock Pipecat pipeline")
+    root.add_argument(
+        "--only-baseline", action="store_true", help="leave the product out: for work on the baseline"
+    )
+    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--table", type=Path, help="write the markdown tables here")
+    root.add_argument("--waterfall", type=Path, help="write the picture here")
+    root.add_argument("--out-dir", type=Path, default=Path("out/latency"))
+    return root
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not positive")
+    return value
+
+
+async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run what was asked for and return the JSON.
+
+    Raises:
+        AgentError: a server does not start or answer, an engine of the callers' voices is missing.
+    """
+    if not arguments.url and not (ROOT / arguments.config).exists():
+        raise PeerError(f"no configuration at {arguments.config}")
+    if arguments.url and not await healthy(arguments.url):
+        raise PeerError(f"no healthy server at {arguments.url}")
+    arguments.out_dir.mkdir(parents=True, exist_ok=True)
+    questions = await asyncio.to_thread(_speak_all, arguments)
+    systems = ["parley"] * (not arguments.only_baseline)
+    systems += ["stock"] * (arguments.baseline == "stock" or arguments.only_baseline)
+    results = {}
+    for system in systems:
+        async with _server(system, arguments) as server:
+            results[system] = await _one(system, server, questions, arguments)
+    ours = results.get("parley") or results["stock"]
+    baseline = results.get("stock") if arguments.baseline else None
+    result = {**ours, "baseline": baseline}
+    if not arguments.capacity and not arguments.call_start:
+        result["ratio_p50"] = ratio(ours, baseline) if baseline else None
+    return {**result, "settings": _settings(arguments), "machine": machine()}
+
+
+def _speak_all(arguments: argparse.Namespace) -> list[Spoken]:
+    speakers = Speakers(arguments.out_dir / "voices")
+    if arguments.capacity or arguments.call_start:
+        # Clear voices and whole sentences: every answer must be the same each time it is given.
+        utterances = [Utterance((text,), 0, "flite", "rms", 400) for text in WHOLE[:CAPACITY_QUESTIONS]]
+    else:
+        utterances = plan(arguments.warmup, arguments.seed + 1) + plan(arguments.turns, arguments.seed)
+    return [speakers.speak(utterance) for utterance in utterances]
+
+
+def _server(system: str, arguments: argparse.Namespace) -> AbstractAsyncContextManager[Server]:
+    if system == "parley" and arguments.url:
+        return nullcontext(Server(arguments.url))
+    return running(system, arguments.config, arguments.out_dir / f"{system}.log")
+
+
+async def _one(
+    system: str, server: Server, questions: Sequence[Spoken], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    if arguments.capacity:
+        return await capacity.measure(
+            server,
+            questions,
+            seconds=arguments.seconds,
+            max_calls=arguments.max_calls,
+            seed=arguments.seed,
+            progress=lambda text: _say(f"{system}: {text}"),
+        )
+    if arguments.call_start:
+        return await call_start.measure(server, questions, starts=arguments.starts)
+    return summary(await _conversations(system, server, questions, arguments))
+
+
+async def _conversations(
+    system: str, server: Server, questions: Sequence[Spoken], arguments: argparse.Namespace
+) -> list[TurnFigures]:
+    manners = Manners()
+    if arguments.warmup:
+        await converse(
+            server.url, questions[: arguments.warmup], arguments.out_dir / f"{system}-warmup.wav", manners
+        )
+    measured = questions[arguments.warmup :]
+    turns: list[TurnFigures] = []
+    for start in range(0, len(measured), arguments.turns_per_call):
+        path = arguments.out_dir / f"{system}-{start // arguments.turns_per_call:02d}.wav"
+        call = await converse(server.url, measured[start : start + arguments.turns_per_call], path, manners)
+        turns.extend(call)
+        values = [round((t.voice_to_voice_us or 0) / 1000) if t.voice_to_voice_us else "-" for t in call]
+        _say(f"{system}: {len(turns)} of {len(measured)} turns, voice-to-voice ms {values}")
+    return turns
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    settings = {
+        key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()
+    }
+    return {
+        **settings,
+        "client_jitter_buffer_packets": JITTER_PREFETCH,
+        "audible": "RMS of 10 ms at or above -45 dBFS for 2 hops",
+        "percentile": "nearest rank",
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on."""
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "load_1min": round(os.getloadavg()[0], 2),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _write(arguments: argparse.Namespace, result: dict[str, Any]) -> None:
+    if arguments.capacity:
+        table = report.capacity_table(result)
+    elif arguments.call_start:
+        table = report.call_start_table(result)
+    else:
+        table = report.latency_table(result)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+    if arguments.table:
+        arguments.table.write_text(table)
+    print(table)
+    if arguments.waterfall and not arguments.capacity and not arguments.call_start:
+        report.waterfall(result, arguments.waterfall)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    arguments = parser().parse_args(argv)
+    try:
+        _write(arguments, asyncio.run(measure(arguments)))
+    except (AgentError, OSError) as error:
+        _say(f"error: {' '.join(str(error).split())}")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

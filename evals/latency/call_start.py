@@ -1,0 +1,139 @@
+"""What a starting call does to a running one.
+
+The first caller asks and hears the bot speak; a moment later a second caller, in another process, dials the
+same server. Added lateness of a start is the worst packet of the first call within ``WINDOW_US`` of the
+offer, minus the median of the second before it. The same figure for the stretch before the offer, when
+nothing starts, is the control: what the machine does by itself. A start counts when the bot was still audible
+half a second behind the offer.
+"""
+
+import asyncio
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import PeerError
+from evals.latency.capacity import packet_lateness, tenths_ms
+from evals.latency.client import Line, now_us
+from evals.latency.conversation import Manners, hear_greeting
+from evals.latency.servers import ROOT, Server
+from evals.latency.speech import Spoken
+
+WINDOW_US = 1_500_000
+CALM_US = 1_000_000
+STILL_SPEAKING_US = 500_000
+LIMIT_MS = 20
+SPEAKS_FOR_S = 0.4
+EXTRA_TIMEOUT_S = 30.0
+MAX_ATTEMPTS_PER_START = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """One start.
+
+    Attributes:
+        added_us: worst lateness behind the offer over the calm median.
+        control_us: the same of the calm stretch before it.
+    """
+
+    added_us: int
+    control_us: int
+
+
+def disturbance(arrivals_us: Sequence[int], late_us: Sequence[int], offer_us: int) -> Disturbance | None:
+    """Lateness around an offer, or None when there are no packets on both sides of it."""
+    pairs = list(zip(arrivals_us, late_us, strict=True))
+    calm = [late for at, late in pairs if offer_us - CALM_US <= at < offer_us]
+    behind = [late for at, late in pairs if offer_us <= at < offer_us + WINDOW_US]
+    if not calm or not behind:
+        return None
+    middle = int(statistics.median(calm))
+    return Disturbance(max(0, max(behind) - middle), max(0, max(calm) - middle))
+
+
+async def measure(server: Server, questions: Sequence[Spoken], *, starts: int) -> dict[str, Any]:
+    """Start ``starts`` calls beside a running one.
+
+    Raises:
+        PeerError: a call does not connect, or the bot does not speak long enough for the starts.
+    """
+    line = Line(server.url)
+    extra = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "evals.latency.extra_caller",
+        "--url",
+        server.url,
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        await _expect(extra)
+        await line.dial()
+        await hear_greeting(line, Manners())
+        offers: list[int] = []
+        for attempt in range(starts * MAX_ATTEMPTS_PER_START):
+            if len(offers) == starts:
+                break
+            offer_us = await _start_one(line, extra, questions[attempt % len(questions)])
+            if offer_us is not None:
+                offers.append(offer_us)
+        late, _ = packet_lateness(line)
+    finally:
+        await line.hang_up()
+        if extra.returncode is None:
+            extra.kill()
+        await extra.wait()
+    if len(offers) < starts:
+        raise PeerError(f"only {len(offers)} of {starts} calls could be started while the bot spoke")
+    found = [disturbance(line.ears.arrivals.at_us, late, offer_us) for offer_us in offers]
+    seen = [item for item in found if item is not None]
+    worst_us = max(item.added_us for item in seen)
+    return {
+        "starts": len(seen),
+        "added_ms": {**tenths_ms([item.added_us for item in seen]), "max": round(worst_us / 1000, 1)},
+        "control_ms": {
+            **tenths_ms([item.control_us for item in seen]),
+            "max": round(max(item.control_us for item in seen) / 1000, 1),
+        },
+        "limit_ms": LIMIT_MS,
+        "met": worst_us <= LIMIT_MS * 1000,
+    }
+
+
+async def _start_one(line: Line, extra: asyncio.subprocess.Process, question: Spoken) -> int | None:
+    """Ask, and start a call into the answer; the client time of its offer when the bot kept speaking."""
+    manners = Manners()
+    await asyncio.sleep(question.gap_ms / 1000)
+    await line.microphone.speak(question)
+    if not await line.wait_bot_audible(now_us(), manners.answer_ms):
+        return None
+    await asyncio.sleep(SPEAKS_FOR_S)
+    assert extra.stdin is not None
+    extra.stdin.write(b"go\n")
+    await extra.stdin.drain()
+    report = await _expect(extra)
+    offer_us = int(report["offered_us"]) - line.wall_offset_us
+    await line.wait_bot_quiet(manners.reply_quiet_ms, manners.reply_ms)
+    await _expect(extra)
+    last_us = line.ears.last_audible_us or 0
+    return offer_us if last_us >= offer_us + STILL_SPEAKING_US else None
+
+
+async def _expect(extra: asyncio.subprocess.Process) -> dict[str, Any]:
+    """The next line of the second caller: empty for ``ready``, else its report."""
+    assert extra.stdout is not None
+    try:
+        async with asyncio.timeout(EXTRA_TIMEOUT_S):
+            text = (await extra.stdout.readline()).decode().strip()
+    except TimeoutError:
+        raise PeerError("the second caller does not answer") from None
+    if not text:
+        raise PeerError("the second caller could not connect")
+    report = {} if text == "ready" else json.loads(text)
+    return report if isinstance(report, dict) else {}

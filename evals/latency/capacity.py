@@ -1,0 +1,329 @@
+"""How many people can talk at once before one of them hears it.
+
+Steps of N simultaneous calls, N rising. Everybody talks as people do on the phone: the caller asks, the bot
+answers, then both are silent for about as long as either of them spoke, so each side speaks a third of the
+time. All callers live in this process, the server in another one.
+
+Two things are measured at the client, over the window in which all N calls are up. Lateness: how much later
+than its RTP timestamp says a packet of audible bot speech arrives, against the earliest packet of the call.
+Stretch: silence inside a reply that the same reply does not have in a call of its own (``replies.stretch``),
+because a server whose synthesis starves sends its silence punctually. The capacity is the largest N at which
+p99 of both stays within ``LIMIT_MS`` and every question is answered; the steps end at the first N that fails.
+
+The clients share the machine with the server; how late their own event loop ran is reported beside
+(``client_lag_ms``), as that much of the lateness may be theirs. One task group owns all calls of a step.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from audio.audible import audible_spans
+from core.errors import PeerError
+from evals.latency import recording
+from evals.latency.client import SLOT_US, Line, Sent, now_us
+from evals.latency.conversation import Manners, ask, hear_greeting
+from evals.latency.figures import PERCENTILES, percentile
+from evals.latency.playout import lateness_us
+from evals.latency.replies import Reply, reference_of, reply, stretch
+from evals.latency.servers import Server
+from evals.latency.speech import RATE_HZ, Spoken
+
+STEPS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
+LIMIT_MS = 40
+MIN_SILENCE_MS = 1_000
+MAX_SILENCE_MS = 4_000
+DIAL_SPACING_S = 0.3
+LAG_PROBE_S = 0.005
+
+
+@dataclass(slots=True)
+class Caller:
+    """One call of a step.
+
+    Attributes:
+        line: the connection.
+        unanswered: questions without an answer.
+        asked: questions in all.
+    """
+
+    line: Line
+    unanswered: int = 0
+    asked: int = 0
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step showed.
+
+    Attributes:
+        calls: N.
+        lateness_us: of packets with audible speech, all calls.
+        all_lateness_us: of every packet.
+        stretches_us: per reply that has an unloaded counterpart.
+        audible_gaps: inserted silences that are heard as gaps.
+        unmatched: replies without a counterpart.
+        asked: questions.
+        unanswered: questions without an answer.
+        client_lag_us: lateness of the client's own loop.
+        server_cpu: CPU seconds of the server per second, None when it is not ours.
+        bot_share: share of the window in which a bot was audible, mean over the calls.
+        caller_share: the same of the callers.
+    """
+
+    calls: int
+    lateness_us: list[int] = field(default_factory=list)
+    all_lateness_us: list[int] = field(default_factory=list)
+    stretches_us: list[int] = field(default_factory=list)
+    audible_gaps: int = 0
+    unmatched: int = 0
+    asked: int = 0
+    unanswered: int = 0
+    client_lag_us: list[int] = field(default_factory=list)
+    server_cpu: float | None = None
+    bot_share: float = 0.0
+    caller_share: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether nobody noticed the others."""
+        late, stretched = percentile(self.lateness_us, 99), percentile(self.stretches_us, 99)
+        if late is None or self.unanswered:
+            return False
+        return max(late, stretched or 0) <= LIMIT_MS * 1000
+
+    def as_json(self) -> dict[str, Any]:
+        """Milliseconds with a tenth, because single milliseconds matter here."""
+        return {
+            "calls": self.calls,
+            "passed": self.passed,
+            "lateness_ms": tenths_ms(self.lateness_us),
+            "lateness_all_packets_ms": tenths_ms(self.all_lateness_us),
+            "stretch_ms": tenths_ms(self.stretches_us),
+            "gaps_over_40_ms": self.audible_gaps,
+            "replies": len(self.stretches_us),
+            "replies_without_reference": self.unmatched,
+            "questions": self.asked,
+            "unanswered": self.unanswered,
+            "client_lag_ms": tenths_ms(self.client_lag_us),
+            "server_cpu": None if self.server_cpu is None else round(self.server_cpu, 3),
+            "bot_speaks": round(self.bot_share, 2),
+            "caller_speaks": round(self.caller_share, 2),
+        }
+
+
+def tenths_ms(values_us: Sequence[int]) -> dict[str, float | None]:
+    """Nearest-rank percentiles in milliseconds with a tenth."""
+    ranked = {f"p{percent}": percentile(values_us, percent) for percent in PERCENTILES}
+    return {name: None if value is None else round(value / 1000, 1) for name, value in ranked.items()}
+
+
+async def measure(
+    server: Server,
+    questions: Sequence[Spoken],
+    *,
+    seconds: int,
+    max_calls: int,
+    seed: int,
+    progress: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Find the capacity of a running server.
+
+    Raises:
+        PeerError: not even the unloaded call works.
+    """
+    references = await _unloaded(server, questions)
+    steps: list[Step] = []
+    for calls in (n for n in STEPS if n <= max_calls):
+        step = await run_step(server, calls, questions, references, seconds=seconds, seed=seed)
+        steps.append(step)
+        report = step.as_json()
+        progress(
+            f"{calls} calls: lateness p99 {report['lateness_ms']['p99']} ms, stretch p99 "
+            f"{report['stretch_ms']['p99']} ms, {step.unanswered} of {step.asked} unanswered, "
+            f"server CPU {report['server_cpu']}: {'passed' if step.passed else 'failed'}"
+        )
+        if not step.passed:
+            break
+    return {
+        "capacity": max((step.calls for step in steps if step.passed), default=0),
+        "steps": [step.as_json() for step in steps],
+        "unloaded_replies": len(references),
+    }
+
+
+async def _unloaded(server: Server, questions: Sequence[Spoken]) -> list[Reply]:
+    """Every answer once, in a call of its own."""
+    line = Line(server.url)
+    manners = Manners()
+    try:
+        await line.dial()
+        await hear_greeting(line, manners)
+        for question in questions:
+            await ask(line, question, manners)
+        replies = replies_of(line)
+    finally:
+        await line.hang_up()
+    if not replies:
+        raise PeerError(f"{server.url} answered none of {len(questions)} questions in a single call")
+    return replies
+
+
+async def run_step(
+    server: Server,
+    calls: int,
+    questions: Sequence[Spoken],
+    references: Sequence[Reply],
+    *,
+    seconds: int,
+    seed: int,
+) -> Step:
+    """N calls talking for ``seconds`` after the last one has come up.
+
+    Raises:
+        PeerError: a call did not connect or broke.
+    """
+    callers = [Caller(Line(server.url)) for _ in range(calls)]
+    step = Step(calls)
+    everybody_up = asyncio.Event()
+    window: list[int] = []
+    try:
+        for caller in callers:
+            await caller.line.dial()
+            await asyncio.sleep(DIAL_SPACING_S)
+        async with asyncio.TaskGroup() as tasks:
+            probe = tasks.create_task(_probe_lag(step.client_lag_us), name="capacity.lag")
+            talks = [
+                tasks.create_task(
+                    _talk(caller, questions, random.Random(seed * 1000 + index), everybody_up, window),
+                    name=f"capacity.call{index}",
+                )
+                for index, caller in enumerate(callers)
+            ]
+            await asyncio.gather(*(hear_greeting(caller.line, Manners()) for caller in callers))
+            step.client_lag_us.clear()
+            cpu_before = server.cpu_s()
+            window.extend((now_us(), now_us() + seconds * 1_000_000))
+            everybody_up.set()
+            await asyncio.sleep(seconds)
+            cpu_after = server.cpu_s()
+            if cpu_before is not None and cpu_after is not None:
+                step.server_cpu = (cpu_after - cpu_before) / seconds
+            await asyncio.gather(*talks)
+            probe.cancel()
+        for caller in callers:
+            _account(step, caller, references, window[0], window[1])
+    except* PeerError as group:
+        # One broken call ends the step: say what broke, not that several tasks were running.
+        raise group.exceptions[0] from None
+    finally:
+        await asyncio.gather(*(caller.line.hang_up() for caller in callers), return_exceptions=True)
+    return step
+
+
+async def _talk(
+    caller: Caller,
+    questions: Sequence[Spoken],
+    dice: random.Random,
+    everybody_up: asyncio.Event,
+    window: list[int],
+) -> None:
+    """Ask until the window closes; the last answer is heard to its end."""
+    await everybody_up.wait()
+    # Nobody starts in step with the others.
+    await asyncio.sleep(dice.uniform(0, 6))
+    while now_us() < window[1]:
+        question = dice.choice(questions)
+        began_us = now_us()
+        caller.asked += 1
+        if not await ask(caller.line, question, Manners()):
+            caller.unanswered += 1
+            if not caller.line.alive:
+                raise PeerError("a call broke under load")
+        silence_us = min(max((now_us() - began_us) // 2, MIN_SILENCE_MS * 1000), MAX_SILENCE_MS * 1000)
+        # What ``ask`` waited for at the end of the reply is part of the silence.
+        rest_us = silence_us * dice.uniform(0.7, 1.3) - Manners().reply_quiet_ms * 1000
+        await asyncio.sleep(max(0.0, rest_us / 1e6))
+
+
+async def _probe_lag(lags_us: list[int]) -> None:
+    """Note how late short sleeps end, until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LAG_PROBE_S
+        await asyncio.sleep(LAG_PROBE_S)
+        lags_us.append(int((loop.time() - due) * 1e6))
+
+
+def _account(step: Step, caller: Caller, references: Sequence[Reply], start_us: int, end_us: int) -> None:
+    line = caller.line
+    step.asked += caller.asked
+    step.unanswered += caller.unanswered
+    late, audible = packet_lateness(line)
+    for at_us, packet_us, is_audible in zip(line.ears.arrivals.at_us, late, audible, strict=True):
+        if start_us <= at_us <= end_us:
+            step.all_lateness_us.append(packet_us)
+            if is_audible:
+                step.lateness_us.append(packet_us)
+    bot_us = 0
+    for answer in replies_of(line):
+        bot_us += answer.length_us if start_us <= answer.start_us <= end_us else 0
+        reference = reference_of(answer, references)
+        if reference is None:
+            step.unmatched += 1
+            continue
+        result = stretch(answer, reference)
+        step.stretches_us.append(result.inserted_us)
+        step.audible_gaps += result.audible_gaps
+    spoken_us = sum(sent.spoken.pcm.size for sent in line.microphone.sent) * 1_000_000 // RATE_HZ
+    step.bot_share += bot_us / (end_us - start_us) / step.calls
+    step.caller_share += spoken_us / (end_us - start_us) / step.calls
+
+
+def packet_lateness(line: Line) -> tuple[list[int], list[bool]]:
+    """Lateness of every packet of a call, and whether it carries audible sound."""
+    arrivals = line.ears.arrivals
+    loud = {
+        stamp
+        for stamp, frame in zip(line.ears.frame_stamps, line.ears.frames, strict=True)
+        if audible_spans(frame.pcm.astype(np.float32) / 32768, RATE_HZ)
+    }
+    late = lateness_us(arrivals.at_us, arrivals.rtp_timestamps, RATE_HZ)
+    return late, [stamp in loud for stamp in arrivals.rtp_timestamps]
+
+
+def replies_of(line: Line) -> list[Reply]:
+    """The replies of a call as played at the client; unanswered questions have none."""
+    origin_us = line.microphone.at_us(0)
+    timeline = recording.played(line).pcm.astype(np.float32) / 32768
+    spans = audible_spans(timeline, RATE_HZ)
+    sent = line.microphone.sent
+    found: list[Reply] = []
+    for index, question in enumerate(sent):
+        start_us = _end_us(line, question)
+        limit_us = line.microphone.at_us(sent[index + 1].slot) if index + 1 < len(sent) else now_us()
+        inside = [
+            span for span in spans if start_us <= origin_us + span.first * 1_000_000 // RATE_HZ < limit_us
+        ]
+        if inside:
+            text = _bot_text(line, line.microphone.at_us(question.slot), limit_us) or question.spoken.text
+            found.append(reply(text, inside, RATE_HZ, origin_us))
+    return found
+
+
+def _end_us(line: Line, sent: Sent) -> int:
+    return line.microphone.at_us(sent.slot) + len(sent.spoken.packets) * SLOT_US
+
+
+def _bot_text(line: Line, start_us: int, end_us: int) -> str:
+    """What the model said in a stretch of the call, by RTVI; empty when the server does not tell."""
+    pieces = [
+        str((message.body.get("data") or {}).get("text", ""))
+        for message in line.messages
+        if message.body.get("type") == "bot-llm-text" and start_us <= message.at_us < end_us
+    ]
+    return "".join(pieces).strip()

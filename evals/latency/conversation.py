@@ -1,0 +1,102 @@
+"""One caller's conversation: hear the greeting, ask, listen to the answer to its end, wait, ask again.
+
+Each call is a task of whoever awaits ``converse``; it always hangs up. Every wait has a deadline: a bot that
+says nothing costs ``answer_ms`` per question and shows as unanswered.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evals.latency import recording
+from evals.latency.client import SLOT_US, Line, Sent, now_us
+from evals.latency.figures import TurnFigures
+from evals.latency.recording import TurnEdges
+from evals.latency.spans import bot_first_us, match_marks, turn_spans, user_end_us
+from evals.latency.speech import Spoken
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How a caller behaves.
+
+    Attributes:
+        greeting_ms: how long he waits for the greeting before he speaks anyway.
+        greeting_quiet_ms: bot silence after which the greeting is over.
+        answer_ms: how long he waits for an answer.
+        reply_quiet_ms: bot silence after which the answer is over.
+        reply_ms: the longest answer he listens to.
+    """
+
+    greeting_ms: int = 10_000
+    greeting_quiet_ms: int = 600
+    answer_ms: int = 8_000
+    reply_quiet_ms: int = 1_200
+    reply_ms: int = 45_000
+
+
+async def converse(url: str, questions: Sequence[Spoken], path: Path, manners: Manners) -> list[TurnFigures]:
+    """Place one call, ask everything, record to ``path`` and measure it.
+
+    Raises:
+        PeerError: the call did not connect or broke.
+    """
+    line = Line(url)
+    try:
+        await line.dial()
+        await hear_greeting(line, manners)
+        for question in questions:
+            await ask(line, question, manners)
+        recording.write(line, path)
+    finally:
+        await line.hang_up()
+    samples_per_slot = SLOT_US * recording.WAV_RATE_HZ // 1_000_000
+    edges = recording.measure(path, [sent.slot * samples_per_slot for sent in line.microphone.sent])
+    turns = line.server_messages("turn")
+    return [figures(line, sent, edge, turns) for sent, edge in zip(line.microphone.sent, edges, strict=True)]
+
+
+async def hear_greeting(line: Line, manners: Manners) -> None:
+    """Wait for the end of the greeting, or for as long as one is expected."""
+    if await line.wait_bot_audible(line.connected_us, manners.greeting_ms):
+        await line.wait_bot_quiet(manners.greeting_quiet_ms, manners.reply_ms)
+
+
+async def ask(line: Line, question: Spoken, manners: Manners) -> bool:
+    """Ask and listen to the end of the answer; False when none came."""
+    await asyncio.sleep(question.gap_ms / 1000)
+    await line.microphone.speak(question)
+    ended_us = now_us()
+    heard = await line.wait_bot_audible(ended_us, manners.answer_ms)
+    if heard:
+        await line.wait_bot_quiet(manners.reply_quiet_ms, manners.reply_ms)
+    return heard
+
+
+def figures(line: Line, sent: Sent, edges: TurnEdges, turns: Sequence[Mapping[str, Any]]) -> TurnFigures:
+    """Put the recorded edges of a turn beside the marks of the server."""
+    spans: dict[str, int] = {}
+    buffer_us = None
+    heard_as = reply = ""
+    end_us = user_end_us(line, sent)
+    first_us = bot_first_us(line, end_us)
+    if edges.voice_to_voice_us is not None and first_us is not None:
+        buffer_us = line.ears.buffered_us(first_us - line.wall_offset_us)
+        turn = match_marks(turns, end_us, first_us)
+        if turn is not None:
+            spans = turn_spans(end_us, first_us, turn["marks_us"])
+            heard_as, reply = str(turn.get("user_text", "")), str(turn.get("bot_text", ""))
+    return TurnFigures(
+        text=sent.spoken.text,
+        pause_ms=sent.spoken.pause_ms,
+        voice_to_voice_us=edges.voice_to_voice_us,
+        cut_in=edges.cut_in is not None,
+        unanswered=edges.unanswered,
+        spans_us=spans,
+        client_buffer_us=buffer_us,
+        send_late_us=max(line.microphone.send_late_us[sent.slot :][: len(sent.spoken.packets)], default=0),
+        heard_as=heard_as,
+        reply=reply,
+    )

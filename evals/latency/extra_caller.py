@@ -1,0 +1,59 @@
+"""A second caller in a process of its own, started on demand by ``call_start``.
+
+Protocol on standard streams, one line each: it prints ``ready`` when its offer is made, dials on ``go``,
+prints the wall-clock microseconds of its offer and of its connection as JSON, listens for ``--listen-s``,
+hangs up, and makes the next offer. End of input ends it. A process of its own, because making a connection
+costs the caller milliseconds of computing, which in the process of the first caller would look like lateness
+of the server.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+
+from core.errors import AgentError
+from evals.latency.client import Line
+
+
+async def serve(url: str, listen_s: float) -> None:
+    """Place one call for each line of input.
+
+    Raises:
+        PeerError: a call did not connect.
+    """
+    while True:
+        line = Line(url)
+        try:
+            await line.prepare()
+            print("ready", flush=True)
+            if not await asyncio.to_thread(sys.stdin.readline):
+                return
+            await line.dial()
+            offset_us = line.wall_offset_us
+            report = {
+                "offered_us": line.offered_us + offset_us,
+                "connected_us": line.connected_us + offset_us,
+            }
+            print(json.dumps(report), flush=True)
+            await asyncio.sleep(listen_s)
+        finally:
+            await line.hang_up()
+
+
+def main() -> int:
+    """Command line of the process."""
+    parser = argparse.ArgumentParser(description="A second caller, driven by its standard input.")
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--listen-s", type=float, default=2.0)
+    arguments = parser.parse_args()
+    try:
+        asyncio.run(serve(arguments.url, arguments.listen_s))
+    except AgentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Figures of a run: percentiles, sums, means. Pure arithmetic on what was measured.
+
+Percentiles are nearest rank: the smallest measured value that at least p percent of the values do not exceed.
+It never invents a value between two turns, and the p99 of 40 turns is honestly the slowest one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from evals.latency.spans import SPANS, UNEXPLAINED
+
+PERCENTILES = (50, 95, 99)
+
+
+def percentile(values: Sequence[float], percent: int) -> float | None:
+    """Nearest-rank percentile, or None of nothing.
+
+    percent: 1..100.
+    """
+    if not values:
+        return None
+    rank = -(-percent * len(values) // 100)
+    return sorted(values)[max(rank, 1) - 1]
+
+
+def percentiles_ms(values_us: Sequence[int]) -> dict[str, int | None]:
+    """``{"p50": ..., "p95": ..., "p99": ...}`` in whole milliseconds."""
+    ranked = {f"p{percent}": percentile(values_us, percent) for percent in PERCENTILES}
+    return {name: None if value is None else round(value / 1000) for name, value in ranked.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFigures:
+    """One measured turn.
+
+    Attributes:
+        text: what the caller said.
+        pause_ms: pause inside it, 0 for none.
+        voice_to_voice_us: None for a cut-in or no answer.
+        cut_in: the bot began while the caller was still speaking.
+        unanswered: the bot said nothing.
+        spans_us: where the time went; empty when the server does not say.
+        client_buffer_us: the client's own jitter buffer, part of ``network_out``; None when nothing was
+            heard.
+        heard_as: what the server understood, empty when it does not say.
+        reply: what the server answered, empty when it does not say.
+    """
+
+    text: str
+    pause_ms: int
+    voice_to_voice_us: int | None
+    cut_in: bool
+    unanswered: bool
+    spans_us: Mapping[str, int] = field(default_factory=dict)
+    client_buffer_us: int | None = None
+    send_late_us: int = 0
+    heard_as: str = ""
+    reply: str = ""
+
+    @property
+    def unexplained_us(self) -> int | None:
+        """Recorded voice-to-voice minus the spans; None without either."""
+        if self.voice_to_voice_us is None or not self.spans_us:
+            return None
+        return self.voice_to_voice_us - sum(self.spans_us.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """For the list ``per_turn``, in milliseconds with a tenth."""
+        spans = {name: us / 1000 for name, us in self.spans_us.items()}
+        if self.unexplained_us is not None:
+            spans[UNEXPLAINED] = self.unexplained_us / 1000
+        value = self.voice_to_voice_us
+        return {
+            "text": self.text,
+            "pause_ms": self.pause_ms,
+            "voice_to_voice_ms": None if value is None else round(value / 1000, 1),
+            "cut_in": self.cut_in,
+            "unanswered": self.unanswered,
+            "spans_ms": {name: round(ms, 1) for name, ms in spans.items()},
+            "heard_as": self.heard_as,
+            "reply": self.reply,
+        }
+
+
+def typical(turns: Sequence[TurnFigures]) -> list[TurnFigures]:
+    """The middle half of the answered turns with spans, whose means stand for the median turn and add up."""
+    usable = [turn for turn in turns if turn.unexplained_us is not None]
+    usable.sort(key=lambda turn: turn.voice_to_voice_us or 0)
+    quarter = len(usable) // 4
+    return usable[quarter : len(usable) - quarter]
+
+
+def mean_spans_ms(turns: Sequence[TurnFigures]) -> dict[str, float]:
+    """Mean of each span over the typical turns, ``unexplained`` last; empty when the server gave no marks."""
+    middle = typical(turns)
+    if not middle:
+        return {}
+    means = {
+        name: round(sum(turn.spans_us.get(name, 0) for turn in middle) / len(middle) / 1000, 1)
+        for name in SPANS
+        if any(name in turn.spans_us for turn in middle)
+    }
+    unexplained = sum(turn.unexplained_us or 0 for turn in middle) / len(middle) / 1000
+    return {**means, UNEXPLAINED: round(unexplained, 1)}
+
+
+def summary(turns: Sequence[TurnFigures]) -> dict[str, Any]:
+    """The JSON of one system."""
+    values_us = [turn.voice_to_voice_us for turn in turns if turn.voice_to_voice_us is not None]
+    errors_us = [abs(turn.unexplained_us) for turn in turns if turn.unexplained_us is not None]
+    buffers_us = [turn.client_buffer_us for turn in turns if turn.client_buffer_us is not None]
+    paused = [turn for turn in turns if turn.pause_ms]
+    return {
+        "turns": len(turns),
+        "voice_to_voice_ms": percentiles_ms(values_us),
+        "false_cut_ins": sum(turn.cut_in for turn in turns),
+        "unanswered": sum(turn.unanswered for turn in turns),
+        "spans_ms": mean_spans_ms(turns),
+        "span_error_ms": {"p95": percentiles_ms(errors_us)["p95"]},
+        "turns_with_pause": len(paused),
+        "false_cut_ins_in_pauses": sum(turn.cut_in for turn in paused),
+        "turns_with_spans": len(errors_us),
+        "client_buffer_ms": percentiles_ms(buffers_us)["p50"],
+        "client_send_late_ms": percentiles_ms([turn.send_late_us for turn in turns]),
+        "span_percentiles_ms": {
+            name: percentiles_ms([turn.spans_us[name] for turn in turns if name in turn.spans_us])
+            for name in SPANS
+            if any(name in turn.spans_us for turn in turns)
+        },
+        "per_turn": [turn.as_json() for turn in turns],
+    }
+
+
+def ratio(ours: Mapping[str, Any], baseline: Mapping[str, Any]) -> float | None:
+    """Median of ours divided by the baseline's, or None when either has no answered turn."""
+    mine, theirs = ours["voice_to_voice_ms"]["p50"], baseline["voice_to_voice_ms"]["p50"]
+    return round(mine / theirs, 3) if mine is not None and theirs else None

@@ -1,0 +1,113 @@
+"""How a reply sounded under load against how the same reply sounds unloaded. Pure.
+
+A reply is its audible stretches. Silence that load inserts leaves the audible material as it is, so a gap is
+found again in the unloaded reply by the material before it: what it has there is the voice's own pause, what
+it has more here was inserted. Edges move by a hop from one coding to the next; an excess within ``NOISE_US``
+is therefore none. What many small insertions add up to shows in the length of the whole reply, which has no
+such threshold.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from audio.audible import AudibleSpan
+
+NOISE_US = 20_000
+AUDIBLE_GAP_US = 40_000
+# Two replies are the same answer when their audible material differs by less than this.
+SAME_ANSWER_SHARE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A silence inside a reply.
+
+    Attributes:
+        after_us: audible material before it.
+        length_us: how long it is.
+    """
+
+    after_us: int
+    length_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply as heard.
+
+    Attributes:
+        text: what identifies the answer.
+        start_us: client time of its first audible sample.
+        length_us: first to last audible sample.
+        audible_us: the audible part of it.
+        gaps: the silences inside, in order.
+    """
+
+    text: str
+    start_us: int
+    length_us: int
+    audible_us: int
+    gaps: tuple[Gap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What load did to a reply.
+
+    Attributes:
+        inserted_us: silence that the unloaded reply does not have.
+        audible_gaps: inserted silences longer than ``AUDIBLE_GAP_US``.
+    """
+
+    inserted_us: int
+    audible_gaps: int
+
+
+def reply(text: str, spans: Sequence[AudibleSpan], rate_hz: int, origin_us: int) -> Reply:
+    """Describe a reply by its audible stretches (at least one)."""
+    audible = 0
+    gaps: list[Gap] = []
+    for index, span in enumerate(spans):
+        if index:
+            silence = span.first - spans[index - 1].last
+            gaps.append(Gap(audible * 1_000_000 // rate_hz, silence * 1_000_000 // rate_hz))
+        audible += span.last - span.first
+    return Reply(
+        text=text,
+        start_us=origin_us + spans[0].first * 1_000_000 // rate_hz,
+        length_us=(spans[-1].last - spans[0].first) * 1_000_000 // rate_hz,
+        audible_us=audible * 1_000_000 // rate_hz,
+        gaps=tuple(gaps),
+    )
+
+
+def same_answer(one: Reply, other: Reply) -> bool:
+    """Whether two replies say the same, by text and by material."""
+    difference = abs(one.audible_us - other.audible_us)
+    return one.text == other.text and difference <= SAME_ANSWER_SHARE * max(one.audible_us, other.audible_us)
+
+
+def stretch(loaded: Reply, unloaded: Reply) -> Stretch:
+    """Compare a reply with the unloaded one of the same answer."""
+    inserted_us = 0
+    audible_gaps = 0
+    for gap in loaded.gaps:
+        own_us = max(
+            (
+                other.length_us
+                for other in unloaded.gaps
+                if abs(other.after_us - gap.after_us) <= 3 * NOISE_US
+            ),
+            default=0,
+        )
+        excess_us = gap.length_us - own_us
+        if excess_us > NOISE_US:
+            inserted_us += excess_us
+            audible_gaps += excess_us > AUDIBLE_GAP_US
+    return Stretch(max(inserted_us, loaded.length_us - unloaded.length_us, 0), audible_gaps)
+
+
+def reference_of(answer: Reply, references: Sequence[Reply]) -> Reply | None:
+    """The shortest unloaded reply that says the same, or None."""
+    same = [reference for reference in references if same_answer(answer, reference)]
+    return min(same, key=lambda reference: reference.length_us, default=None)

@@ -1,0 +1,182 @@
+"""The figures for people: markdown tables and the waterfall picture.
+
+Takes the JSON objects of ``figures.summary``, ``capacity.measure`` and ``call_start.measure``; decides only
+how they look. matplotlib is imported by ``waterfall`` alone, so that a run without a picture does not need
+it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.errors import ConfigError
+from evals.latency.spans import SPANS, UNEXPLAINED
+
+NAMES = {
+    "network_in": "network in (packet, codec, jitter buffer)",
+    "endpoint_wait": "endpoint wait",
+    "stt_final": "final transcript",
+    "llm_first_token": "first word of the answer",
+    "first_clause": "first clause",
+    "tts_first_audio": "first audio of the voice",
+    "playout_queue": "playout queue",
+    "network_out": "network out (packet, codec, client jitter buffer)",
+    UNEXPLAINED: "unexplained",
+}
+# Colour-blind safe (Okabe-Ito), in the order of the spans.
+COLOURS = (
+    "#56B4E9",
+    "#D55E00",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#F0E442",
+    "#999999",
+    "#0072B2",
+    "#000000",
+)
+
+
+def latency_table(result: Mapping[str, Any]) -> str:
+    """Percentiles with the false cut-ins beside them, then the spans, as markdown."""
+    systems = _systems(result)
+    lines = [
+        "| system | turns | p50 ms | p95 ms | p99 ms | false cut-ins | unanswered |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, figures in systems.items():
+        value = figures["voice_to_voice_ms"]
+        turns, paused = figures["turns"], figures["turns_with_pause"]
+        cut_ins = (
+            f"{figures['false_cut_ins']} of {turns} "
+            f"({figures['false_cut_ins_in_pauses']} of {paused} with a pause)"
+        )
+        lines.append(
+            f"| {name} | {turns} | {_cell(value['p50'])} | {_cell(value['p95'])} | {_cell(value['p99'])} "
+            f"| {cut_ins} | {figures['unanswered']} |"
+        )
+    if result.get("ratio_p50") is not None:
+        lines += ["", f"p50 is {result['ratio_p50']:.2f} of the stock pipeline's."]
+    for name, figures in systems.items():
+        if figures["spans_ms"]:
+            lines += ["", *_span_rows(name, figures)]
+    return "\n".join(lines) + "\n"
+
+
+def _span_rows(name: str, figures: Mapping[str, Any]) -> list[str]:
+    spans = figures["spans_ms"]
+    rows = [
+        f"Where the time goes ({name}, mean of the middle half of {figures['turns_with_spans']} turns):",
+        "",
+        "| span | mean ms | p50 ms | p95 ms | p99 ms |",
+        "|---|---|---|---|---|",
+    ]
+    for span, mean in spans.items():
+        ranked = figures["span_percentiles_ms"].get(span, {})
+        cells = " | ".join(_cell(ranked.get(key)) for key in ("p50", "p95", "p99"))
+        rows.append(f"| {NAMES[span]} | {mean} | {cells} |")
+    rows.append(f"| sum | {sum(spans.values()):.1f} | | | |")
+    error = _cell(figures["span_error_ms"]["p95"])
+    rows += ["", f"Recorded voice-to-voice and the sum of the spans differ by at most {error} ms (p95)."]
+    return rows
+
+
+def capacity_table(result: Mapping[str, Any]) -> str:
+    """Every step of every system, as markdown."""
+    lines = []
+    for name, figures in _systems(result).items():
+        lines += [
+            f"{name}: {figures['capacity']} simultaneous calls",
+            "",
+            "| calls | lateness p50 / p95 / p99 ms | stretch p50 / p95 / p99 ms | gaps > 40 ms | unanswered "
+            "| server CPU | client lag p99 ms | |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for step in figures["steps"]:
+            cpu = "" if step["server_cpu"] is None else f"{step['server_cpu'] * 100:.0f} %"
+            gaps = f"{step['gaps_over_40_ms']} of {step['replies']}"
+            silent = f"{step['unanswered']} of {step['questions']}"
+            verdict = "passed" if step["passed"] else "failed"
+            lines.append(
+                f"| {step['calls']} | {_three(step['lateness_ms'])} | {_three(step['stretch_ms'])} | {gaps} "
+                f"| {silent} | {cpu} | {_cell(step['client_lag_ms']['p99'])} | {verdict} |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def call_start_table(result: Mapping[str, Any]) -> str:
+    """What a starting call adds to a running one, as markdown."""
+    lines = [
+        "| system | starts | added p50 / p95 / p99 ms | worst ms | without a start, worst ms | limit ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, figures in _systems(result).items():
+        lines.append(
+            f"| {name} | {figures['starts']} | {_three(figures['added_ms'])} | {figures['added_ms']['max']} "
+            f"| {figures['control_ms']['max']} | {figures['limit_ms']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _systems(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    baseline = result.get("baseline")
+    return {"Parley": result, **({"stock Pipecat": baseline} if baseline else {})}
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _three(value: Mapping[str, float | None]) -> str:
+    return " / ".join(_cell(value[key]) for key in ("p50", "p95", "p99"))
+
+
+def waterfall(result: Mapping[str, Any], path: Path) -> None:
+    """Draw the mean spans as one staircase of bars, with the percentiles of both systems above.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or the server gave no marks.
+    """
+    spans = result["spans_ms"]
+    if not spans:
+        raise ConfigError("no waterfall: the server sent no turn marks")
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError("the waterfall needs the extra 'evals': pip install '.[evals]'") from error
+    figure = Figure(figsize=(10, 5.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    reached = 0.0
+    for row, (name, length) in enumerate(spans.items()):
+        index = (*SPANS, UNEXPLAINED).index(name)
+        axes.barh(
+            row, length, left=reached, color=COLOURS[index], edgecolor="black", linewidth=0.5, height=0.7
+        )
+        label = axes.text(
+            max(reached, reached + length) + 6, row, f"{length:.0f} ms", va="center", fontsize=9
+        )
+        label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
+        reached += length
+    total = reached
+    axes.axvline(total, color="black", linewidth=1, zorder=0.5)
+    axes.set_yticks(range(len(spans)), [NAMES[name] for name in spans], fontsize=9)
+    axes.invert_yaxis()
+    axes.set_xlim(0, total * 1.14)
+    axes.set_xlabel("milliseconds after the caller's last audible sample")
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    lines = []
+    for name, figures in _systems(result).items():
+        value = figures["voice_to_voice_ms"]
+        lines.append(
+            f"{name}: p50 {_cell(value['p50'])}, p95 {_cell(value['p95'])}, p99 {_cell(value['p99'])} ms, "
+            f"{figures['false_cut_ins']} false cut-ins in {figures['turns']} turns"
+        )
+    figure.suptitle("Voice to voice at the client", fontsize=13, fontweight="bold")
+    axes.set_title("\n".join(lines), fontsize=9, loc="left")
+    figure.savefig(path, dpi=130)

@@ -1,0 +1,157 @@
+"""The callers' voices: utterances as 48 kHz PCM and as Opus packets, made once and kept in a cache folder.
+
+Decides the level and the edges: every part is cut at its audible edges, so that the pause between two parts
+is exactly the planned one and the last audible sample of the utterance is known; the peak is set to -6 dBFS,
+the level of a headset microphone (a quieter caller would measure the voice detector's volume gate). Synthesis
+blocks for tens of milliseconds per utterance and happens before the first call.
+
+Packets come from the same Opus encoder that an aiortc client uses (96 kb/s, 20 ms, voip), but ahead of time,
+so that the measuring client costs the measured machine as little as possible. The codec delays the sound by
+its look-ahead of 6.5 ms, as it does for every caller.
+"""
+
+import fractions
+import hashlib
+import wave
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soxr
+from aiortc.codecs.opus import OpusEncoder
+from av import AudioFrame
+from pydantic import BaseModel
+
+from audio.audible import audible_spans
+from core.errors import MediaError
+from core.media import pcm16_to_float
+from evals.latency.questions import Utterance
+from models.tts import TTS, SpeechPiece, TextToSpeech
+from models.tts.espeak import EspeakSettings
+from models.tts.flite import FliteSettings
+
+RATE_HZ = 48_000
+FRAME_SAMPLES = 960
+PEAK = 0.5
+VOICE_SETTINGS: Mapping[str, Callable[..., BaseModel]] = {"flite": FliteSettings, "espeak": EspeakSettings}
+# Room for the codec to settle before and to ring out behind the voice.
+LEAD_FRAMES = 2
+TAIL_FRAMES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """An utterance ready to be sent.
+
+    Attributes:
+        text: the words.
+        pcm: int16, (frames * FRAME_SAMPLES,), 48 kHz: what the microphone records, silence at both ends.
+        packets: the same as Opus, one per frame.
+        pause_ms: the silence inside, 0 for none.
+        gap_ms: how long the caller waits before saying it.
+    """
+
+    text: str
+    pcm: np.ndarray
+    packets: tuple[bytes, ...]
+    pause_ms: int
+    gap_ms: int
+
+
+class Speakers:
+    """Synthesises utterances.
+
+    Args:
+        cache: folder for the WAV files of the parts; created when missing.
+    """
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._cache.mkdir(parents=True, exist_ok=True)
+        self._engines: dict[tuple[str, str], TextToSpeech] = {}
+
+    def speak(self, utterance: Utterance) -> Spoken:
+        """Make the sound of an utterance.
+
+        Raises:
+            ConfigError: the engine is not known or not installed.
+            MediaError: the engine gave silence.
+        """
+        parts = [self._part(utterance.engine, utterance.voice, text) for text in utterance.parts]
+        pause = np.zeros(utterance.pause_ms * RATE_HZ // 1000, dtype=np.int16)
+        voice = parts[0] if len(parts) == 1 else np.concatenate((parts[0], pause, parts[1]))
+        pcm = framed(voice)
+        return Spoken(utterance.text, pcm, encode(pcm), utterance.pause_ms, utterance.gap_ms)
+
+    def _part(self, engine: str, voice: str, text: str) -> np.ndarray:
+        key = hashlib.sha256(f"{engine}/{voice}/{text}".encode()).hexdigest()[:16]
+        path = self._cache / f"{engine}-{voice}-{key}.wav"
+        if not path.exists():
+            _write_wav(path, trimmed(self._synthesise(engine, voice, text)))
+        with wave.open(str(path), "rb") as file:
+            return np.frombuffer(file.readframes(file.getnframes()), dtype=np.int16)
+
+    def _synthesise(self, engine: str, voice: str, text: str) -> np.ndarray:
+        """float32, (samples,), 48 kHz."""
+        tts = self._engines.get((engine, voice))
+        if tts is None:
+            settings = VOICE_SETTINGS[engine](voice=voice)
+            tts = self._engines[(engine, voice)] = TTS.create(engine, settings)
+        pieces: list[bytes] = []
+
+        def take(piece: SpeechPiece) -> bool:
+            pieces.append(piece.pcm)
+            return True
+
+        tts.synthesize(text, take)
+        return soxr.resample(pcm16_to_float(b"".join(pieces)), tts.rate_hz, RATE_HZ)
+
+
+def trimmed(samples: np.ndarray) -> np.ndarray:
+    """Set the peak and cut at the audible edges: int16, (samples,).
+
+    samples: float32, (samples,), 48 kHz.
+
+    Raises:
+        MediaError: nothing audible in it.
+    """
+    peak = float(np.abs(samples).max(initial=0.0))
+    # The level comes first: what is audible depends on it.
+    loud = samples * (PEAK / peak) if peak else samples
+    spans = audible_spans(loud, RATE_HZ)
+    if not spans:
+        raise MediaError("the caller's voice is silent")
+    return np.rint(loud[spans[0].first : spans[-1].last + 1] * 32767).astype(np.int16)
+
+
+def framed(voice: np.ndarray) -> np.ndarray:
+    """Pad to whole 20 ms frames with silence at both ends: int16, (frames * FRAME_SAMPLES,)."""
+    tail = TAIL_FRAMES * FRAME_SAMPLES + -voice.size % FRAME_SAMPLES
+    return np.pad(voice, (LEAD_FRAMES * FRAME_SAMPLES, tail))
+
+
+def encode(pcm: np.ndarray) -> tuple[bytes, ...]:
+    """Opus packets of whole frames, one per frame.
+
+    pcm: int16, (frames * FRAME_SAMPLES,), 48 kHz.
+    """
+    encoder = OpusEncoder()
+    packets: list[bytes] = []
+    for position in range(0, pcm.size, FRAME_SAMPLES):
+        frame = AudioFrame.from_ndarray(pcm[None, position : position + FRAME_SAMPLES], layout="mono")
+        frame.sample_rate = RATE_HZ
+        frame.pts = position
+        frame.time_base = fractions.Fraction(1, RATE_HZ)
+        packets.extend(encoder.encode(frame)[0])
+    return tuple(packets)
+
+
+def _write_wav(path: Path, pcm: np.ndarray) -> None:
+    partial = path.with_suffix(".partial")
+    with wave.open(str(partial), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE_HZ)
+        file.writeframes(pcm.tobytes())
+    partial.replace(path)

@@ -1,0 +1,158 @@
+"""The baseline: the same engines in the pipeline that Pipecat's documentation shows, with its defaults.
+
+What is the same as in the product: the loaded engines and their services (the recogniser runs in its own
+process, the model streams, the voice streams and gives word times), the greeting, the prompt. Taking our
+services and not ones written for the comparison is the choice in favour of the baseline: a recogniser in a
+thread would hold the interpreter lock, and one that does not mark its final transcripts would cost every turn
+up to a second.
+
+What is Pipecat's own: ``SmallWebRTCTransport`` with default ``TransportParams``, its request handler,
+``SileroVADAnalyzer`` and the default turn strategies (smart-turn v3), each built per call on the event loop
+as its examples do, sentence aggregation in front of the voice, ``PipelineParams`` with metrics on and the
+default rates, RTVI and turn tracking on. Logging is at WARNING, which no default is, so that logging is not
+the difference.
+
+    python -m evals.latency.stock --config configs/embedded.yaml --port 7861
+
+One process serves ``GET /health`` and ``POST /api/offer``. A call's pipeline is a background task of its
+request, as in Pipecat's own runner; the engines are closed when the server ends.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import BackgroundTasks, FastAPI
+from loguru import logger
+from pipecat.audio.vad.silero import SileroVADAnalyzer
+from pipecat.frames.frames import TTSSpeakFrame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    LLMContextAggregatorPair,
+    LLMUserAggregatorParams,
+)
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.services.tts_service import TTSService
+from pipecat.transports.base_transport import TransportParams
+from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+from pipecat.transports.smallwebrtc.request_handler import SmallWebRTCRequest, SmallWebRTCRequestHandler
+from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
+from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
+from pipecat.workers.runner import WorkerRunner
+
+from configs.load import load_deployment
+from core.errors import ConfigError, EngineError
+from pipelines.engines import Engines
+
+HOST = "127.0.0.1"
+
+
+async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
+    """One call, wired as in Pipecat's quickstart."""
+    bot = engines.deployment.bot
+    transport = SmallWebRTCTransport(
+        webrtc_connection=connection, params=TransportParams(audio_in_enabled=True, audio_out_enabled=True)
+    )
+    stt, model, tts = await asyncio.gather(engines.build_stt(), engines.build_llm(), engines.build_tts())
+    context = LLMContext([{"role": "system", "content": bot.system_prompt}])
+    user_aggregator, assistant_aggregator = LLMContextAggregatorPair(
+        context, user_params=LLMUserAggregatorParams(vad_analyzer=SileroVADAnalyzer())
+    )
+    pipeline = Pipeline(
+        [
+            transport.input(),
+            stt,
+            user_aggregator,
+            *model,
+            by_sentence(tts),
+            transport.output(),
+            assistant_aggregator,
+        ]
+    )
+    worker = PipelineWorker(pipeline, params=PipelineParams(enable_metrics=True, enable_usage_metrics=True))
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+
+    @transport.event_handler("on_client_connected")
+    async def on_client_connected(_transport: Any, _client: Any) -> None:
+        if bot.greeting:
+            await worker.queue_frames([TTSSpeakFrame(bot.greeting)])
+
+    @transport.event_handler("on_client_disconnected")
+    async def on_client_disconnected(_transport: Any, _client: Any) -> None:
+        await runner.cancel()
+
+    await runner.run()
+
+
+def by_sentence(tts: FrameProcessor) -> FrameProcessor:
+    """Give a voice the text aggregation back that Pipecat has by default."""
+    if isinstance(tts, TTSService):
+        tts._text_aggregator = SimpleTextAggregator(aggregation_type=tts._text_aggregation_mode)
+    return tts
+
+
+def create_app(engines: Engines) -> FastAPI:
+    """The server around Pipecat's own request handler."""
+    handler = SmallWebRTCRequestHandler()
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await handler.close()
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.post("/api/offer")
+    async def offer(request: SmallWebRTCRequest, background_tasks: BackgroundTasks) -> dict[str, str] | None:
+        async def on_connection(connection: SmallWebRTCConnection) -> None:
+            background_tasks.add_task(run_bot, engines, connection)
+
+        return await handler.handle_web_request(request, on_connection)
+
+    return app
+
+
+async def serve(config: Path, port: int) -> None:
+    """Load the engines of a deployment and serve until a signal.
+
+    Raises:
+        ConfigError: the deployment is wrong.
+        EngineError: an engine does not load.
+    """
+    async with await Engines.load(load_deployment(config)) as engines:
+        settings = uvicorn.Config(
+            create_app(engines), host=HOST, port=port, log_level="warning", access_log=False
+        )
+        await uvicorn.Server(settings).serve()
+
+
+def main() -> int:
+    """Command line; 2 with one line when the deployment cannot be served."""
+    parser = argparse.ArgumentParser(description="A stock Pipecat pipeline with the engines of a deployment.")
+    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    parser.add_argument("--port", type=int, default=7861)
+    arguments = parser.parse_args()
+    logger.remove()
+    logger.add(sys.stderr, level="WARNING")
+    try:
+        asyncio.run(serve(arguments.config, arguments.port))
+    except (ConfigError, EngineError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Decides what a dialogue was about so far: which sentences of the documents were said, and what is asked now.
+
+In: the messages, oldest first, and the sentences that answers are made of. Out: a ``Dialogue``. Pure; nothing is kept
+between calls, because the messages are the only memory: what the caller did not hear is not in them.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.llm import Message
+from models.llm.small_talk import spoken_words
+
+# However the session marks a reply that was cut off: a bracketed remark, dashes or dots at its end.
+_CUT_OFF_MARK = re.compile(r"\s*(?:\[[^\]]*\]|\([^)]*\)|<[^>]*>|\u2014|\u2013|\u2026|\.{3}|-+)\s*$")
+_KEY_WORDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """What the messages say.
+
+    Attributes:
+        words: the last user message in words; empty when there is none.
+        opened: whether the user has said anything at all.
+        previous_words: the user message before, when no answer from the documents came in between; else empty.
+        last_reply: the last assistant message without its cut-off mark; empty when there is none.
+        last_said: numbers of the sentences in the last assistant message, in order, a started one included.
+        started: number of the sentence in which the last assistant message breaks off, or None.
+        topic_said: like ``last_said``, of the last message that held any.
+        said: numbers of all sentences that were said in full.
+        replies: how many assistant messages there are.
+    """
+
+    words: tuple[str, ...]
+    opened: bool
+    previous_words: tuple[str, ...]
+    last_reply: str
+    last_said: tuple[int, ...]
+    started: int | None
+    topic_said: tuple[int, ...]
+    said: frozenset[int]
+    replies: int
+
+
+class DialogueReader:
+    """Finds document sentences again in what was said. Read-only after construction, thread-safe.
+
+    Args:
+        sentences: the sentences that answers are made of; their positions are the numbers in ``Dialogue``.
+    """
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self._sentences = [tuple(spoken_words(sentence)) for sentence in sentences]
+        self._by_key: dict[tuple[str, ...], list[int]] = {}
+        for number, words in enumerate(self._sentences):
+            if words:
+                self._by_key.setdefault(words[:_KEY_WORDS], []).append(number)
+
+    def read(self, messages: Sequence[Message]) -> Dialogue:
+        """What ``messages`` say; system messages are ignored."""
+        spoken = [message for message in messages if message.role != "system"]
+        users = [at for at, message in enumerate(spoken) if message.role == "user"]
+        replies = [at for at, message in enumerate(spoken) if message.role == "assistant"]
+        found = {at: self._find(without_cut_off_mark(spoken[at].text)) for at in replies}
+        last_reply = replies[-1] if replies else None
+        answered = [at for at in replies if found[at][0]]
+        last_said, started = found[last_reply] if last_reply is not None else ((), None)
+        previous: tuple[str, ...] = ()
+        if len(users) > 1 and not any(at > users[-2] for at in answered):
+            previous = tuple(spoken_words(spoken[users[-2]].text))
+        return Dialogue(
+            words=tuple(spoken_words(spoken[users[-1]].text)) if users else (),
+            opened=bool(users),
+            previous_words=previous,
+            last_reply=without_cut_off_mark(spoken[last_reply].text) if last_reply is not None else "",
+            last_said=last_said,
+            started=started,
+            topic_said=found[answered[-1]][0] if answered else (),
+            said=frozenset(n for numbers, cut in found.values() for n in numbers if n != cut),
+            replies=len(replies),
+        )
+
+    def _find(self, reply: str) -> tuple[tuple[int, ...], int | None]:
+        """Sentence numbers in a reply, in order, and the one of them in which it breaks off."""
+        words = tuple(spoken_words(reply))
+        numbers: list[int] = []
+        at = 0
+        while at < len(words):
+            best, matched, cut = self._match(words[at:])
+            if best is None:
+                at += 1
+                continue
+            numbers.append(best)
+            if cut:
+                return tuple(numbers), best
+            at += matched
+        return tuple(numbers), None
+
+    def _match(self, words: tuple[str, ...]) -> tuple[int | None, int, bool]:
+        """The longest sentence at the front of ``words``, its length, and whether ``words`` end inside it."""
+        best: tuple[int | None, int, bool] = (None, 0, False)
+        keys = {words[:length] for length in range(1, _KEY_WORDS + 1)}
+        for key in keys:
+            for number in self._by_key.get(key, ()):
+                sentence = self._sentences[number]
+                if words[: len(sentence)] == sentence and (len(sentence) > best[1] or best[2]):
+                    best = (number, len(sentence), False)
+                elif best[0] is None and _breaks_off(words, sentence):
+                    best = (number, len(words), True)
+        return best
+
+
+def without_cut_off_mark(text: str) -> str:
+    """``text`` without a trailing remark that it was interrupted."""
+    bare = text.strip()
+    while _CUT_OFF_MARK.search(bare):
+        bare = _CUT_OFF_MARK.sub("", bare)
+    return bare
+
+
+def _breaks_off(words: tuple[str, ...], sentence: tuple[str, ...]) -> bool:
+    """Whether ``words`` are the beginning of ``sentence``; the last word may be broken itself."""
+    last = len(words) - 1
+    return last < len(sentence) and words[:last] == sentence[:last] and sentence[last].startswith(words[last])

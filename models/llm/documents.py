@@ -1,0 +1,169 @@
+"""Answers from the deployment's own documents: retrieval instead of a large model, with no key and no network.
+
+Decides nothing about content (``document_answer`` does): it loads the documents, runs each answer in a thread and
+streams it in clauses. In: the messages of a dialogue. Out: pieces of text that a voice can begin with. The constructor
+reads files and embeds every sentence, so it blocks: it is called once per process, in a thread, and the object is
+shared by all calls afterwards. It owns no task and no thread; a cancelled ``reply`` leaves at most one look-up of about
+10 ms behind in the executor. An executor that stays full for ``timeout_s`` is an ``EngineError``.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import EngineError
+from models.llm import Message
+from models.llm.document_answer import DocumentAnswer
+from models.llm.small_talk import ALL_PHRASES, PHRASES, spoken_words
+from models.llm.spoken_text import clauses
+from models.retrieval import Embedder
+from models.retrieval.index import PassageIndex
+from models.retrieval.markdown import load_passages
+from models.retrieval.minilm import MiniLm, MiniLmSettings
+
+# Ways to begin a question about a topic, for the language model of the speech recognition.
+_STEMS = (
+    "what is {}",
+    "what about {}",
+    "tell me about {}",
+    "tell me more about {}",
+    "i have a question about {}",
+    "how much does {} cost",
+    "and {}",
+)
+_QUESTIONS = (
+    "how much is it",
+    "how much does it cost",
+    "how long does it take",
+    "how do i do that",
+    "what do i need",
+    "what time do you open",
+    "when do you close",
+    "are you open on sunday",
+    "where are you",
+    "can i do that in the app",
+    "what should i do",
+    "is it free",
+    "when will it arrive",
+    "how can i change it",
+    "can i cancel it",
+    "who can i call",
+    "what is the phone number",
+    "do i have to pay for it",
+    "how do i get one",
+    "and on saturday",
+    "and abroad",
+    "tell me more",
+    "go on",
+    "repeat that",
+    "say that again",
+    "what else",
+    "i lost my card",
+    "i forgot my pin",
+)
+
+
+def _shipped_documents() -> Path:
+    return Path(__file__).resolve().parents[2] / "knowledge"
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parley" / "vectors"
+
+
+class DocumentLlmSettings(BaseModel):
+    """Which documents, and how they are answered from.
+
+    Attributes:
+        folder: markdown files, read with their sub-folders; default: the shipped examples.
+        name: what the agent calls itself.
+        greeting: said when nobody has spoken yet; None makes one from the name and some topics.
+        threshold: score of the best passage, -1..1, below which the answer is "I don't know". Out-of-scope questions
+            score 0.3 at most, with few exceptions; see tests/golden/questions.json.
+        max_words: longest answer, without the name of the source.
+        max_sentences: sentences in one answer.
+        timeout_s: longest wait for a look-up.
+        cache_folder: where sentence vectors are kept between starts; None computes them at every start.
+        embedder: the sentence embedder.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: Path = Field(default_factory=_shipped_documents)
+    name: str = Field(default="Parley", min_length=1, max_length=60)
+    greeting: str | None = Field(default=None, min_length=1, max_length=500)
+    threshold: float = Field(default=0.29, ge=-1.0, le=1.0)
+    max_words: int = Field(default=45, ge=5, le=200)
+    max_sentences: int = Field(default=3, ge=1, le=10)
+    timeout_s: float = Field(default=5.0, gt=0.0, le=60.0)
+    cache_folder: Path | None = Field(default_factory=_user_cache)
+    embedder: MiniLmSettings = MiniLmSettings()
+
+
+class DocumentLlm:
+    """A ``LanguageModel`` over a folder of documents. Thread-safe and shared by all calls.
+
+    Args:
+        settings: default: the shipped documents.
+        embedder: replaces the MiniLM of the settings.
+        executor: where look-ups run; None is the default executor of the running loop.
+
+    Raises:
+        ConfigError: no documents, or the embedder is not installed.
+    """
+
+    def __init__(
+        self,
+        settings: DocumentLlmSettings | None = None,
+        *,
+        embedder: Embedder | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self.settings = settings or DocumentLlmSettings()
+        passages = load_passages(self.settings.folder)
+        self._index = PassageIndex(
+            passages,
+            embedder or MiniLm(self.settings.embedder),
+            phrases=PHRASES,
+            cache_folder=self.settings.cache_folder,
+        )
+        self._answer = DocumentAnswer(
+            self._index,
+            name=self.settings.name,
+            threshold=self.settings.threshold,
+            max_words=self.settings.max_words,
+            max_sentences=self.settings.max_sentences,
+            greeting=self.settings.greeting,
+        )
+        self._executor = executor
+
+    @property
+    def index(self) -> PassageIndex:
+        """The passages with their vectors, for a search without an answer."""
+        return self._index
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
+        """Stream the answer in clauses; the pieces join to the whole text.
+
+        Raises:
+            EngineError: no thread of the executor took the look-up in time.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                text = await loop.run_in_executor(self._executor, self._answer.answer, tuple(messages))
+        except TimeoutError as error:
+            raise EngineError("the document look-up timed out", engine="documents") from error
+        for piece in clauses(text):
+            yield piece
+
+    def vocabulary_sentences(self) -> list[str]:
+        """What callers and documents say, lower case without punctuation, for a language model of the recognition."""
+        titles = dict.fromkeys(" ".join(spoken_words(passage.title)) for passage in self._index.passages)
+        spoken = (" ".join(spoken_words(sentence)) for sentence in self._index.sentences)
+        asked = (stem.format(title) for title in titles for stem in _STEMS)
+        return [line for line in dict.fromkeys([*spoken, *titles, *asked, *_QUESTIONS, *ALL_PHRASES]) if line]

@@ -1,0 +1,372 @@
+"""Decides whether the caller is only being polite, and what to answer then.
+
+In: what the caller said. Out: an ``Intent`` with answers to choose from. Pure: text in, text out. Exact phrases are
+matched here; a phrase that was misheard or worded differently is found by the document engine, which compares the
+question with ``PHRASES`` as it does with the passages.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
+
+# What people say before the question itself. Longest first where one begins another.
+_OPENINGS = (
+    "can you please tell me",
+    "could you please tell me",
+    "can you tell me",
+    "could you tell me",
+    "i would like to know",
+    "i'd like to know",
+    "i want to know",
+    "i wanted to know",
+    "i wanted to ask",
+    "i have a question",
+    "do you know",
+    "thank you very much",
+    "thank you",
+    "thanks a lot",
+    "thanks",
+    "good morning",
+    "good afternoon",
+    "good evening",
+    "hello there",
+    "hello",
+    "hi there",
+    "hi",
+    "hey",
+    "no i meant",
+    "no i mean",
+    "i meant",
+    "i mean",
+    "i said",
+    "all right",
+    "alright",
+    "okay",
+    "ok",
+    "um",
+    "uh",
+    "uhm",
+    "er",
+    "well",
+    "so",
+    "oh",
+    "yes",
+    "please",
+)
+_HESITATION = frozenset(("um", "uh", "uhm", "er", "erm", "hm", "hmm"))
+_CLOSINGS = ("thank you", "thanks", "please", "then")
+_NOISE = frozenset("um uh uhm er erm hm hmm mm mhm huh ah oh eh the a an and but or of to in is it i".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One kind of small talk.
+
+    Attributes:
+        name: what it is called.
+        phrases: what callers say, lower case without punctuation.
+        answers: ready to speak; ``{name}`` is the agent, ``{topics}`` a spoken list of topics.
+        similar: whether words like these mean the same; no for commands, where "why do you stop talking" is a question.
+    """
+
+    name: str
+    phrases: tuple[str, ...]
+    answers: tuple[str, ...]
+    similar: bool = True
+
+
+INTENTS = (
+    Intent(
+        "greeting",
+        (
+            "hello",
+            "hi",
+            "hey",
+            "hello there",
+            "hi there",
+            "good morning",
+            "good afternoon",
+            "good evening",
+            "good day",
+            "nice to meet you",
+            "hello how can you help me",
+        ),
+        ("Hello! What would you like to know?", "Hello! How can I help you?"),
+    ),
+    Intent(
+        "how are you",
+        ("how are you", "how are you doing", "how are you today", "how is it going", "how do you do"),
+        ("I am fine, thank you. What would you like to know?",),
+    ),
+    Intent(
+        "thanks",
+        (
+            "thanks",
+            "thank you",
+            "thank you very much",
+            "thanks a lot",
+            "many thanks",
+            "okay thank you",
+            "great thank you",
+            "that was helpful thank you",
+            "that helps",
+        ),
+        ("You are welcome.", "You are welcome. Anything else?"),
+    ),
+    Intent(
+        "goodbye",
+        (
+            "bye",
+            "goodbye",
+            "bye bye",
+            "good bye",
+            "see you",
+            "see you later",
+            "have a nice day",
+            "good night",
+            "that is all",
+            "that's all",
+            "that was all",
+            "no that is all",
+            "no that's all",
+            "nothing else",
+        ),
+        ("Goodbye, and thank you for calling.",),
+    ),
+    Intent(
+        "who are you",
+        (
+            "who are you",
+            "what is your name",
+            "what's your name",
+            "who am i talking to",
+            "who is speaking",
+            "what are you",
+        ),
+        ("I am {name}, a computer program. I answer questions about things like {topics}.",),
+    ),
+    Intent(
+        "what can you do",
+        (
+            "what can you do",
+            "what can i ask you",
+            "what can i ask",
+            "what do you know",
+            "how can you help me",
+            "help",
+            "help me",
+            "can you help me",
+            "i need help",
+            "what can you tell me",
+            "what topics do you know",
+            "what questions can you answer",
+            "what can you help me with",
+        ),
+        (
+            "I answer questions from documents, for example about {topics}.",
+            "Ask me, for example, about {topics}.",
+        ),
+    ),
+    Intent(
+        "machine",
+        (
+            "are you a robot",
+            "are you human",
+            "are you a human",
+            "are you a machine",
+            "are you a computer",
+            "are you a real person",
+            "am i talking to a machine",
+            "am i talking to a robot",
+            "are you real",
+            "are you an artificial intelligence",
+        ),
+        ("I am a computer program and not a human being.", "I am a machine. I read answers from documents."),
+    ),
+    Intent(
+        "can you hear me",
+        (
+            "can you hear me",
+            "do you hear me",
+            "are you there",
+            "is anybody there",
+            "anybody there",
+            "testing",
+            "test",
+            "testing one two three",
+            "hello can you hear me",
+        ),
+        ("Yes, I can hear you.",),
+    ),
+    Intent(
+        "praise",
+        (
+            "great",
+            "very good",
+            "good job",
+            "well done",
+            "perfect",
+            "wonderful",
+            "excellent",
+            "you are great",
+            "that is great",
+            "that's great",
+            "nice",
+            "cool",
+        ),
+        ("Thank you! What else would you like to know?",),
+    ),
+    Intent(
+        "acknowledged",
+        (
+            "okay",
+            "ok",
+            "all right",
+            "alright",
+            "i see",
+            "i understand",
+            "understood",
+            "got it",
+            "good",
+            "fine",
+            "yes",
+            "yeah",
+            "yep",
+            "sure",
+            "yes please",
+            "right",
+        ),
+        ("What would you like to know?", "What else would you like to know?"),
+        similar=False,
+    ),
+    Intent(
+        "declined",
+        ("no", "no thanks", "no thank you", "nope", "nothing", "never mind", "forget it"),
+        ("All right. I am here when you need me.",),
+        similar=False,
+    ),
+    Intent(
+        "wait",
+        (
+            "wait",
+            "wait a moment",
+            "wait a minute",
+            "one moment",
+            "one moment please",
+            "just a moment",
+            "just a second",
+            "hold on",
+            "hang on",
+            "let me think",
+            "give me a second",
+        ),
+        ("Take your time.",),
+        similar=False,
+    ),
+    Intent(
+        "stop",
+        (
+            "stop",
+            "stop it",
+            "stop talking",
+            "be quiet",
+            "quiet",
+            "shut up",
+            "silence",
+            "enough",
+            "that's enough",
+        ),
+        ("All right.",),
+        similar=False,
+    ),
+    Intent(
+        "displeased",
+        (
+            "you are stupid",
+            "you are useless",
+            "you are wrong",
+            "that is wrong",
+            "that's wrong",
+            "that is not right",
+            "you do not understand me",
+            "you don't understand me",
+            "that is not what i asked",
+            "that's not what i asked",
+            "that is not what i meant",
+        ),
+        ("I am sorry. Could you ask again in other words?",),
+    ),
+)
+
+_REPEAT = re.compile(
+    r"(?:sorry )?(?:can you |could you |would you )?(?:please )?"
+    r"(?:repeat|repeat (?:that|it|this)|say (?:that|it) (?:again|once more)|what did you (?:just )?say|"
+    r"what was that|come again|one more time|once more|again|pardon|pardon me|excuse me|sorry|what|"
+    r"sorry what|i (?:did not|didn't|could not|couldn't) (?:hear|catch|get|understand) (?:that|it|you))"
+    r"(?: again)?(?: please)?"
+)
+_MORE = re.compile(
+    r"(?:can you |could you )?(?:please )?(?:and )?"
+    r"(?:(?:tell|give) me (?:some |a bit |a little )?more(?: about (?:it|that|this))?|"
+    r"tell me (?:everything|all|the rest)|more|more details|more please|some more|what else|anything else|"
+    r"is there (?:more|anything else)|go on|continue|keep going|carry on|read on|the rest|and then|"
+    r"what (?:more|else) (?:is there|do you know)(?: about (?:it|that|this))?|"
+    r"more (?:about|on) (?:it|that|this)|go ahead)"
+)
+
+
+def spoken_words(text: str) -> list[str]:
+    """Lower-case words of a text, with digits and apostrophes inside words, without punctuation."""
+    return _WORD.findall(text.lower().replace("\u2019", "'"))
+
+
+def exact_intent(words: Sequence[str]) -> Intent | None:
+    """The intent that has exactly these words as a phrase, also after "okay" or before "please"."""
+    for candidate in (" ".join(words), " ".join(question_words(words))):
+        if candidate in _INTENT_OF:
+            return _INTENT_OF[candidate]
+    return None
+
+
+def phrase_intent(number: int) -> Intent:
+    """The intent that ``PHRASES[number]`` belongs to."""
+    return _INTENT_OF[PHRASES[number]]
+
+
+def question_words(words: Sequence[str]) -> list[str]:
+    """The words without greetings, thanks and hesitation around the question; never empty unless ``words`` is."""
+    text = " ".join(word for word in words if word not in _HESITATION) or " ".join(words)
+    changed = True
+    while changed:
+        changed = False
+        for opening in _OPENINGS:
+            if text.startswith(f"{opening} "):
+                text, changed = text[len(opening) + 1 :], True
+        for closing in _CLOSINGS:
+            if text.endswith(f" {closing}"):
+                text, changed = text[: -len(closing) - 1], True
+    return text.split()
+
+
+def wants_repeat(words: Sequence[str]) -> bool:
+    """Whether the caller asks for the last answer again."""
+    return _REPEAT.fullmatch(" ".join(words)) is not None
+
+
+def wants_more(words: Sequence[str]) -> bool:
+    """Whether the caller asks for the rest of the last answer."""
+    return _MORE.fullmatch(" ".join(question_words(words))) is not None
+
+
+def is_noise(words: Sequence[str]) -> bool:
+    """Whether nothing was said that could be a question: hesitation, or one letter."""
+    return all(word in _NOISE or len(word) == 1 for word in words)
+
+
+ALL_PHRASES: tuple[str, ...] = tuple(dict.fromkeys(phrase for intent in INTENTS for phrase in intent.phrases))
+PHRASES: tuple[str, ...] = tuple(
+    dict.fromkeys(phrase for intent in INTENTS if intent.similar for phrase in intent.phrases)
+)
+_INTENT_OF = {phrase: intent for intent in reversed(INTENTS) for phrase in intent.phrases}

@@ -1,0 +1,33 @@
+"""Decides how an answer is cut into pieces that a voice can begin with, and how lists are spoken.
+
+Pure: text in, text out.
+"""
+
+import re
+from collections.abc import Sequence
+
+# A shorter piece ends before the voice has got going; at a full stop even one word stands alone.
+_MIN_WORDS = 3
+_CLAUSE = re.compile(r"\S.*?(?:[.!?](?=\s)|[,;:](?=\s)|$)\s*", re.DOTALL)
+
+
+def clauses(text: str) -> list[str]:
+    """``text`` cut after punctuation; the pieces join to the text."""
+    pieces: list[str] = []
+    pending = ""
+    for piece in _CLAUSE.findall(text):
+        pending += piece
+        mark = pending.rstrip()[-1:]
+        if mark in ".!?:" or len(pending.split()) >= _MIN_WORDS:
+            pieces.append(pending)
+            pending = ""
+    if pending:
+        pieces.append(pending)
+    return pieces
+
+
+def spoken_list(items: Sequence[str], *, last: str = "or") -> str:
+    """``a, b or c``."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"

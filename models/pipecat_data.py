@@ -1,0 +1,25 @@
+"""Where the data files of the Pipecat wheel lie.
+
+Decides nothing else: the wheel carries the weights of the voice-activity and turn models, and those are read
+by path, so that loading an engine does not import Pipecat (0.9 s, and a child process needs none of it).
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from core.errors import ConfigError
+
+
+def pipecat_file(*parts: str) -> Path:
+    """Absolute path of a file inside the installed ``pipecat`` package, which is not imported.
+
+    Raises:
+        ConfigError: Pipecat is not installed, or this version does not carry the file.
+    """
+    spec = find_spec("pipecat")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError("the package pipecat-ai is not installed")
+    path = Path(spec.submodule_search_locations[0]).joinpath(*parts)
+    if not path.is_file():
+        raise ConfigError(f"this pipecat-ai does not carry {'/'.join(parts)}")
+    return path

@@ -1,0 +1,78 @@
+"""Speech to text: audio of one caller in, words with times and confidence out.
+
+The engine holds the weights; a stream is one caller. A stream works in utterances: ``start`` opens one, ``feed`` takes
+audio and may return a partial, ``finish`` closes it and returns the final transcript, ``discard`` closes it without.
+All methods block and a stream is used from one thread at a time.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.media import WordTime
+from core.registry import Registry, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What was understood so far.
+
+    Attributes:
+        text: the words, lower case, joined by spaces; empty when nothing was understood.
+        words: the same words with their times from the start of the utterance; a partial may leave it empty.
+        confidence: 0..1, mean of the words; 0.0 for empty text.
+        final: no later transcript of this utterance will come.
+    """
+
+    text: str
+    words: tuple[WordTime, ...] = ()
+    confidence: float = 0.0
+    final: bool = False
+
+
+class SpeechStream(Protocol):
+    """One caller. Not thread-safe."""
+
+    def start(self) -> None:
+        """Begin an utterance. Discards an open one."""
+        ...
+
+    def feed(self, pcm: bytes) -> Transcript | None:
+        """Take 16-bit mono PCM at the engine's rate; return a partial when the text changed, else None.
+
+        Raises EngineError outside an utterance.
+        """
+        ...
+
+    def finish(self) -> Transcript:
+        """End the utterance and return its final transcript (empty text when nothing was understood).
+
+        Raises EngineError outside an utterance.
+        """
+        ...
+
+    def discard(self) -> None:
+        """End the utterance without a transcript. Allowed outside one."""
+        ...
+
+    def close(self) -> None:
+        """Release the stream. It is not used again."""
+        ...
+
+
+class SpeechToText(Protocol):
+    """Shared weights."""
+
+    rate_hz: int
+
+    def open_stream(self) -> SpeechStream: ...
+
+
+STT: Registry[SpeechToText] = Registry(
+    "stt engine",
+    {
+        "pocketsphinx": Row(
+            "models.stt.pocketsphinx:PocketsphinxStt",
+            "offline floor: works everywhere, understands clear simple English only",
+        ),
+    },
+)

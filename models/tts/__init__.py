@@ -1,0 +1,48 @@
+"""Text to speech: one clause in, audio pieces with word times out.
+
+Synthesis blocks and streams: each piece goes to ``sink`` as soon as it exists, and the sink's False stops the engine
+inside the word. Shared by all calls; an engine that can only speak once at a time locks itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.media import WordTime
+from core.registry import Registry, Row
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechPiece:
+    """A piece of one clause.
+
+    Attributes:
+        pcm: 16-bit mono samples at the engine's rate.
+        words: words whose times became known with this piece, from the start of the clause; each word once.
+    """
+
+    pcm: bytes
+    words: tuple[WordTime, ...] = ()
+
+
+class TextToSpeech(Protocol):
+    """Shared voice. Thread-safe."""
+
+    rate_hz: int
+
+    def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        """Speak ``text`` into ``sink``.
+
+        Returns True when all of it was spoken, False when the sink stopped it.
+        Raises EngineError when the engine fails; text without any pronounceable character is silence, not an error.
+        """
+        ...
+
+
+TTS: Registry[TextToSpeech] = Registry(
+    "tts engine",
+    {
+        "flite": Row("models.tts.flite:FliteTts", "in process, 14 ms to first audio, US English"),
+        "espeak": Row("models.tts.espeak:EspeakTts", "in process, many languages, robotic"),
+    },
+)

@@ -1,0 +1,130 @@
+"""smart-turn v3: does the last stretch of audio sound like the end of a turn?
+
+In: the turn so far with its trailing silence. Out: one probability. Runs on the caller's thread, about 40 ms
+on one core (the GIL is released in the network); the session is shared and thread-safe. How long to wait at
+which probability is decided in ``turn_taking``.
+
+The network wants the log-mel features of Whisper (Radford et al. 2022, section 2.2: 16 kHz, 25 ms Hann
+windows every 10 ms, 80 Slaney mel bands) over 8 s, padded with silence in front, of the waveform brought to
+zero mean and unit variance. Most turns are shorter than 8 s: the padding is one constant, all of whose frames
+are equal, so only frames that touch sound are transformed.
+"""
+
+import numpy as np
+import onnxruntime
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import EngineError, ShapeError
+from models.pipecat_data import pipecat_file
+
+RATE_HZ = 16_000
+MAX_SAMPLES = 8 * RATE_HZ
+FFT_SAMPLES = 400
+HOP_SAMPLES = 160
+FRAMES = MAX_SAMPLES // HOP_SAMPLES
+MEL_BANDS = 80
+# Constants of Whisper's feature definition.
+MEL_FLOOR = 1e-10
+DYNAMIC_RANGE_LOG10 = 8.0
+VARIANCE_FLOOR = 1e-7
+
+
+class SmartTurnSettings(BaseModel):
+    """How much machine one estimate may take."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpu_count: int = Field(
+        default=1, ge=1, le=16, description="threads of one estimate; more than 1 disturbs pacing"
+    )
+
+
+class SmartTurn:
+    """Shared weights. Thread-safe.
+
+    Raises:
+        ConfigError: the weights are not where the Pipecat wheel puts them.
+        EngineError: they cannot be loaded.
+    """
+
+    rate_hz = RATE_HZ
+    max_samples = MAX_SAMPLES
+
+    def __init__(self, settings: SmartTurnSettings | None = None) -> None:
+        chosen = settings or SmartTurnSettings()
+        self._features = LogMel()
+        options = onnxruntime.SessionOptions()
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = chosen.cpu_count
+        path = pipecat_file("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(path), sess_options=options, providers=["CPUExecutionProvider"]
+            )
+        except (RuntimeError, ValueError) as error:
+            raise EngineError(f"cannot load {path.name}", engine="smart_turn", retryable=False) from error
+
+    def probability(self, audio: np.ndarray) -> float:
+        """Probability that the turn is complete, 0..1.
+
+        audio: float32, (samples,), at 16 kHz, in [-1, 1]; longer than 8 s is cut from the front.
+
+        Raises:
+            ShapeError: not one-dimensional.
+            EngineError: the network failed.
+        """
+        if audio.ndim != 1:
+            raise ShapeError(f"expected (samples,), got {audio.shape}")
+        features = self._features(audio[-MAX_SAMPLES:])
+        try:
+            output = self._session.run(None, {"input_features": features[None]})[0]
+        except RuntimeError as error:
+            raise EngineError("turn completeness failed", engine="smart_turn") from error
+        return float(output[0, 0])
+
+
+class LogMel:
+    """Whisper's log-mel features of at most 8 s of audio. Thread-safe."""
+
+    def __init__(self) -> None:
+        # Periodic Hann, as in the reference (numpy's is the symmetric one).
+        self._window = np.hanning(FFT_SAMPLES + 1)[:-1]
+        self._bands = mel_bands()
+
+    def __call__(self, audio: np.ndarray) -> np.ndarray:
+        """float32, (80, 800), of ``audio``: float32, (at most 128000,), padded with silence in front."""
+        samples = len(audio)
+        silence = MAX_SAMPLES - samples
+        # Mean and variance are those of the padded 8 s; the padding adds only zeros to both sums.
+        padded = np.zeros(MAX_SAMPLES, dtype=np.float32)
+        padded[silence:] = audio
+        normal = (padded - padded.mean()) / np.sqrt(padded.var() + VARIANCE_FLOOR)
+        edge = FFT_SAMPLES // 2
+        centred = np.pad(normal.astype(np.float64), edge, mode="reflect")
+        windows = np.lib.stride_tricks.sliding_window_view(centred, FFT_SAMPLES)[::HOP_SAMPLES][:FRAMES]
+        # Frame f covers padded[f*hop-200 : f*hop+200]: those ending in the padding all equal the first one.
+        silent_frames = min(max(0, (silence - edge) // HOP_SAMPLES), FRAMES - 1)
+        power = np.abs(np.fft.rfft(windows[silent_frames:] * self._window, axis=-1)) ** 2
+        sounding = np.log10(np.maximum(MEL_FLOOR, self._bands @ power.T))
+        log_mel = np.empty((MEL_BANDS, FRAMES))
+        log_mel[:, silent_frames:] = sounding
+        log_mel[:, :silent_frames] = sounding[:, :1]
+        log_mel = np.maximum(log_mel, log_mel.max() - DYNAMIC_RANGE_LOG10)
+        return ((log_mel + 4.0) / 4.0).astype(np.float32)
+
+
+def mel_bands() -> np.ndarray:
+    """Slaney's area-normalised triangular filters: float64, (80, 201), power spectrum to mel bands."""
+    # Slaney's mel scale: linear (3 mel per 200 Hz) below 1 kHz, logarithmic (27 mel per factor 6.4) above.
+    knee_hz, knee_mel, mel_per_log = 1_000.0, 15.0, 27.0 / np.log(6.4)
+    top_mel = knee_mel + np.log(RATE_HZ / 2 / knee_hz) * mel_per_log
+    mels = np.linspace(0.0, top_mel, MEL_BANDS + 2)
+    corners_hz = np.where(
+        mels < knee_mel, mels * 200.0 / 3.0, knee_hz * np.exp((mels - knee_mel) / mel_per_log)
+    )
+    bins_hz = np.linspace(0.0, RATE_HZ / 2, FFT_SAMPLES // 2 + 1)
+    low, centre, high = corners_hz[:-2, None], corners_hz[1:-1, None], corners_hz[2:, None]
+    rising = (bins_hz - low) / (centre - low)
+    falling = (high - bins_hz) / (high - centre)
+    return np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (high - low))

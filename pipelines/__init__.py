@@ -1,0 +1,1 @@
+"""Wiring only: engines and processors into conversations."""

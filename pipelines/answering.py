@@ -1,0 +1,115 @@
+"""What answers, for one process: the chosen language model, its fallback, and the guard between them.
+
+Loaded once; ``build`` makes the processors of one call. Owns the HTTP session that services share.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import aiohttp
+from loguru import logger
+from pipecat.processors.frame_processor import FrameProcessor
+from pydantic import BaseModel
+
+from configs.deployment import Choice, Deployment
+from core.errors import ConfigError
+from models.llm import LLM, LanguageModel
+from pipelines.choices import engine_settings, service_row
+from processors.dialogue.reply_guard import Failover, ReplyGuard
+from processors.dialogue.reply_watch import Circuit
+from processors.dialogue.services import LLM_SERVICES, LlmRow
+from processors.service_rows import Shared
+
+DOCUMENTS = "documents"
+
+
+@dataclass(frozen=True)
+class AnsweringPlan:
+    """What a deployment asks for, checked, nothing loaded.
+
+    Attributes:
+        row: the service that answers.
+        documents: settings of the embedded model, when it answers or falls back.
+        guarded: whether the embedded model stands behind another one.
+    """
+
+    row: LlmRow
+    documents: BaseModel | None
+    guarded: bool
+
+
+def plan_answering(deployment: Deployment) -> AnsweringPlan:
+    """Resolve the choices of ``thinking``.
+
+    Raises:
+        ConfigError: an unknown name or field, a missing folder, key or package.
+    """
+    thinking, knowledge = deployment.thinking, deployment.bot.knowledge
+    fallback = thinking.fallback
+    if fallback is not None and fallback.name not in LLM:
+        raise ConfigError(f"thinking.fallback: unknown engine {fallback.name!r}", known=LLM.names())
+    row: LlmRow = cast(
+        LlmRow,
+        service_row(LLM_SERVICES, thinking.llm, where="thinking.llm", models_dir=deployment.models_dir),
+    )
+    if thinking.llm.name != DOCUMENTS and fallback is None:
+        return AnsweringPlan(row, None, guarded=False)
+    if not knowledge.is_dir():
+        raise ConfigError(f"bot.knowledge: there is no folder {str(knowledge)!r}")
+    given = {"folder": knowledge, "name": deployment.bot.name}
+    settings = engine_settings(LLM, fallback or Choice(name=DOCUMENTS), given, where="thinking.fallback")
+    return AnsweringPlan(row, settings, guarded=fallback is not None and thinking.llm.name != DOCUMENTS)
+
+
+class Answering:
+    """The loaded part of a process. Made by ``load``.
+
+    Attributes:
+        documents: the embedded model, or None.
+    """
+
+    def __init__(self, deployment: Deployment, plan: AnsweringPlan, documents: LanguageModel | None) -> None:
+        self.documents = documents
+        self._plan = plan
+        self._system_prompt = deployment.bot.system_prompt
+        self._guard = deployment.thinking.guard
+        self._circuit = Circuit(max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms)
+        self.http = aiohttp.ClientSession()
+
+    @classmethod
+    async def load(cls, deployment: Deployment, plan: AnsweringPlan) -> "Answering":
+        """Read the documents, in a thread, when the plan needs them.
+
+        Raises:
+            ConfigError: the folder holds no passage, or a package is missing.
+        """
+        documents = None
+        if plan.documents is not None:
+            documents = await asyncio.to_thread(LLM.create, DOCUMENTS, plan.documents)
+        return cls(deployment, plan, documents)
+
+    @property
+    def shared(self) -> Shared:
+        """What service rows may use of this process."""
+        return Shared(language_model=self.documents, http=self.http)
+
+    async def build(self) -> list[FrameProcessor]:
+        """The processors of one call, in pipeline order: the service, or the guard around it."""
+        build = partial(self._plan.row.build, self.shared, system_instruction=self._system_prompt)
+        service = await asyncio.to_thread(build)
+        if not self._plan.guarded or self.documents is None:
+            return [service]
+        guard = ReplyGuard(
+            service, self.documents, self._guard, circuit=self._circuit, on_failover=_log_failover
+        )
+        return list(guard.processors)
+
+    async def close(self) -> None:
+        """End connections."""
+        await self.http.close()
+
+
+def _log_failover(failover: Failover) -> None:
+    logger.warning(f"the language model failed ({failover.reason.name}), the fallback answers")

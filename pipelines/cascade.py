@@ -1,0 +1,174 @@
+"""The cascade: ears, turns, thought, voice, in the order the data meets them.
+
+``run_conversation`` builds one call's pipeline from the shared engines, runs it until the caller is gone and returns. It
+owns everything of the call: Pipecat's worker owns the tasks, and whatever ends it (hang-up, cancellation, idleness) ends them.
+
+    transport.input -> VAD -> STT -> user turns -> (audio stops) -> guarded LLM -> TTS -> transport.output -> bot turns
+"""
+
+import asyncio
+from typing import Any
+
+from pipecat.frames.frames import EndFrame, TTSSpeakFrame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    AssistantTurnStoppedMessage,
+    LLMContextAggregatorPair,
+    LLMUserAggregatorParams,
+    UserTurnStoppedMessage,
+)
+from pipecat.processors.audio.vad_processor import VADProcessor
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
+from pipecat.transports.base_transport import BaseTransport
+from pipecat.turns.user_start import TranscriptionUserTurnStartStrategy, VADUserTurnStartStrategy
+from pipecat.turns.user_turn_strategies import UserTurnStrategies
+from pipecat.workers.runner import WorkerRunner
+
+from pipelines.engines import Engines
+from processors.front_end.vad import SharedVadAnalyzer
+from processors.taps.turn_marks import SpeakingTap, ThinkingTap
+from processors.turns.audio_stop import AudioStop
+from processors.turns.endpoint import EndpointStopStrategy
+from telemetry.turns import TurnLog
+from turn_taking.endpointing import Endpoint, Endpointer
+
+INPUT_RATE_HZ = 16_000
+IDLE_TIMEOUT_S = 300
+
+
+async def run_conversation(
+    engines: Engines,
+    transport: BaseTransport,
+    *,
+    turns: TurnLog,
+    rtvi: bool = True,
+    handle_sigint: bool = False,
+    finished: asyncio.Event | None = None,
+) -> None:
+    """Hold one conversation over ``transport`` until it ends.
+
+    Args:
+        engines: of the process.
+        transport: Pipecat's or ours.
+        turns: records what is said and when.
+        rtvi: whether the other side speaks RTVI (a browser page, another program).
+        handle_sigint: end the conversation on Ctrl-C.
+        finished: set by whoever wants the conversation to end in good order, after what is being said.
+    """
+    worker = await build_worker(engines, transport, turns=turns, rtvi=rtvi)
+    runner = WorkerRunner(handle_sigint=handle_sigint)
+    await runner.add_workers(worker)
+
+    @transport.event_handler("on_client_disconnected")
+    async def on_gone(_transport: BaseTransport, _client: object) -> None:
+        await runner.cancel(reason="the caller is gone")
+
+    async with asyncio.TaskGroup() as tasks:
+        ender = tasks.create_task(_end_when(finished, worker), name="conversation.end") if finished else None
+        try:
+            await runner.run()
+        finally:
+            if ender is not None:
+                ender.cancel()
+    turns.close()
+
+
+async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
+    await finished.wait()
+    await worker.queue_frame(EndFrame())
+
+
+async def build_worker(
+    engines: Engines, transport: BaseTransport, *, turns: TurnLog, rtvi: bool = True
+) -> PipelineWorker:
+    """The pipeline of one call. Nothing here loads a model; what a cloud service builds is built in a thread."""
+    deployment = engines.deployment
+    hearing = deployment.hearing
+    stt, thinking, tts = await asyncio.gather(engines.build_stt(), engines.build_llm(), engines.build_tts())
+    context = LLMContext()
+
+    def on_endpoint(endpoint: Endpoint) -> None:
+        turns.user_turn_ended(silence_ms=endpoint.silence_ms, completeness=endpoint.completeness)
+
+    endpoint = EndpointStopStrategy(
+        Endpointer(hearing.endpoint),
+        completeness=engines.turn,
+        executor=engines.turn_executor,
+        on_endpoint=on_endpoint,
+        on_audio=turns.heard,
+        on_words=turns.words_arrived,
+    )
+    user, assistant = LLMContextAggregatorPair(
+        context,
+        user_params=LLMUserAggregatorParams(
+            user_turn_strategies=UserTurnStrategies(
+                start=[VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()], stop=[endpoint]
+            )
+        ),
+    )
+    vad = SharedVadAnalyzer(engines.vad, executor=engines.vad_executor, params=hearing.voice.params())
+    pipeline = Pipeline(
+        [
+            transport.input(),
+            VADProcessor(vad_analyzer=vad),
+            stt,
+            user,
+            AudioStop(),
+            *thinking,
+            ThinkingTap(turns),
+            tts,
+            SpeakingTap(turns),
+            transport.output(),
+            assistant,
+        ]
+    )
+    worker = PipelineWorker(
+        pipeline,
+        params=PipelineParams(
+            audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=engines.output_rate_hz
+        ),
+        enable_turn_tracking=False,
+        enable_rtvi=rtvi,
+        rtvi_observer_params=RTVIObserverParams(
+            metrics_enabled=False,
+            system_logs_enabled=False,
+            ignored_sources=[thinking[0]] if len(thinking) > 1 else [],
+        ),
+        idle_timeout_secs=IDLE_TIMEOUT_S,
+    )
+    _follow(worker, transport, user, assistant, turns=turns, greeting=deployment.bot.greeting, rtvi=rtvi)
+    return worker
+
+
+def _follow(
+    worker: PipelineWorker,
+    transport: BaseTransport,
+    user: FrameProcessor,
+    assistant: FrameProcessor,
+    *,
+    turns: TurnLog,
+    greeting: str,
+    rtvi: bool,
+) -> None:
+    """Greet, and keep the turn log in step with the aggregators."""
+
+    @transport.event_handler("on_client_connected")
+    async def on_connected(_transport: BaseTransport, _client: object) -> None:
+        if greeting:
+            await worker.queue_frame(TTSSpeakFrame(greeting, append_to_context=True))
+
+    @user.event_handler("on_user_turn_stopped")
+    async def on_user_turn(_aggregator: Any, _strategy: Any, message: UserTurnStoppedMessage) -> None:
+        if message.content:
+            turns.user_said(message.content)
+
+    @assistant.event_handler("on_assistant_turn_stopped")
+    async def on_bot_turn(_aggregator: Any, message: AssistantTurnStoppedMessage) -> None:
+        turns.bot_said(message.content, interrupted=message.interrupted)
+        turns.close()
+        for record in turns.drain():
+            if rtvi:
+                await worker.queue_frame(RTVIServerMessageFrame(data=record.as_message()))

@@ -1,0 +1,213 @@
+"""An engine of ``models.llm`` as a Pipecat service.
+
+In: an ``LLMContextFrame``. Out: one response of text frames, or an error pushed upstream. The engine's stream
+    belongs to Pipecat's process task of this service: an interruption cancels the task, and with it the
+    stream. An engine that stays silent longer than ``piece_timeout_s`` has failed.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
+from pipecat.frames.frames import Frame, LLMContextFrame, LLMFullResponseEndFrame, LLMFullResponseStartFrame
+from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.llm_service import LLMService
+from pipecat.services.settings import LLMSettings
+from pipecat.utils.types import assert_given
+
+from core.errors import EngineError
+from models.llm import LanguageModel, Message
+
+
+def messages_of(context: LLMContext, instruction: str | None = None) -> list[Message]:
+    """The dialogue of a context as plain text, oldest first.
+
+    All system messages become the first one. A ``developer`` message counts as the user's, as Pipecat's own
+    adapters treat it for providers without that role. Tool calls and their results, messages of one provider,
+    images and audio have no text for an engine and are left out.
+
+    Args:
+        context: Pipecat's dialogue.
+        instruction: takes the place of the system messages.
+    """
+    system: list[str] = [instruction] if instruction else []
+    dialogue: list[Message] = []
+    for entry in context.get_messages():
+        if isinstance(entry, LLMSpecificMessage):
+            continue
+        text = _text_of(entry.get("content"))
+        role = entry.get("role")
+        if not text:
+            continue
+        if role == "system":
+            if not instruction:
+                system.append(text)
+        elif role == "assistant":
+            dialogue.append(Message("assistant", text))
+        elif role in ("user", "developer"):
+            dialogue.append(Message("user", text))
+    return ([Message("system", "\n\n".join(system))] if system else []) + dialogue
+
+
+def _text_of(content: object) -> str:
+    if isinstance(content, str):
+        return content.strip()
+    if not isinstance(content, list):
+        return ""
+    parts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
+    return " ".join(part for part in parts if isinstance(part, str)).strip()
+
+
+async def timed_pieces(
+    pieces: AsyncIterator[str], *, engine: str, first_s: float, next_s: float
+) -> AsyncGenerator[str, None]:
+    """Pass the pieces of an answer on, with a deadline on each.
+
+    Closes ``pieces`` when it ends; wrap it in ``aclosing``.
+
+    Raises:
+        EngineError: the engine failed, or the next piece took too long.
+    """
+    limit_s = first_s
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(limit_s):
+                    piece = await anext(pieces)
+            except StopAsyncIteration:
+                return
+            except TimeoutError as error:
+                raise EngineError(f"no text for {limit_s:.1f} s", engine=engine) from error
+            limit_s = next_s
+            yield piece
+    finally:
+        close = getattr(pieces, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class EngineLlmAdapter(BaseLLMAdapter[dict[str, Any]]):
+    """Turns a Pipecat context into messages; knows no tools.
+
+    Naming one keeps ``LLMService`` from importing OpenAI's SDK for its default adapter.
+    """
+
+    @property
+    def id_for_llm_specific_messages(self) -> str:
+        """Name under which a context may hold messages for this service alone."""
+        return "engine"
+
+    async def get_llm_invocation_params(self, context: LLMContext, **kwargs: Any) -> dict[str, Any]:
+        """The messages, under ``messages``."""
+        return {"messages": messages_of(context)}
+
+    def to_provider_tools_format(self, tools_schema: ToolsSchema) -> list[Any]:
+        """No tools."""
+        return []
+
+    def get_messages_for_logging(self, context: LLMContext) -> list[dict[str, Any]]:
+        """Roles and lengths: what was said stays out of the log."""
+        return [{"role": message.role, "characters": len(message.text)} for message in messages_of(context)]
+
+
+class EngineLlmService(LLMService[EngineLlmAdapter]):
+    """Answers with a ``models.llm.LanguageModel``.
+
+    Args:
+        engine: shared by all calls.
+        engine_name: its name in the registry, for metrics and errors.
+        piece_timeout_s: longest wait for the next piece of text.
+        system_instruction: how to answer; takes the place of system messages in the context.
+    """
+
+    adapter_class = EngineLlmAdapter
+
+    def __init__(
+        self,
+        engine: LanguageModel,
+        *,
+        engine_name: str = "engine",
+        piece_timeout_s: float = 10.0,
+        system_instruction: str | None = None,
+    ) -> None:
+        super().__init__(
+            settings=LLMSettings(
+                model=engine_name,
+                system_instruction=system_instruction,
+                temperature=None,
+                max_tokens=None,
+                top_p=None,
+                top_k=None,
+                frequency_penalty=None,
+                presence_penalty=None,
+                seed=None,
+                filter_incomplete_user_turns=False,
+                user_turn_completion_config=None,
+            )
+        )
+        self._engine = engine
+        self._engine_name = engine_name
+        self._piece_timeout_s = piece_timeout_s
+
+    def can_generate_metrics(self) -> bool:
+        """Time to first byte and processing time are measured."""
+        return True
+
+    async def run_inference(
+        self,
+        context: LLMContext,
+        max_tokens: int | None = None,
+        system_instruction: str | None = None,
+        response_schema: dict[str, Any] | None = None,
+    ) -> str | None:
+        """The whole answer at once, outside the pipeline; None when the engine has nothing to say.
+
+        The engine decides how long its answers are and knows no schemas: ``max_tokens`` and
+        ``response_schema`` are ignored.
+
+        Raises:
+            EngineError: the engine failed or was too slow.
+        """
+        self._check_response_schema(response_schema)
+        messages = self._messages(context, system_instruction)
+        async with aclosing(self._pieces(messages)) as pieces:
+            text = "".join([piece async for piece in pieces])
+        return text.strip() or None
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Answer a context; pass everything else on."""
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMContextFrame):
+            await self._answer(frame.context)
+        else:
+            await self.push_frame(frame, direction)
+
+    async def _answer(self, context: LLMContext) -> None:
+        await self.push_frame(LLMFullResponseStartFrame())
+        try:
+            await self.start_processing_metrics()
+            await self.start_ttfb_metrics()
+            async with aclosing(self._pieces(self._messages(context))) as pieces:
+                async for piece in pieces:
+                    await self.stop_ttfb_metrics()
+                    await self._push_llm_text(piece)
+        except EngineError as error:
+            await self.push_error(f"language model failed: {error}", exception=error)
+        finally:
+            await self.stop_processing_metrics()
+            await self.push_frame(LLMFullResponseEndFrame())
+
+    def _messages(self, context: LLMContext, instruction: str | None = None) -> list[Message]:
+        return messages_of(context, instruction or assert_given(self._settings.system_instruction))
+
+    def _pieces(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        return timed_pieces(
+            self._engine.reply(messages),
+            engine=self._engine_name,
+            first_s=self._piece_timeout_s,
+            next_s=self._piece_timeout_s,
+        )

@@ -1,0 +1,26 @@
+"""Pipecat's OpenAI service, set up for servers that are compatible but not OpenAI's.
+
+They know no ``developer`` role, and the retries of the SDK are bounded by the row instead of by the server's
+``retry-after``. Everything else is Pipecat's.
+"""
+
+from typing import Any
+
+from openai import AsyncOpenAI
+from pipecat.services.openai.llm import OpenAILLMService
+
+
+class OpenAiCompatibleService(OpenAILLMService):
+    """Args: timeout_s, sdk_retries: limits of the SDK's client; the rest as in ``OpenAILLMService``."""
+
+    supports_developer_role = False
+
+    def __init__(self, *, timeout_s: float, sdk_retries: int, **kwargs: Any) -> None:
+        # The base constructor calls create_client.
+        self._limits: dict[str, Any] = {"timeout": timeout_s, "max_retries": sdk_retries}
+        super().__init__(**kwargs)
+
+    def create_client(self, *args: Any, **kwargs: Any) -> AsyncOpenAI:
+        """Pipecat's client with our limits."""
+        client: AsyncOpenAI = super().create_client(*args, **kwargs)
+        return client.with_options(**self._limits)

@@ -1,0 +1,303 @@
+"""When a language model has failed its caller, and what may still be said after that.
+
+Pure: times arrive as arguments, nothing here waits. ``ReplyWatch`` turns the progress of one answer into the
+    next deadline, ``Circuit`` decides whether a model that keeps failing is asked at all, ``SaidSoFar`` knows
+    what left for the voice and keeps it from being said again. ``reply_guard`` carries the decisions out.
+"""
+
+import re
+from enum import Enum, StrEnum, auto
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# A sentence ends at its mark plus what closes around it; the mark of "3.5" or "x.y" is followed by no space.
+_SENTENCE_END = re.compile(r"[.!?…][\"')\]”’]*(?=\s|$)|[。！？][」』”’]*")
+_MARKS = frozenset('.,;:!?…)]"”’。、，！？；：」』')
+# Languages without spaces reach no word end for long; the voice takes whole sentences anyway.
+_MAX_HELD_CHARS = 40
+_CLAUSE_MARKS = (",", ";", ":", "-", "–", "—")
+
+
+class GuardSettings(BaseModel):
+    """Deadlines of one answer.
+
+    Attributes:
+        first_token_ms: from the question to the first text.
+        token_gap_ms: between two pieces of text, while the caller has something to listen to.
+        silence_budget_ms: how long the caller may hear nothing before ``silent_gap_ms`` counts instead.
+        silent_gap_ms: between two pieces of text, once the silence budget is used up.
+        tool_call_ms: while the model writes a tool call, which shows no text.
+        fallback_first_ms: from the failure to the fallback's first text.
+        fallback_gap_ms: between two pieces of the fallback's text.
+        fallback_total_ms: the whole of the fallback's answer.
+        max_failures: consecutive failures after which the model is not asked any more.
+        cool_down_ms: for how long it is not asked.
+        bridge: said when the model broke off inside a sentence.
+        apology: said when the fallback failed as well.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    first_token_ms: int = Field(default=1200, ge=20, le=30_000)
+    token_gap_ms: int = Field(default=1500, ge=20, le=30_000)
+    silence_budget_ms: int = Field(default=1400, ge=20, le=30_000)
+    silent_gap_ms: int = Field(default=400, ge=20, le=30_000)
+    tool_call_ms: int = Field(default=2500, ge=20, le=60_000)
+    fallback_first_ms: int = Field(default=600, ge=20, le=30_000)
+    fallback_gap_ms: int = Field(default=2000, ge=20, le=30_000)
+    fallback_total_ms: int = Field(default=30_000, ge=100, le=120_000)
+    max_failures: int = Field(default=3, ge=1, le=100)
+    cool_down_ms: int = Field(default=30_000, ge=0, le=3_600_000)
+    bridge: str = "Sorry, I lost my connection for a moment."
+    apology: str = "I cannot answer that right now. Please ask me again in a moment."
+
+
+class FailureReason(StrEnum):
+    """Why the fallback answers."""
+
+    NO_FIRST_TOKEN = "no_first_token"
+    STALLED = "stalled"
+    ERROR = "error"
+    EMPTY = "empty"
+    CIRCUIT_OPEN = "circuit_open"
+
+
+class State(Enum):
+    """Who answers."""
+
+    IDLE = auto()
+    PRIMARY = auto()
+    TOOLS = auto()
+    FALLBACK = auto()
+
+
+class Step(Enum):
+    """What happened to the answer."""
+
+    ASKED = auto()
+    DIVERTED = auto()
+    CALLED_TOOLS = auto()
+    FAILED = auto()
+    ENDED = auto()
+    STOPPED = auto()
+
+
+TRANSITIONS: dict[tuple[State, Step], State] = {
+    (State.IDLE, Step.ASKED): State.PRIMARY,
+    (State.IDLE, Step.DIVERTED): State.FALLBACK,
+    (State.PRIMARY, Step.CALLED_TOOLS): State.TOOLS,
+    (State.TOOLS, Step.CALLED_TOOLS): State.TOOLS,
+    (State.PRIMARY, Step.FAILED): State.FALLBACK,
+    (State.PRIMARY, Step.ENDED): State.IDLE,
+    (State.TOOLS, Step.ENDED): State.IDLE,
+    (State.FALLBACK, Step.ENDED): State.IDLE,
+    (State.IDLE, Step.STOPPED): State.IDLE,
+    (State.PRIMARY, Step.STOPPED): State.IDLE,
+    (State.TOOLS, Step.STOPPED): State.IDLE,
+    (State.FALLBACK, Step.STOPPED): State.IDLE,
+}
+
+
+class ReplyWatch:
+    """The deadline of one answer of the primary model.
+
+    Args:
+        settings: see ``GuardSettings``.
+        asked_ms: when the question was handed over.
+        tools: the question came with tools.
+        signs: the service reports when the model begins to write a tool call (its metrics are on).
+    """
+
+    def __init__(self, settings: GuardSettings, *, asked_ms: int, tools: bool, signs: bool) -> None:
+        self._settings = settings
+        self._asked_ms = asked_ms
+        # Without the report nobody can tell a tool call being written from a model that does not answer.
+        self._first_ms = settings.tool_call_ms if tools and not signs else settings.first_token_ms
+        self._tools = tools
+        self._text_ms: int | None = None
+        self._tool_call_ms: int | None = None
+        self._silent_since_ms: int | None = asked_ms
+        self._speakable = False
+        self._paused = False
+
+    def on_answer_begun(self, at_ms: int) -> None:
+        """The service reports that the answer began. Text follows at once, or else it is a tool call."""
+        if self._tools:
+            self._tool_call_ms = at_ms
+
+    def on_text(self, at_ms: int, *, speakable: bool) -> None:
+        """Text arrived. ``speakable``: the voice now holds at least one whole sentence."""
+        self._text_ms = at_ms
+        if speakable and not self._speakable:
+            self._speakable = True
+            self._silent_since_ms = None
+
+    def on_bot_started(self) -> None:
+        """The caller hears the bot."""
+        self._silent_since_ms = None
+
+    def on_bot_stopped(self, at_ms: int) -> None:
+        """The caller hears nothing any more."""
+        self._silent_since_ms = at_ms
+
+    def pause(self) -> None:
+        """A tool runs: it has a deadline of its own."""
+        self._paused = True
+
+    def deadline_ms(self) -> int | None:
+        """When the answer counts as failed if nothing more arrives; None while paused."""
+        limits = self._settings
+        if self._paused:
+            return None
+        if self._text_ms is None:
+            if self._tool_call_ms is not None:
+                return self._tool_call_ms + limits.tool_call_ms
+            return self._asked_ms + self._first_ms
+        by_gap = self._text_ms + limits.token_gap_ms
+        if self._silent_since_ms is None:
+            return by_gap
+        patience_ms = self._silent_since_ms + limits.silence_budget_ms
+        return min(by_gap, max(self._text_ms + limits.silent_gap_ms, patience_ms))
+
+    def reason(self) -> FailureReason:
+        """What a missed deadline means right now."""
+        return FailureReason.NO_FIRST_TOKEN if self._text_ms is None else FailureReason.STALLED
+
+
+class Circuit:
+    """Whether a model is worth asking. One per provider; calls may share it.
+
+    After the cool-down the next question is the trial: its failure opens the circuit again at once.
+    """
+
+    def __init__(self, *, max_failures: int, cool_down_ms: int) -> None:
+        self._max_failures = max_failures
+        self._cool_down_ms = cool_down_ms
+        self._failures = 0
+        self._opened_ms: int | None = None
+
+    def allows(self, at_ms: int) -> bool:
+        """Ask the model."""
+        return self._opened_ms is None or at_ms >= self._opened_ms + self._cool_down_ms
+
+    def on_failure(self, at_ms: int) -> None:
+        """An answer failed."""
+        self._failures += 1
+        if self._failures >= self._max_failures:
+            self._opened_ms = at_ms
+
+    def on_success(self) -> None:
+        """An answer arrived whole."""
+        self._failures = 0
+        self._opened_ms = None
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text for comparison: lower case, letters and digits only."""
+    return re.findall(r"[^\W_]+", text.lower().replace("'", "").replace("’", ""))
+
+
+def split_sentences(text: str) -> tuple[list[str], str]:
+    """Whole sentences of a text, and the rest after the last one (may be empty)."""
+    sentences: list[str] = []
+    start = 0
+    for match in _SENTENCE_END.finditer(text):
+        sentences.append(text[start : match.end()].strip())
+        start = match.end()
+    return sentences, text[start:].strip()
+
+
+def _complete_chars(text: str) -> int:
+    """How many characters of a growing text are whole words."""
+    if not text or text[-1] in _MARKS or len(text) > _MAX_HELD_CHARS:
+        return len(text)
+    gaps = list(re.finditer(r"\s+", text))
+    return gaps[-1].start() if gaps else 0
+
+
+class SaidSoFar:
+    """What of one answer was handed to the voice."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._held = ""
+
+    @property
+    def text(self) -> str:
+        """Everything released, in order."""
+        return self._text
+
+    def add(self, piece: str) -> str:
+        """Take a piece of the answer; return what may be spoken now.
+
+        A word that is still growing is held back with the space before it, so that a stream that breaks never
+        speaks half a word and the bridge can close the sentence right behind the last whole one.
+        """
+        held = self._held + piece
+        cut = _complete_chars(held)
+        released, self._held = held[:cut], held[cut:]
+        self._text += released
+        return released
+
+    def flush(self) -> str:
+        """The answer is over: return what was held back."""
+        released, self._held = self._held, ""
+        self._text += released
+        return released
+
+    @property
+    def speakable(self) -> bool:
+        """The voice holds a whole sentence and has seen text behind it, without which it would still wait."""
+        sentences, rest = split_sentences(self._text)
+        return len(sentences) > 1 or bool(sentences and rest)
+
+    @property
+    def fragment(self) -> str:
+        """The sentence that is open."""
+        return split_sentences(self._text)[1]
+
+    def bridge(self, sentence: str) -> str:
+        """What to say first when another model continues; drops what was held back.
+
+        Nothing said: nothing. Whole sentences said: only the space between. Inside a sentence: its end and
+        ``sentence``.
+        """
+        self._held = ""
+        fragment = self.fragment
+        if not self._text.strip():
+            return ""
+        if not fragment:
+            return " "
+        return f"{'' if fragment.endswith(_CLAUSE_MARKS) else '.'} {sentence} "
+
+    def said(self, sentence: str) -> bool:
+        """Whether these words were said before, in this order and without a gap."""
+        new = words_of(sentence)
+        old = words_of(self._text)
+        return bool(new) and any(old[i : i + len(new)] == new for i in range(len(old) - len(new) + 1))
+
+
+class SentenceCutter:
+    """Cuts streamed text into sentences."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def add(self, piece: str) -> list[str]:
+        """Sentences that are complete now: their mark is followed by a space."""
+        self._text += piece
+        done: list[str] = []
+        start = 0
+        for match in _SENTENCE_END.finditer(self._text):
+            # The mark may not be the last one: "..." or a closing quote can follow in the next piece.
+            if match.end() == len(self._text):
+                break
+            done.append(self._text[start : match.end()].strip())
+            start = match.end()
+        self._text = self._text[start:]
+        return [sentence for sentence in done if sentence]
+
+    def flush(self) -> str:
+        """What is left."""
+        rest, self._text = self._text.strip(), ""
+        return rest

@@ -1,0 +1,255 @@
+"""Language models as Pipecat services, as rows.
+
+Decides which service class answers and how it is set up for speech: prompt caching on, short answers, no
+retries inside the SDK. A provider's SDK obeys the ``retry-after`` of a 429 for as long as the provider says;
+the caller would wait in silence, so retrying is off here and ``reply_guard`` answers instead.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from core.errors import ConfigError
+from core.registry import Registry, Row
+from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
+
+if TYPE_CHECKING:
+    from pipecat.services.llm_service import LLMService
+
+
+class LlmRow(Protocol):
+    """A row of ``LLM_SERVICES``: a ``ServiceRow`` whose service is told how to answer."""
+
+    def check(self) -> None:
+        """See ``ServiceRow.check``."""
+        ...
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> "LLMService[Any]":
+        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        ...
+
+
+LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
+    "llm service",
+    {
+        "documents": Row(f"{__name__}:Documents", "answers from the deployment's own documents, no key"),
+        "anthropic": Row(
+            f"{__name__}:Anthropic",
+            "Claude, prompt caching on",
+            extra="anthropic",
+            env=("ANTHROPIC_API_KEY",),
+        ),
+        "openai_compatible": Row(f"{__name__}:OpenAiCompatible", "any server with OpenAI's chat completions"),
+        "vllm": Row(f"{__name__}:Vllm", "own vLLM server on port 8000, no key"),
+        "ollama": Row(f"{__name__}:Ollama", "own Ollama server on port 11434, no key"),
+        "groq": Row(f"{__name__}:Groq", "Groq's cloud", env=("GROQ_API_KEY",)),
+    },
+)
+
+
+class DocumentsSettings(RowSettings):
+    """The shared document engine.
+
+    Attributes:
+        piece_timeout_ms: longest wait for the next piece of an answer.
+    """
+
+    piece_timeout_ms: int = Field(default=10_000, ge=100, le=120_000)
+
+
+class Documents(ServiceRow[DocumentsSettings]):
+    """The process's own language model (``Shared.language_model``) as a Pipecat service."""
+
+    name = "documents"
+    settings_type = DocumentsSettings
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> "LLMService[Any]":
+        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        if shared.language_model is None:
+            raise ConfigError(f"{self.name!r} needs the language model of the process")
+        from processors.dialogue.engine_llm import EngineLlmService
+
+        return EngineLlmService(
+            shared.language_model,
+            engine_name=self.name,
+            piece_timeout_s=self.settings.piece_timeout_ms / 1000,
+            system_instruction=system_instruction,
+        )
+
+
+class AnthropicSettings(RowSettings):
+    """Claude.
+
+    Attributes:
+        model: the provider's model name.
+        max_tokens: longest answer; a spoken one is short.
+        temperature: None leaves the provider's own.
+        effort: how much the model thinks; None sends the lowest setting that Pipecat knows for the model.
+        prompt_caching: mark the system prompt and the history for the provider's cache.
+        system_prompt_cache_ttl: lifetime of the cached system prompt; "1h" for one that many calls share.
+        base_url: None for the provider's own.
+        api_key_env: the environment variable that holds the key.
+        request_timeout_ms: the SDK's own limit; the guard's deadlines are much shorter.
+        sdk_retries: retries inside the SDK before the error is seen.
+    """
+
+    model: str = "claude-haiku-4-5"
+    max_tokens: int = Field(default=400, ge=1, le=8192)
+    temperature: float | None = Field(default=None, ge=0.0, le=1.0)
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    prompt_caching: bool = True
+    system_prompt_cache_ttl: Literal["5m", "1h"] | None = None
+    base_url: str | None = None
+    api_key_env: str = "ANTHROPIC_API_KEY"
+    request_timeout_ms: int = Field(default=30_000, ge=100, le=600_000)
+    sdk_retries: int = Field(default=0, ge=0, le=5)
+
+
+class Anthropic(ServiceRow[AnthropicSettings]):
+    """Claude through the official SDK."""
+
+    name = "anthropic"
+    settings_type = AnthropicSettings
+    package = "anthropic"
+    extra = "anthropic"
+
+    def check(self) -> None:
+        """See ``ServiceRow.check``."""
+        super().check()
+        secret(self.name, self.settings.api_key_env)
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> "LLMService[Any]":
+        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        self.check()
+        from anthropic import AsyncAnthropic
+        from pipecat.services.anthropic.llm import AnthropicLLMService
+
+        settings = self.settings
+        key = secret(self.name, settings.api_key_env)
+        fields: dict[str, Any] = {
+            "model": settings.model,
+            "system_instruction": system_instruction,
+            "max_tokens": settings.max_tokens,
+            "enable_prompt_caching": settings.prompt_caching,
+            "system_prompt_cache_ttl": settings.system_prompt_cache_ttl,
+            "effort": settings.effort,
+        }
+        if settings.temperature is not None:
+            fields["temperature"] = settings.temperature
+        return AnthropicLLMService(
+            api_key=key,
+            client=AsyncAnthropic(
+                api_key=key,
+                base_url=settings.base_url,
+                timeout=settings.request_timeout_ms / 1000,
+                max_retries=settings.sdk_retries,
+            ),
+            settings=AnthropicLLMService.Settings(**fields),
+        )
+
+
+class OpenAiCompatibleSettings(RowSettings):
+    """Any server that speaks OpenAI's chat completions.
+
+    Attributes:
+        base_url: up to and including ``/v1``.
+        model: the name that the server serves it under.
+        api_key_env: the environment variable that holds the key, or None for a server without keys.
+        max_tokens: longest answer; a spoken one is short.
+        temperature: None leaves the server's own.
+        request_timeout_ms: the SDK's own limit; the guard's deadlines are much shorter.
+        sdk_retries: retries inside the SDK before the error is seen.
+    """
+
+    base_url: str
+    model: str = Field(min_length=1)
+    api_key_env: str | None = None
+    max_tokens: int = Field(default=400, ge=1, le=8192)
+    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
+    request_timeout_ms: int = Field(default=30_000, ge=100, le=600_000)
+    sdk_retries: int = Field(default=0, ge=0, le=5)
+
+
+class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
+    """Through the official SDK, which Pipecat itself requires."""
+
+    name = "openai_compatible"
+    settings_type: ClassVar[type[RowSettings]] = OpenAiCompatibleSettings
+
+    def check(self) -> None:
+        """See ``ServiceRow.check``."""
+        super().check()
+        if self.settings.api_key_env is not None:
+            secret(self.name, self.settings.api_key_env)
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> "LLMService[Any]":
+        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        self.check()
+        from processors.dialogue.openai_service import OpenAiCompatibleService
+
+        settings = self.settings
+        fields: dict[str, Any] = {
+            "model": settings.model,
+            "max_tokens": settings.max_tokens,
+            "system_instruction": system_instruction,
+        }
+        if settings.temperature is not None:
+            fields["temperature"] = settings.temperature
+        env = settings.api_key_env
+        return OpenAiCompatibleService(
+            # The SDK refuses to start without a key and would otherwise take OPENAI_API_KEY to a foreign
+            # server.
+            api_key=secret(self.name, env) if env is not None else "none",
+            base_url=settings.base_url,
+            timeout_s=settings.request_timeout_ms / 1000,
+            sdk_retries=settings.sdk_retries,
+            settings=OpenAiCompatibleService.Settings(**fields),
+        )
+
+
+class VllmSettings(OpenAiCompatibleSettings):
+    """vLLM on this machine."""
+
+    base_url: str = "http://localhost:8000/v1"
+
+
+class Vllm(OpenAiCompatible):
+    """The row above with vLLM's own address."""
+
+    name = "vllm"
+    settings_type = VllmSettings
+
+
+class OllamaSettings(OpenAiCompatibleSettings):
+    """Ollama on this machine."""
+
+    base_url: str = "http://localhost:11434/v1"
+
+
+class Ollama(OpenAiCompatible):
+    """The row above with Ollama's own address."""
+
+    name = "ollama"
+    settings_type = OllamaSettings
+
+
+class GroqSettings(OpenAiCompatibleSettings):
+    """Groq's cloud."""
+
+    base_url: str = "https://api.groq.com/openai/v1"
+    api_key_env: str | None = "GROQ_API_KEY"
+
+
+class Groq(OpenAiCompatible):
+    """The row above with Groq's address and key."""
+
+    name = "groq"
+    settings_type = GroqSettings

@@ -1,0 +1,1 @@
+"""From raw microphone audio to voice activity."""

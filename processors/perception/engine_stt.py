@@ -1,0 +1,379 @@
+"""Speech to text by an engine of ours: voice activity and audio in, partial and final transcripts out.
+
+Decides which audio makes an utterance: what was heard from ``pre_speech_ms`` before the voice until voice
+activity reports its end. Turns are decided elsewhere. An utterance in which nothing was understood pushes no
+transcript: turn policies must end such a turn by time (``turn_taking.endpointing`` does).
+
+``process_frame`` only appends: to a short ring while nobody speaks, to the engine's stream while somebody
+does. One task, owned by the service, opens the stream, waits for results and pushes them in order: a final
+before anything of the next utterance. Slow: partials are skipped, never queued; the engine bounds its own
+backlog. Full: more than ``max_waiting`` utterances without a result, and the oldest is given up. Dead: the
+error is pushed once, a new stream is opened and the utterances without a result are played to it again from
+the audio kept here; an utterance that failed twice is given up, the call goes on.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+
+from loguru import logger
+from pipecat.frames.frames import (
+    CancelFrame,
+    EndFrame,
+    Frame,
+    InputAudioRawFrame,
+    InterimTranscriptionFrame,
+    StartFrame,
+    STTMuteFrame,
+    TranscriptionFrame,
+    UserAudioRawFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.settings import STTSettings
+from pipecat.services.stt_service import STTService
+from pipecat.transcriptions.language import Language
+from pipecat.utils.time import time_now_iso8601
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import EngineError
+from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
+from models.stt import Transcript
+from runtime.engine_process import UtteranceEngine, UtteranceStream
+
+
+class EngineSttSettings(BaseModel):
+    """What makes an utterance, and how its text is reported."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pre_speech_ms: int = Field(
+        default=250, ge=0, le=2_000, description="audio before the voice was first heard: soft first sounds"
+    )
+    idle_audio_ms: int = Field(default=700, ge=100, le=5_000, description="audio kept while nobody speaks")
+    partial_interval_ms: int = Field(
+        default=100, ge=0, le=2_000, description="shortest time between partials"
+    )
+    ttfs_p99_ms: int = Field(
+        default=350, ge=0, le=10_000, description="end of voice to final transcript, p99"
+    )
+    max_utterance_ms: int = Field(
+        default=60_000, ge=1_000, le=600_000, description="audio kept for a repetition after a failure"
+    )
+    max_waiting: int = Field(default=4, ge=1, le=64, description="utterances without a result")
+    reopen_ms: int = Field(
+        default=500, ge=10, le=60_000, description="pause between attempts to open a stream"
+    )
+    drain_ms: int = Field(default=1_000, ge=0, le=30_000, description="wait for last words when a call ends")
+
+
+@dataclass(slots=True)
+class _Utterance:
+    """A finished utterance whose result has not been pushed."""
+
+    audio: bytes
+    final: "asyncio.Future[Transcript] | None"
+    failures: int = 0
+
+
+def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
+    """The transcript whose dataclass fields crossed a process border as JSON.
+
+    Raises:
+        KeyError, TypeError, ValueError: these are not its fields.
+    """
+    words = fields["words"]
+    if not isinstance(words, list):
+        raise TypeError("words is not a list")
+    confidence = fields["confidence"]
+    if not isinstance(confidence, int | float):
+        raise TypeError("confidence is not a number")
+    return Transcript(
+        text=str(fields["text"]),
+        words=tuple(WordTime(**word) for word in words),
+        confidence=float(confidence),
+        final=bool(fields["final"]),
+    )
+
+
+class EngineSttService(STTService):
+    """Pipecat's STT service over an ``UtteranceEngine``.
+
+    Voice activity may come from a processor in front (downstream) or from the user aggregator behind (upstream).
+
+    Args:
+        engine: shared by all calls, started by its owner, not closed here.
+        settings: see the model.
+    """
+
+    def __init__(
+        self, engine: UtteranceEngine[Transcript], settings: EngineSttSettings | None = None
+    ) -> None:
+        chosen = settings or EngineSttSettings()
+        super().__init__(
+            sample_rate=engine.rate_hz,
+            ttfs_p99_latency=chosen.ttfs_p99_ms / 1000,
+            settings=STTSettings(model=None, language=Language.EN),
+        )
+        self._engine = engine
+        self._chosen = chosen
+        self._stream: UtteranceStream[Transcript] | None = None
+        self._failure: EngineError | None = None
+        self._idle_audio: deque[bytes] = deque()
+        self._idle_bytes = 0
+        self._idle_limit = self._bytes(chosen.idle_audio_ms)
+        # Audio of the utterance under way; None while nobody speaks.
+        self._speech: bytearray | None = None
+        self._speech_limit = self._bytes(chosen.max_utterance_ms)
+        self._waiting: deque[_Utterance] = deque()
+        self._partial: Transcript | None = None
+        self._work = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._delivery: asyncio.Task[None] | None = None
+        self._wrong_rate = False
+
+    def can_generate_metrics(self) -> bool:
+        """Time from the end of the voice to the final transcript, and seconds of audio."""
+        return True
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        self._delivery = self.create_task(self._deliver(), "delivery")
+
+    async def stop(self, frame: EndFrame) -> None:
+        """Deliver the words of finished utterances, for at most ``drain_ms``, then stop."""
+        if self._delivery is not None and not self._settled.is_set():
+            try:
+                async with asyncio.timeout(self._chosen.drain_ms / 1000):
+                    await self._settled.wait()
+            except TimeoutError:
+                logger.warning(f"{self}: the call ended before its last words were understood")
+        await super().stop(frame)
+        await self._release()
+
+    async def cancel(self, frame: CancelFrame) -> None:
+        await super().cancel(frame)
+        await self._release()
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await self._release()
+
+    async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
+        """Unused: audio is appended in ``process_audio_frame``."""
+        yield None
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, STTMuteFrame) and frame.mute:
+            self._forget_speech()
+
+    async def process_audio_frame(self, frame: InputAudioRawFrame, direction: FrameDirection) -> None:
+        """Append; nothing is awaited unless the audio has the wrong rate."""
+        if self._muted or not self.is_usable:
+            return
+        if frame.sample_rate != self._engine.rate_hz:
+            await self._refuse_rate(frame.sample_rate)
+            return
+        if self._speech is None:
+            self._idle_audio.append(frame.audio)
+            self._idle_bytes += len(frame.audio)
+            while self._idle_bytes - len(self._idle_audio[0]) >= self._idle_limit:
+                self._idle_bytes -= len(self._idle_audio.popleft())
+            return
+        self._user_id = frame.user_id if isinstance(frame, UserAudioRawFrame) else ""
+        self._append_speech(frame.audio)
+
+    async def _handle_vad_user_started_speaking(self, frame: VADUserStartedSpeakingFrame) -> None:
+        # The frame comes twice when voice activity is detected both in front of us and behind us.
+        if self._speech is not None or self._muted:
+            return
+        await super()._handle_vad_user_started_speaking(frame)
+        heard = b"".join(self._idle_audio)
+        self._clear_idle()
+        before = self._bytes(self._chosen.pre_speech_ms + int(frame.start_secs * 1000))
+        self._speech = bytearray()
+        self._partial = None
+        if self._stream is not None and self._stream.failure is None:
+            self._stream.start()
+        self._append_speech(heard[-before:])
+
+    async def _handle_vad_user_stopped_speaking(self, frame: VADUserStoppedSpeakingFrame) -> None:
+        if self._speech is None:
+            return
+        await super()._handle_vad_user_stopped_speaking(frame)
+        audio, self._speech = bytes(self._speech), None
+        self._partial = None
+        final = self._stream.finish() if self._stream is not None else None
+        if len(self._waiting) >= self._chosen.max_waiting:
+            lost = self._waiting.popleft()
+            _discard(lost.final)
+            logger.error(f"{self}: an utterance was given up, {len(self._waiting) + 1} wait for the engine")
+        self._waiting.append(_Utterance(audio, final))
+        self._settled.clear()
+        self._wake()
+
+    def _append_speech(self, audio: bytes) -> None:
+        if self._speech is None or not audio:
+            return
+        self._speech += audio
+        overflow = len(self._speech) - self._speech_limit
+        if overflow > 0:
+            del self._speech[:overflow]
+        self._record_stt_audio_usage(audio)
+        if self._stream is not None:
+            self._stream.feed(audio)
+
+    def _forget_speech(self) -> None:
+        self._clear_idle()
+        self._speech = None
+        self._partial = None
+        if self._stream is not None and self._stream.failure is None:
+            self._stream.discard()
+
+    def _clear_idle(self) -> None:
+        self._idle_audio.clear()
+        self._idle_bytes = 0
+
+    def _on_partial(self, transcript: Transcript) -> None:
+        self._partial = transcript
+        self._work.set()
+
+    def _on_failure(self, error: EngineError) -> None:
+        self._stream = None
+        self._failure = error
+        self._wake()
+
+    def _wake(self) -> None:
+        self._urgent.set()
+        self._work.set()
+
+    async def _deliver(self) -> None:
+        while True:
+            if self._stream is None:
+                await self._open()
+            elif self._waiting:
+                await self._deliver_final(self._waiting[0])
+            elif self._partial is not None:
+                await self._deliver_partial()
+            else:
+                self._settled.set()
+                self._work.clear()
+                await self._work.wait()
+
+    async def _open(self) -> None:
+        failure, self._failure = self._failure, None
+        reported = False
+        while True:
+            if failure is not None and not reported:
+                reported = True
+                await self.push_error(f"speech recognition failed: {failure}", exception=failure)
+            try:
+                self._stream = await self._engine.open_stream(self._on_partial, self._on_failure)
+                break
+            except EngineError as error:
+                failure = error
+                await asyncio.sleep(self._chosen.reopen_ms / 1000)
+        for utterance in self._waiting:
+            _discard(utterance.final)
+            utterance.final = self._play(self._stream, utterance.audio)
+        if self._speech is not None and self._stream.failure is None:
+            self._stream.start()
+            self._stream.feed(bytes(self._speech))
+
+    def _play(self, stream: UtteranceStream[Transcript], audio: bytes) -> "asyncio.Future[Transcript] | None":
+        if stream.failure is not None:
+            return None
+        stream.start()
+        stream.feed(audio)
+        return stream.finish()
+
+    async def _deliver_final(self, utterance: _Utterance) -> None:
+        self._urgent.clear()
+        try:
+            if utterance.final is None:
+                raise EngineError("the utterance was not heard", engine="stt")
+            # Not awaited itself: being given up cancels the result, which is no cancellation of this task.
+            await asyncio.wait({utterance.final})
+            if utterance.final.cancelled():
+                return
+            transcript = utterance.final.result()
+        except EngineError as error:
+            utterance.failures += 1
+            utterance.final = None
+            if utterance.failures >= 2 or self._stream is not None:
+                self._give_up(utterance, error)
+            return
+        self._forget(utterance)
+        await self.emit_stt_usage_metrics()
+        if not transcript.text:
+            logger.debug(f"{self}: nothing was understood")
+            return
+        await self.push_frame(
+            TranscriptionFrame(
+                transcript.text,
+                self._user_id,
+                time_now_iso8601(),
+                Language.EN,
+                result=transcript,
+                finalized=True,
+            )
+        )
+
+    async def _deliver_partial(self) -> None:
+        transcript, self._partial = self._partial, None
+        if transcript is None or not transcript.text:
+            return
+        await self.push_frame(
+            InterimTranscriptionFrame(
+                transcript.text, self._user_id, time_now_iso8601(), Language.EN, result=transcript
+            )
+        )
+        # A final that comes meanwhile does not wait for the partials' pace.
+        try:
+            async with asyncio.timeout(self._chosen.partial_interval_ms / 1000):
+                await self._urgent.wait()
+        except TimeoutError:
+            pass
+
+    def _give_up(self, utterance: _Utterance, error: EngineError) -> None:
+        logger.error(f"{self}: an utterance was not understood: {error}")
+        self._forget(utterance)
+
+    def _forget(self, utterance: _Utterance) -> None:
+        # It may have been given up already, when too many were waiting.
+        if utterance in self._waiting:
+            self._waiting.remove(utterance)
+
+    async def _refuse_rate(self, rate_hz: int) -> None:
+        if not self._wrong_rate:
+            self._wrong_rate = True
+            await self.push_error(
+                f"speech recognition wants {self._engine.rate_hz} Hz audio, not {rate_hz} Hz"
+            )
+
+    async def _release(self) -> None:
+        delivery, self._delivery = self._delivery, None
+        if delivery is not None:
+            await self.cancel_task(delivery)
+        stream, self._stream = self._stream, None
+        while self._waiting:
+            _discard(self._waiting.popleft().final)
+        if stream is not None:
+            stream.close()
+
+    def _bytes(self, duration_ms: int) -> int:
+        return ms_to_samples(duration_ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE
+
+
+def _discard(final: "asyncio.Future[Transcript] | None") -> None:
+    """Nobody will read this result: neither wait for it nor complain about its error."""
+    if final is None:
+        return
+    if final.done() and not final.cancelled():
+        final.exception()
+    final.cancel()

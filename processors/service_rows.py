@@ -1,0 +1,111 @@
+"""What every row for a service that Pipecat ships has in common.
+
+A row is created with its settings, is checked once when the deployment starts (``check``) and builds one
+service per call (``build``). Importing a registry of rows imports no vendor SDK: the service class is
+imported by ``build``. Secrets never stand in settings, only the name of the environment variable that holds
+one. Local models are never fetched here: a missing file is a ``ConfigError``.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from core.errors import ConfigError
+from models.llm import LanguageModel
+
+if TYPE_CHECKING:
+    import aiohttp
+    from pipecat.processors.frame_processor import FrameProcessor
+
+MODELS_DIR = Path("models-cache")
+
+
+class RowSettings(BaseModel):
+    """Base of the settings of every row: frozen, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+S = TypeVar("S", bound=RowSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all calls of a process share and a service may need.
+
+    Attributes:
+        language_model: the engine behind the ``documents`` row, loaded once per process.
+        http: the process's HTTP session; its owner closes it.
+    """
+
+    language_model: LanguageModel | None = None
+    http: "aiohttp.ClientSession | None" = None
+
+
+NOTHING_SHARED = Shared()
+
+
+class ServiceRow(ABC, Generic[S]):
+    """One service with its settings.
+
+    Attributes:
+        name: the name in the registry, for messages.
+        settings_type: the pydantic model of the settings.
+        package: the import name of the optional package, or None.
+        extra: the optional dependency group that brings the package, or None.
+    """
+
+    name: ClassVar[str]
+    settings_type: ClassVar[type[RowSettings]]
+    package: ClassVar[str | None] = None
+    extra: ClassVar[str | None] = None
+
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
+
+    def check(self) -> None:
+        """Find out whether ``build`` can work, without a connection and without loading a model.
+
+        Raises:
+            ConfigError: a package, key, file or shared part is missing; names what to install, set or run.
+        """
+        if self.package is not None and find_spec(self.package) is None:
+            raise ConfigError(f"{self.name!r} needs the extra {self.extra!r}: pip install '.[{self.extra}]'")
+
+    @abstractmethod
+    def build(self, shared: Shared = NOTHING_SHARED) -> "FrameProcessor":
+        """Build the service of one call.
+
+        A row with a local model loads it here, which blocks: call it in a thread.
+
+        Raises:
+            ConfigError: see ``check``.
+        """
+
+
+def secret(row: str, env: str) -> str:
+    """The value of an environment variable.
+
+    Raises:
+        ConfigError: unset or empty.
+    """
+    value = os.environ.get(env, "").strip()
+    if not value:
+        raise ConfigError(f"{row!r} needs its key in the environment variable {env}")
+    return value
+
+
+def require_files(row: str, *paths: Path) -> None:
+    """Make sure that local model files are there.
+
+    Raises:
+        ConfigError: names the first missing file and the command that fetches it.
+    """
+    for path in paths:
+        if not path.is_file():
+            raise ConfigError(f"{row!r} needs {path}, which is not there: run `make models`")

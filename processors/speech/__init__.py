@@ -1,0 +1,1 @@
+"""The way from text to sound: clause splitting, synthesis, cached phrases."""

@@ -1,0 +1,467 @@
+"""The shell between ``models.tts`` and the pipeline: text frames in, audio and timed words out.
+
+Decides when a clause goes to the engine (the first one as soon as ``models.tts.clauses`` lets it go, the next
+ones while the previous are still playing, up to a lead) and when its words are due. Synthesis runs in the
+executor that the process shares; the audio crosses to the loop through a bounded buffer.
+
+Slow, full, cancelled, dead: a loop that does not take the audio blocks the synthesis thread until a deadline
+and then ends the clause with an error; an interruption makes the engine's sink return False, so it stops
+within a piece; an engine that fails or stays silent past its deadline is reported by ``push_error`` and the
+reply goes on with the next clause. What an engine did not speak is not reported as spoken.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from concurrent.futures import Executor
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipecat.frames.frames import (
+    CancelFrame,
+    ControlFrame,
+    Frame,
+    InterruptionFrame,
+    TTSAudioRawFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.settings import TTSSettings
+from pipecat.services.tts_service import TTSService
+from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import EngineError
+from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
+from models.tts import SpeechPiece, TextToSpeech
+from models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
+
+_NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+# Pipecat ends an audio context after this much quiet and starts its word clock anew. A model may think this
+# long in the middle of a reply, and a clause may wait this long for its turn.
+_CONTEXT_QUIET_S = 60.0
+# While a clause waits for its turn the context is touched this often.
+_KEEPALIVE_S = 10.0
+# The marker of a failed clause is handled at once unless its context waits behind another one.
+_MARKER_DEADLINE_S = 1.0
+
+
+class EngineTtsSettings(BaseModel):
+    """How an engine speaks into a pipeline.
+
+    Attributes:
+        frame_ms: length of an audio frame; 40 is one chunk of Pipecat's output transports.
+        max_lead_ms: a further clause is synthesised when less than this is left to play.
+        buffer_ms: audio of one clause between the synthesis thread and the loop.
+        stall_timeout_ms: the thread waits this long for room in the buffer.
+        engine_timeout_ms: the loop waits this long for the next piece of a clause.
+        word_due_percent: the share of a word that is played when it counts as heard.
+        clauses: where clauses end.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    frame_ms: int = Field(default=40, ge=10, le=40)
+    max_lead_ms: int = Field(default=4_000, ge=100, le=60_000)
+    buffer_ms: int = Field(default=30_000, ge=100, le=120_000)
+    stall_timeout_ms: int = Field(default=2_000, ge=10, le=60_000)
+    engine_timeout_ms: int = Field(default=5_000, ge=10, le=60_000)
+    word_due_percent: int = Field(default=50, ge=0, le=100)
+    clauses: ClauseSettings = ClauseSettings()
+
+
+class ClauseAggregator(BaseTextAggregator):
+    """Pipecat's text aggregator on ``ClauseSplitter``: a clause leaves when its own marks end it.
+
+    Args:
+        settings: where clauses end.
+    """
+
+    def __init__(self, settings: ClauseSettings | None = None) -> None:
+        super().__init__(aggregation_type=TextType.SENTENCE)
+        self._splitter = ClauseSplitter(settings)
+
+    @property
+    def text(self) -> Aggregation:
+        return Aggregation(self._splitter.pending.strip(), TextType.SENTENCE)
+
+    async def aggregate(self, text: str) -> AsyncIterator[Aggregation]:
+        for clause in self._splitter.push(text):
+            yield Aggregation(clause.strip(), TextType.SENTENCE)
+
+    async def flush(self) -> Aggregation | None:
+        rest = self._splitter.flush().strip()
+        return Aggregation(rest, TextType.SENTENCE) if rest else None
+
+    async def handle_interruption(self) -> None:
+        self._splitter.flush()
+
+    async def reset(self) -> None:
+        self._splitter.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The engine is done with the clause, with the error that ended it."""
+
+    error: Exception | None
+
+
+class _Crossing:
+    """One clause on its way from a synthesis thread to the loop.
+
+    Args:
+        engine: who speaks.
+        limit_bytes: audio that may wait to be taken.
+        stall_s: how long the thread waits for room.
+    """
+
+    def __init__(self, engine: TextToSpeech, *, limit_bytes: int, stall_s: float) -> None:
+        self._engine = engine
+        self._engine_name = type(engine).__name__
+        self._loop = asyncio.get_running_loop()
+        self._limit_bytes = limit_bytes
+        self._stall_s = stall_s
+        # Bounded by _waiting_bytes: the thread does not put more.
+        self._pieces: asyncio.Queue[SpeechPiece | _Ended] = asyncio.Queue()
+        self._room = threading.Condition()
+        self._waiting_bytes = 0
+        self._stopped = False
+        self._stalled = False
+
+    def start(self, executor: Executor, text: str) -> None:
+        """Have the clause synthesised; an executor that refuses (it is shut down) ends it."""
+        try:
+            executor.submit(self._speak, text)
+        except RuntimeError as refused:
+            self._post(_Ended(refused))
+
+    def _speak(self, text: str) -> None:
+        error: Exception | None = None
+        try:
+            if not self._stopped:
+                self._engine.synthesize(text, self._sink)
+        except Exception as caught:  # the edge of the thread: the loop reports it
+            error = caught
+        if self._stalled and error is None:
+            error = EngineError("the pipeline did not take the audio in time", engine=self._engine_name)
+        self._post(_Ended(error))
+
+    async def take(self, timeout_s: float) -> SpeechPiece | _Ended:
+        """The next piece, or the end; an engine that gives nothing for ``timeout_s`` has ended."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                piece = await self._pieces.get()
+        except TimeoutError:
+            return _Ended(EngineError("no audio in time", engine=self._engine_name))
+        if isinstance(piece, SpeechPiece):
+            with self._room:
+                self._waiting_bytes -= len(piece.pcm)
+                self._room.notify()
+        return piece
+
+    def stop(self) -> None:
+        """Nobody listens any more: the engine stops at its next piece. From any thread, more than once."""
+        with self._room:
+            self._stopped = True
+            self._room.notify()
+
+    def _sink(self, piece: SpeechPiece) -> bool:
+        with self._room:
+            free = self._room.wait_for(
+                lambda: self._stopped or self._waiting_bytes < self._limit_bytes, self._stall_s
+            )
+            self._stalled = not free
+            if self._stopped or self._stalled:
+                return False
+            self._waiting_bytes += len(piece.pcm)
+        return self._post(piece)
+
+    def _post(self, item: SpeechPiece | _Ended) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, item)
+        except RuntimeError:
+            # The loop is closed: the call is over.
+            return False
+        return True
+
+
+@dataclass
+class _ClauseFailed(ControlFrame):
+    """Travels behind the words of a clause that broke off; the service consumes it.
+
+    Attributes:
+        context_id: the audio context of the clause.
+        handled: set when it came through.
+    """
+
+    context_id: str = ""
+    handled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _PlayoutClock:
+    """When the audio that left is heard, in nanoseconds of the pipeline's clock.
+
+    Pipecat times words from the moment that the first audio of their context left the service, or from the
+    last word before it, if that is later. Audio plays after all audio before it. This keeps both accounts and
+    turns a position in a clause into the seconds that Pipecat wants, so that words stay true when a reply
+    follows a filler, and after a pause of the language model.
+    """
+
+    def __init__(self) -> None:
+        self._audio_end_ns = 0
+        self._last_word_ns = 0
+        self._origins_ns: dict[str, int] = {}
+
+    def lead_ms(self, now_ns: int) -> int:
+        """How much audio is left to play."""
+        return max(0, self._audio_end_ns - now_ns) // _NS_PER_MS
+
+    def clause_start_ns(self, context_id: str, now_ns: int) -> int:
+        """The first audio of a clause leaves now: when it will be heard."""
+        self._origins_ns.setdefault(context_id, max(self._last_word_ns, now_ns))
+        self._audio_end_ns = max(self._audio_end_ns, now_ns)
+        return self._audio_end_ns
+
+    def audio_left(self, duration_ns: int) -> None:
+        """A frame left."""
+        self._audio_end_ns += duration_ns
+
+    def word_due_s(self, context_id: str, due_ns: int) -> float:
+        """Pipecat's seconds for a word that is heard at ``due_ns``."""
+        origin_ns = self._origins_ns.get(context_id, due_ns)
+        self._last_word_ns = max(self._last_word_ns, origin_ns, due_ns)
+        return max(0, due_ns - origin_ns) / _NS_PER_S
+
+    def context_over(self, context_id: str) -> None:
+        """All audio of a context left; if it ever comes back, its words are timed anew."""
+        self._origins_ns.pop(context_id, None)
+
+    def interrupted(self) -> None:
+        """What was waiting to play is gone."""
+        self._audio_end_ns = self._last_word_ns = 0
+        self._origins_ns.clear()
+
+
+class EngineTtsService(TTSService):
+    """Speaks the reply with an engine of ``models.tts``.
+
+    Args:
+        engine: the shared voice; its rate is the rate of the audio frames.
+        executor: threads for synthesis, shared by all calls and owned by the process.
+        options: how the engine speaks into the pipeline.
+        **kwargs: passed to Pipecat's TTSService.
+    """
+
+    def __init__(
+        self,
+        engine: TextToSpeech,
+        *,
+        executor: Executor,
+        options: EngineTtsSettings | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            push_text_frames=False,
+            push_start_frame=True,
+            push_stop_frames=True,
+            stop_frame_timeout_s=_CONTEXT_QUIET_S,
+            sample_rate=engine.rate_hz,
+            settings=TTSSettings(model=type(engine).__name__, voice=None, language=None),
+            **kwargs,
+        )
+        self._engine = engine
+        self._executor = executor
+        self._options = options or EngineTtsSettings()
+        # 1.14 has no argument for the aggregator; its own waits for the first character of the next sentence.
+        self._text_aggregator = ClauseAggregator(self._options.clauses)  # type: ignore[assignment]
+        self._playout = _PlayoutClock()
+        self._crossings: dict[_Crossing, str] = {}
+
+    def can_generate_metrics(self) -> bool:
+        return True
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        if isinstance(frame, (InterruptionFrame, CancelFrame)):
+            self._drop_pending(everything=isinstance(frame, CancelFrame))
+        await super().process_frame(frame, direction)
+
+    async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
+        if isinstance(frame, _ClauseFailed):
+            # Pipecat reports the words that nobody timed as spoken when the context ends: forget them
+            # instead.
+            others = set(self.get_audio_contexts()) - {frame.context_id}
+            self._aggregated_frame_sequencer.clear(keep_contexts=others)
+            frame.handled.set()
+            return
+        await super().push_frame(frame, direction)
+
+    async def cleanup(self) -> None:
+        self._drop_pending(everything=True)
+        await super().cleanup()
+
+    async def on_turn_context_completed(self) -> None:
+        # Pipecat ends the context only if its last clause had audio; ours always comes within run_tts.
+        self._is_yielding_frames_synchronously = True
+        await super().on_turn_context_completed()
+
+    async def on_audio_context_completed(self, context_id: str) -> None:
+        self._playout.context_over(context_id)
+        await super().on_audio_context_completed(context_id)
+
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        """Synthesise one clause, or a longer text that did not come through the aggregator.
+
+        Yields:
+            Audio frames of at most ``frame_ms`` at the engine's rate.
+        """
+        await self.start_tts_usage_metrics(text)
+        whole = len(text) <= self._options.clauses.max_chars
+        for clause in [text] if whole else split_clauses(text, self._options.clauses):
+            await self._wait_for_turn(context_id)
+            async with aclosing(self._speak(clause, context_id)) as frames:
+                async for frame in frames:
+                    yield frame
+
+    async def _speak(self, clause: str, context_id: str) -> AsyncGenerator[Frame, None]:
+        crossing = _Crossing(
+            self._engine,
+            limit_bytes=ms_to_samples(self._options.buffer_ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE,
+            stall_s=self._options.stall_timeout_ms / 1000,
+        )
+        self._crossings[crossing] = context_id
+        cutter = _FrameCutter(self._options.frame_ms, self._engine.rate_hz)
+        try:
+            crossing.start(self._executor, clause)
+            while isinstance(
+                item := await crossing.take(self._options.engine_timeout_ms / 1000), SpeechPiece
+            ):
+                for pcm, words in cutter.feed(item):
+                    yield await self._timed_frame(pcm, words, cutter, context_id)
+            for pcm, words in cutter.finish():
+                yield await self._timed_frame(pcm, words, cutter, context_id)
+        finally:
+            crossing.stop()
+            self._crossings.pop(crossing, None)
+        if item.error is not None:
+            await self._report(item.error, context_id)
+        elif cutter.sent_samples:
+            await self._add_words(cutter.late_words(), cutter, context_id)
+        else:
+            # Nothing to pronounce. A breath of silence, or Pipecat takes the context for a dead engine.
+            yield self._frame(bytes(cutter.frame_bytes), context_id)
+
+    async def _timed_frame(
+        self, pcm: bytes, words: list[WordTime], cutter: "_FrameCutter", context_id: str
+    ) -> TTSAudioRawFrame:
+        """The frame, its words queued before it and its duration booked."""
+        if cutter.start_ns is None:
+            cutter.start_ns = self._playout.clause_start_ns(context_id, self.get_clock().get_time())
+        await self._add_words(words, cutter, context_id)
+        return self._frame(pcm, context_id)
+
+    async def _add_words(self, words: list[WordTime], cutter: "_FrameCutter", context_id: str) -> None:
+        if words and cutter.start_ns is not None:
+            share = self._options.word_due_percent
+            timed = [
+                (
+                    word.text,
+                    self._playout.word_due_s(
+                        context_id,
+                        cutter.start_ns
+                        + (word.start_ms * 100 + (word.end_ms - word.start_ms) * share) * _NS_PER_MS // 100,
+                    ),
+                )
+                for word in words
+            ]
+            await self.add_word_timestamps(timed, context_id)
+
+    def _frame(self, pcm: bytes, context_id: str) -> TTSAudioRawFrame:
+        samples = len(pcm) // PCM_BYTES_PER_SAMPLE
+        self._playout.audio_left(samples * _NS_PER_S // self._engine.rate_hz)
+        return TTSAudioRawFrame(pcm, self._engine.rate_hz, 1, context_id=context_id)
+
+    async def _wait_for_turn(self, context_id: str) -> None:
+        """Stay at most ``max_lead_ms`` ahead of what is heard: an interruption throws the lead away."""
+        left_s = (self._playout.lead_ms(self.get_clock().get_time()) - self._options.max_lead_ms) / 1000
+        while left_s > 0:
+            step_s = min(left_s, _KEEPALIVE_S)
+            await asyncio.sleep(step_s)
+            left_s -= step_s
+            self._refresh_audio_context(context_id)
+
+    async def _report(self, error: Exception, context_id: str) -> None:
+        """Take back what was announced and not spoken, then tell the pipeline."""
+        marker = _ClauseFailed(context_id=context_id)
+        await self.append_to_audio_context(context_id, marker)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MARKER_DEADLINE_S):
+                await marker.handled.wait()
+        await self.push_error(
+            f"{type(self._engine).__name__} could not speak: {error}",
+            exception=error,
+            force_treat_as_permanent=isinstance(error, EngineError) and not error.retryable,
+        )
+
+    def _drop_pending(self, *, everything: bool) -> None:
+        """Stop the engine for what an interruption drops; speech marked uninterruptible goes on."""
+        kept = set()
+        if not everything:
+            kept = {key for key, context in self._tts_contexts.items() if not context.interruptible}
+        for crossing, context_id in self._crossings.items():
+            if context_id not in kept:
+                crossing.stop()
+        if not kept:
+            self._playout.interrupted()
+
+
+class _FrameCutter:
+    """Pieces of any length to frames of one length, each with the words that begin in it.
+
+    A word is released with the frame in which it begins, so a clause that breaks off has reported no later
+    word.
+
+    Args:
+        frame_ms: length of a frame.
+        rate_hz: samples per second.
+    """
+
+    def __init__(self, frame_ms: int, rate_hz: int) -> None:
+        self.frame_bytes = ms_to_samples(frame_ms, rate_hz) * PCM_BYTES_PER_SAMPLE
+        self.start_ns: int | None = None
+        self.sent_samples = 0
+        self._rate_hz = rate_hz
+        self._pcm = bytearray()
+        self._words: deque[WordTime] = deque()
+
+    def feed(self, piece: SpeechPiece) -> list[tuple[bytes, list[WordTime]]]:
+        """Take a piece, return the full frames."""
+        self._words.extend(piece.words)
+        self._pcm += piece.pcm
+        frames = []
+        whole = len(self._pcm) - len(self._pcm) % self.frame_bytes
+        for start in range(0, whole, self.frame_bytes):
+            frames.append(self._cut(bytes(self._pcm[start : start + self.frame_bytes])))
+        del self._pcm[:whole]
+        return frames
+
+    def finish(self) -> list[tuple[bytes, list[WordTime]]]:
+        """The short last frame, if any."""
+        rest, self._pcm = bytes(self._pcm), bytearray()
+        return [self._cut(rest)] if rest else []
+
+    def late_words(self) -> list[WordTime]:
+        """Words that begin after the last sample, by rounding."""
+        late = list(self._words)
+        self._words.clear()
+        return late
+
+    def _cut(self, pcm: bytes) -> tuple[bytes, list[WordTime]]:
+        self.sent_samples += len(pcm) // PCM_BYTES_PER_SAMPLE
+        until_ms = samples_to_ms(self.sent_samples, self._rate_hz)
+        words = []
+        while self._words and self._words[0].start_ms < until_ms:
+            words.append(self._words.popleft())
+        return pcm, words

@@ -1,0 +1,1 @@
+"""Observing processors for telemetry and recording. They never change a frame."""

@@ -1,0 +1,1 @@
+"""Turn processors: they translate frames for the policies of ``turn_taking`` and own the timers."""

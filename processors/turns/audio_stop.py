@@ -1,0 +1,23 @@
+"""The end of the road for the caller's audio.
+
+Input audio is a system frame: left alone it visits every processor behind the user aggregator (LLM, TTS, output), which
+all just pass it on, fifty times a second for each call. Nothing behind the aggregator of a cascade hears audio, so it
+stops here. Measured with ten silent calls: half of the pipeline's CPU.
+"""
+
+from pipecat.frames.frames import Frame, InputAudioRawFrame
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+
+
+class AudioStop(FrameProcessor):
+    """Consumes input audio; passes everything else."""
+
+    def __init__(self) -> None:
+        # In the task of whoever pushes: this must not add the hop that it is there to save.
+        super().__init__(enable_direct_mode=True)
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is FrameDirection.DOWNSTREAM and isinstance(frame, InputAudioRawFrame):
+            return
+        await self.push_frame(frame, direction)

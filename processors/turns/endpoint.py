@@ -1,0 +1,176 @@
+"""Ends the user's turn: the Pipecat shell of ``turn_taking.endpointing``.
+
+In: voice activity, audio and transcripts, as the user aggregator shows them to a stop strategy. Out: the end of the
+turn. The completeness model runs in a shared executor, never on the loop; its task and the deadline timer belong to
+the strategy and end with it. A slow or failing model costs its hint, not the turn: the wait then is the longer one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from loguru import logger
+from pipecat.frames.frames import (
+    Frame,
+    InputAudioRawFrame,
+    TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameProcessorSetup
+from pipecat.turns.types import ProcessFrameResult
+from pipecat.turns.user_stop.base_user_turn_stop_strategy import BaseUserTurnStopStrategy
+
+from core.clock import Clock
+from core.errors import EngineError
+from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
+from models.turn import TurnCompleteness
+from runtime.loop_clock import LoopClock
+from turn_taking.endpointing import Endpoint, Endpointer
+
+# Audio before the voice was detected that the completeness model hears too: a soft onset belongs to the turn.
+PRE_SPEECH_MS = 500
+
+
+class EndpointStopStrategy(BaseUserTurnStopStrategy):
+    """Stop strategy for ``LLMUserAggregatorParams.user_turn_strategies``.
+
+    Args:
+        endpointer: the policy, owned by this call.
+        completeness: the shared model, or None to decide by time and words alone.
+        executor: where the model runs; shared by all calls.
+        on_endpoint: told about every decision, for telemetry; must not block.
+        on_audio: shown every piece of the caller's audio, for telemetry; must not block.
+        on_words: told when final words arrive, for telemetry; must not block.
+    """
+
+    def __init__(
+        self,
+        endpointer: Endpointer,
+        *,
+        completeness: TurnCompleteness | None,
+        executor: Executor,
+        on_endpoint: Callable[[Endpoint], None] | None = None,
+        on_audio: Callable[[bytes], None] | None = None,
+        on_words: Callable[[], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        self._endpointer = endpointer
+        self._model = completeness
+        self._executor = executor
+        self._on_endpoint = on_endpoint
+        self._on_audio = on_audio
+        self._on_words = on_words
+        self._clock = clock or LoopClock()
+        self._audio = bytearray()
+        self._voice = False
+        self._timer: asyncio.Task[None] | None = None
+        self._inference: asyncio.Task[None] | None = None
+        self._rate_hz = 16_000
+
+    async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own base
+        await super().setup(setup)
+        self._rate_hz = setup.audio_in_sample_rate
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await self._drop_conclusions()
+
+    async def handle_user_turn_started(self) -> None:
+        self._endpointer.reset()
+        await self._drop_conclusions()
+
+    async def handle_user_turn_stopped(self) -> None:
+        self._endpointer.reset()
+        self._audio.clear()
+        await self._drop_conclusions()
+
+    async def process_frame(self, frame: Frame) -> ProcessFrameResult:
+        if isinstance(frame, InputAudioRawFrame):
+            self._remember(frame.audio)
+            if self._on_audio:
+                self._on_audio(frame.audio)
+        elif isinstance(frame, VADUserStartedSpeakingFrame):
+            self._voice = True
+            self._endpointer.on_voice_started(self._clock.now_ms())
+            await self._drop_conclusions()
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._voice = False
+            self._endpointer.on_voice_stopped(self._clock.now_ms(), silence_ms=int(frame.stop_secs * 1000))
+            await self._start_inference()
+            await self._rearm()
+        elif isinstance(frame, TranscriptionFrame):
+            self._endpointer.on_transcript(frame.text)
+            if self._on_words:
+                self._on_words()
+            await self._rearm()
+        return ProcessFrameResult.CONTINUE
+
+    def _remember(self, pcm: bytes) -> None:
+        keep = self._model.max_samples * PCM_BYTES_PER_SAMPLE if self._model else 0
+        if not self._voice and self._endpointer.next_deadline_ms() is None:
+            keep = PRE_SPEECH_MS * self._rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
+        self._audio += pcm
+        if len(self._audio) > keep:
+            del self._audio[: len(self._audio) - keep]
+
+    async def _start_inference(self) -> None:
+        if self._model is None:
+            return
+        await self._cancel_inference()
+        self._inference = self.task_manager.create_task(
+            self._infer(self._model, bytes(self._audio)), f"{self}::completeness"
+        )
+
+    async def _infer(self, model: TurnCompleteness, pcm: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            probability = await loop.run_in_executor(
+                self._executor, lambda: model.probability(pcm16_to_float(pcm))
+            )
+        except EngineError as error:
+            logger.warning(f"{self}: turn completeness failed, waiting by time alone: {error}")
+            return
+        self._endpointer.on_completeness(probability)
+        self._inference = None
+        await self._rearm()
+
+    async def _rearm(self) -> None:
+        await self._cancel_timer()
+        deadline_ms = self._endpointer.next_deadline_ms()
+        if deadline_ms is None:
+            return
+        if deadline_ms <= self._clock.now_ms():
+            await self._decide()
+            return
+        self._timer = self.task_manager.create_task(self._wait(deadline_ms), f"{self}::deadline")
+
+    async def _wait(self, deadline_ms: int) -> None:
+        await self._clock.sleep_until_ms(deadline_ms)
+        self._timer = None
+        await self._decide()
+
+    async def _decide(self) -> None:
+        endpoint = self._endpointer.on_deadline(self._clock.now_ms())
+        if endpoint is None:
+            # The deadline was rounded below the clock's resolution: ask again at the new one.
+            await self._rearm()
+            return
+        if self._on_endpoint:
+            self._on_endpoint(endpoint)
+        await self.trigger_user_turn_stopped()
+
+    async def _drop_conclusions(self) -> None:
+        await self._cancel_timer()
+        await self._cancel_inference()
+
+    async def _cancel_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and timer is not asyncio.current_task():
+            await self.task_manager.cancel_task(timer)
+
+    async def _cancel_inference(self) -> None:
+        inference, self._inference = self._inference, None
+        if inference is not None and inference is not asyncio.current_task():
+            await self.task_manager.cancel_task(inference)

@@ -1,0 +1,295 @@
+"""The child's side of ``runtime.engine_process``: one blocking engine, many streams, one thread.
+
+In: frames on a socket that the parent handed over. Out: acknowledged audio, partial and final results,
+failures. One thread does all of it: the engines that live here hold the interpreter lock, so more threads
+would only add hand-overs. Work is taken in pieces of at most 100 ms of audio, from the stream that waits for
+its final result first and from the others in turn, so that a caller who begins with a second of saved audio
+delays another's last word by 10 ms, not 100.
+
+The parent bounds what is queued here. When the parent dies the socket ends and so does this process; a
+failing stream ends alone.
+"""
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, is_dataclass
+from enum import IntEnum
+from importlib import import_module
+from typing import Any, Protocol
+
+from core.errors import AgentError, EngineError
+from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+
+# Payload bytes, kind, stream, utterance.
+HEADER = struct.Struct("<IBII")
+COUNT = struct.Struct("<I")
+# Larger than any configuration; a larger frame is a bug, not audio.
+MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
+RECEIVE_BYTES = 256 * 1024
+WORK_PIECE_MS = 100
+
+
+class Kind(IntEnum):
+    """What a frame is. The first block goes to the child, the second to the parent."""
+
+    CONFIGURE = 1
+    OPEN = 2
+    START = 3
+    AUDIO = 4
+    FINISH = 5
+    DISCARD = 6
+    CLOSE = 7
+
+    READY = 16
+    TAKEN = 17
+    PARTIAL = 18
+    FINAL = 19
+    FAILED = 20
+    BROKEN = 21
+
+
+@dataclass(frozen=True, slots=True)
+class WireFrame:
+    """One message."""
+
+    kind: Kind
+    stream: int
+    utterance: int
+    payload: bytes
+
+
+class BlockingStream(Protocol):
+    """One caller of a blocking engine. Results are dataclasses that JSON can carry."""
+
+    def start(self) -> None: ...
+
+    def feed(self, pcm: bytes) -> object | None: ...
+
+    def finish(self) -> object: ...
+
+    def discard(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class BlockingEngine(Protocol):
+    """What can be hosted: 16-bit mono audio in, results out."""
+
+    @property
+    def rate_hz(self) -> int: ...
+
+    def open_stream(self) -> BlockingStream: ...
+
+
+def encode(kind: Kind, stream: int = 0, utterance: int = 0, payload: bytes = b"") -> bytes:
+    """One message as bytes.
+
+    Raises:
+        ValueError: the payload is larger than a frame may be.
+    """
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise ValueError(f"{len(payload)} bytes do not fit in one frame")
+    return HEADER.pack(len(payload), kind, stream, utterance) + payload
+
+
+class FrameReader:
+    """Bytes in, whole messages out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[WireFrame]:
+        """Messages completed by ``data``, oldest first.
+
+        Raises:
+            ValueError: the peer does not speak this protocol.
+        """
+        self._buffer += data
+        while len(self._buffer) >= HEADER.size:
+            length, kind, stream, utterance = HEADER.unpack_from(self._buffer)
+            if length > MAX_PAYLOAD_BYTES:
+                raise ValueError(f"frame of {length} bytes")
+            end = HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            payload = bytes(self._buffer[HEADER.size : end])
+            del self._buffer[:end]
+            yield WireFrame(Kind(kind), stream, utterance, payload)
+
+
+def resolve(target: str) -> Any:
+    """The attribute named ``"package.module:Attribute"``."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+class _HostedStream:
+    """A stream and what its parent asked of it."""
+
+    def __init__(self, stream: BlockingStream) -> None:
+        self.stream = stream
+        self.commands: deque[WireFrame] = deque()
+        # Finishes among the commands: somebody waits for these.
+        self.waited_for = 0
+
+
+class EngineHost:
+    """Serves one engine on one connected socket until the peer closes it."""
+
+    def __init__(self, connection: socket.socket, engine: BlockingEngine, reader: FrameReader) -> None:
+        self._connection = connection
+        self._engine = engine
+        self._reader = reader
+        self._streams: dict[int, _HostedStream] = {}
+        # Streams with commands, in the order in which they are served.
+        self._turns: deque[int] = deque()
+        self._piece_bytes = ms_to_samples(WORK_PIECE_MS, engine.rate_hz) * PCM_BYTES_PER_SAMPLE
+
+    def serve(self) -> None:
+        """Returns when the parent is gone. Raises OSError when it vanished while being written to."""
+        self._send(Kind.READY, payload=json.dumps({"rate_hz": self._engine.rate_hz}).encode())
+        while self._receive(wait=not self._turns):
+            if self._turns:
+                self._work()
+
+    def _receive(self, *, wait: bool) -> bool:
+        while select.select([self._connection], [], [], None if wait else 0)[0]:
+            data = self._connection.recv(RECEIVE_BYTES)
+            if not data:
+                return False
+            for frame in self._reader.feed(data):
+                self._accept(frame)
+            wait = False
+        return True
+
+    def _accept(self, frame: WireFrame) -> None:
+        if frame.kind is Kind.OPEN:
+            self._streams[frame.stream] = _HostedStream(self._engine.open_stream())
+            return
+        hosted = self._streams.get(frame.stream)
+        if hosted is None:
+            # It failed a moment ago; the parent has been told.
+            return
+        if not hosted.commands:
+            self._turns.append(frame.stream)
+        hosted.commands.append(frame)
+        hosted.waited_for += frame.kind is Kind.FINISH
+
+    def _work(self) -> None:
+        number = next((n for n in self._turns if self._streams[n].waited_for), self._turns[0])
+        self._turns.remove(number)
+        hosted = self._streams[number]
+        command = hosted.commands.popleft()
+        hosted.waited_for -= command.kind is Kind.FINISH
+        try:
+            self._carry_out(hosted, command)
+        except AgentError as error:
+            self._fail(command, str(error), getattr(error, "retryable", False))
+            return
+        except Exception:
+            # The edge of this stream: a bug of an engine ends the stream that met it, not its neighbours.
+            traceback.print_exc()
+            self._fail(command, "the engine raised an unexpected error", True)
+            return
+        if command.kind is Kind.CLOSE:
+            del self._streams[number]
+        elif hosted.commands:
+            self._turns.append(number)
+
+    def _carry_out(self, hosted: _HostedStream, command: WireFrame) -> None:
+        match command.kind:
+            case Kind.START:
+                hosted.stream.start()
+            case Kind.AUDIO:
+                self._decode(hosted, command)
+            case Kind.FINISH:
+                self._reply(Kind.FINAL, command, hosted.stream.finish())
+            case Kind.DISCARD:
+                hosted.stream.discard()
+            case Kind.CLOSE:
+                hosted.stream.close()
+            case _:
+                raise EngineError(f"unexpected {command.kind.name}", engine="host", retryable=False)
+
+    def _decode(self, hosted: _HostedStream, command: WireFrame) -> None:
+        piece, rest = command.payload[: self._piece_bytes], command.payload[self._piece_bytes :]
+        if rest:
+            hosted.commands.appendleft(WireFrame(Kind.AUDIO, command.stream, command.utterance, rest))
+        partial = hosted.stream.feed(piece)
+        self._send(Kind.TAKEN, command.stream, command.utterance, COUNT.pack(len(piece)))
+        if partial is not None:
+            self._reply(Kind.PARTIAL, command, partial)
+
+    def _reply(self, kind: Kind, command: WireFrame, result: object) -> None:
+        if not is_dataclass(result) or isinstance(result, type):
+            raise EngineError("a result is not a dataclass", engine="host", retryable=False)
+        self._send(kind, command.stream, command.utterance, json.dumps(asdict(result)).encode())
+
+    def _fail(self, command: WireFrame, message: str, retryable: bool) -> None:
+        hosted = self._streams.pop(command.stream)
+        facts = json.dumps({"message": message, "retryable": retryable}).encode()
+        self._send(Kind.FAILED, command.stream, command.utterance, facts)
+        try:
+            hosted.stream.close()
+        except AgentError:
+            # It failed already; what it borrowed is as good as lost.
+            traceback.print_exc()
+
+    def _send(self, kind: Kind, stream: int = 0, utterance: int = 0, payload: bytes = b"") -> None:
+        self._connection.sendall(encode(kind, stream, utterance, payload))
+
+
+def load_engine(configuration: bytes) -> BlockingEngine:
+    """The engine of a CONFIGURE frame: factory, and the type and JSON of its settings."""
+    facts = json.loads(configuration)
+    factory = resolve(facts["factory"])
+    if facts["settings_type"] is None:
+        engine: BlockingEngine = factory()
+        return engine
+    engine = factory(resolve(facts["settings_type"]).model_validate_json(facts["settings"]))
+    return engine
+
+
+def main(arguments: list[str]) -> int:
+    """``python -m runtime.engine_host SOCKET_FD NICE``."""
+    # Ctrl-C reaches the whole process group; the parent closes us in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(fileno=int(arguments[0]))
+    os.nice(int(arguments[1]))
+    reader = FrameReader()
+    frames: list[WireFrame] = []
+    while not frames:
+        data = connection.recv(RECEIVE_BYTES)
+        if not data:
+            return 0
+        frames = list(reader.feed(data))
+    try:
+        engine = load_engine(frames[0].payload)
+    except Exception as error:
+        traceback.print_exc()
+        facts = {
+            "message": f"{type(error).__name__}: {error}",
+            "retryable": getattr(error, "retryable", False),
+        }
+        connection.sendall(encode(Kind.BROKEN, payload=json.dumps(facts).encode()))
+        return 1
+    # The weights live as long as the process: keep the collector from walking them.
+    gc.freeze()
+    try:
+        EngineHost(connection, engine, reader).serve()
+    except (BrokenPipeError, ConnectionResetError):
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

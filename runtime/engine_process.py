@@ -1,0 +1,641 @@
+"""Blocking stream engines in child processes, as asyncio sees them.
+
+In: utterances of audio from many calls. Out: partial results by callback, final results as futures, all on
+the loop. An engine that holds the interpreter lock, or that may crash, lives in a child that was started
+clean (no fork of this process), runs at lower priority than media pacing and gets no secrets from the
+environment.
+
+Owners: an ``EngineProcess`` owns its child and one task that reads from it, and ends both in ``close``. Slow:
+audio that the child has not taken waits here, in pieces; beyond ``backlog_ms`` the oldest is dropped and
+counted. Hung: a final result has a deadline; a child that is silent for as long is killed. Dead: everything
+pending fails with ``EngineError``, the streams are over, the child is started again with growing pauses, and
+new streams work. The parent dies: the child sees the end of its socket and leaves.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import AgentError, EngineError
+from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
+from runtime.engine_host import COUNT, RECEIVE_BYTES, BlockingEngine, FrameReader, Kind, WireFrame, encode
+
+T = TypeVar("T")
+
+# What a child may know of our environment. Keys of services are not in it.
+PASSED_ENVIRONMENT = (
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "OMP_NUM_THREADS",
+    "PATH",
+    "TMPDIR",
+    "XDG_CACHE_HOME",
+)
+
+
+class EngineProcessSettings(BaseModel):
+    """Deadlines and bounds of one child."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nice: int = Field(default=5, ge=0, le=19, description="added to the child's niceness: pacing goes first")
+    start_timeout_s: float = Field(default=30, gt=0, le=600, description="longest loading of the engine")
+    request_timeout_s: float = Field(default=4, gt=0, le=60, description="longest wait for a final result")
+    close_timeout_s: float = Field(default=2, gt=0, le=60, description="after it the child is killed")
+    piece_ms: int = Field(default=40, ge=10, le=500, description="audio is sent in pieces of at least this")
+    in_flight_ms: int = Field(
+        default=400, ge=40, le=10_000, description="audio of one stream given to the child at once"
+    )
+    backlog_ms: int = Field(
+        default=30_000, ge=500, le=300_000, description="audio of one stream kept for a slow child"
+    )
+    restart_min_ms: int = Field(default=200, ge=10, le=60_000, description="pause before the first restart")
+    restart_max_ms: int = Field(default=10_000, ge=10, le=600_000, description="pause that grows no more")
+
+
+class UtteranceStream(Protocol[T]):
+    """One caller of an engine, on the loop. Nothing here waits for the engine."""
+
+    @property
+    def failure(self) -> EngineError | None:
+        """Why the stream is over, None while it works."""
+        ...
+
+    @property
+    def dropped_ms(self) -> int:
+        """Audio lost because the engine was too slow."""
+        ...
+
+    def start(self) -> None:
+        """Begin an utterance; an open one is discarded. Raises EngineError when the stream has failed."""
+        ...
+
+    def feed(self, pcm: bytes) -> None:
+        """Append 16-bit mono audio at the engine's rate. Nothing happens outside an utterance."""
+        ...
+
+    def finish(self) -> "asyncio.Future[T]":
+        """End the utterance. The future holds the final result, or EngineError by the deadline."""
+        ...
+
+    def discard(self) -> None:
+        """End the utterance without a result."""
+        ...
+
+    def close(self) -> None:
+        """Release the stream. Pending results fail."""
+        ...
+
+
+class UtteranceEngine(Protocol[T]):
+    """An engine that serves the loop: a child, several, or one in place."""
+
+    @property
+    def rate_hz(self) -> int: ...
+
+    async def open_stream(
+        self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
+    ) -> UtteranceStream[T]:
+        """A stream for one caller; both callbacks run on the loop, ``on_failure`` at most once.
+
+        Raises EngineError when no engine becomes ready by the deadline.
+        """
+        ...
+
+
+class ProcessStream(Generic[T]):
+    """One caller of an ``EngineProcess``; see ``UtteranceStream``."""
+
+    def __init__(
+        self,
+        process: "EngineProcess[T]",
+        number: int,
+        on_partial: Callable[[T], None],
+        on_failure: Callable[[EngineError], None],
+    ) -> None:
+        limits = process.limits
+        self.failure: EngineError | None = None
+        self._process = process
+        self._number = number
+        self._on_partial = on_partial
+        self._on_failure = on_failure
+        self._utterance = 0
+        self._open = False
+        self._waiting = bytearray()
+        self._in_flight_bytes = 0
+        self._dropped_bytes = 0
+        self._finals: deque[tuple[int, asyncio.Future[T], asyncio.TimerHandle]] = deque()
+        self._piece_bytes = self._bytes(limits.piece_ms)
+        self._window_bytes = self._bytes(limits.in_flight_ms)
+        self._backlog_bytes = self._bytes(limits.backlog_ms)
+
+    @property
+    def dropped_ms(self) -> int:
+        return samples_to_ms(self._dropped_bytes // PCM_BYTES_PER_SAMPLE, self._process.rate_hz)
+
+    def start(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._open:
+            self.discard()
+        self._utterance += 1
+        self._open = True
+        self._send(Kind.START)
+
+    def feed(self, pcm: bytes) -> None:
+        if not self._open:
+            return
+        self._waiting += pcm
+        overflow = len(self._waiting) - self._backlog_bytes
+        if overflow > 0:
+            overflow += overflow % PCM_BYTES_PER_SAMPLE
+            del self._waiting[:overflow]
+            self._dropped_bytes += overflow
+        self._pump()
+
+    def finish(self) -> "asyncio.Future[T]":
+        loop = asyncio.get_running_loop()
+        final: asyncio.Future[T] = loop.create_future()
+        if self.failure is not None or not self._open:
+            final.set_exception(self.failure or self._process.error("no utterance is open", retryable=False))
+            return final
+        self._open = False
+        if self._waiting:
+            self._transmit(len(self._waiting))
+        self._send(Kind.FINISH)
+        timeout_s = self._process.limits.request_timeout_s
+        deadline = loop.call_later(timeout_s, self._expire, self._utterance, final)
+        self._finals.append((self._utterance, final, deadline))
+        return final
+
+    def discard(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._waiting.clear()
+        self._send(Kind.DISCARD)
+
+    def close(self) -> None:
+        if self.failure is None:
+            self._send(Kind.CLOSE)
+            self._end(self._process.error("the stream was closed", retryable=False))
+        self._process.forget(self._number)
+
+    def fail(self, error: EngineError) -> None:
+        """End the stream from the process's side: pending results fail, the owner is told once."""
+        if self.failure is not None:
+            return
+        self._end(error)
+        self._on_failure(error)
+
+    def take(self, frame: WireFrame, result: T | None) -> None:
+        """A frame of the child for this stream; ``result`` is decoded already."""
+        if frame.kind is Kind.TAKEN:
+            self._in_flight_bytes -= COUNT.unpack(frame.payload)[0]
+            self._pump()
+        elif frame.kind is Kind.PARTIAL and result is not None:
+            if self._open and frame.utterance == self._utterance:
+                self._on_partial(result)
+        elif frame.kind is Kind.FINAL and result is not None:
+            while self._finals and self._finals[0][0] <= frame.utterance:
+                utterance, final, deadline = self._finals.popleft()
+                deadline.cancel()
+                if utterance == frame.utterance and not final.done():
+                    final.set_result(result)
+
+    def _end(self, error: EngineError) -> None:
+        self.failure = error
+        self._open = False
+        self._waiting.clear()
+        while self._finals:
+            _, final, deadline = self._finals.popleft()
+            deadline.cancel()
+            if not final.done():
+                final.set_exception(error)
+
+    def _expire(self, utterance: int, final: "asyncio.Future[T]") -> None:
+        if final.done():
+            return
+        error = self._process.error(f"no result within {self._process.limits.request_timeout_s:g} s")
+        final.set_exception(error)
+        self._process.suspect()
+        self.fail(error)
+
+    def _pump(self) -> None:
+        if not self._open:
+            return
+        room = self._window_bytes - self._in_flight_bytes
+        if room < self._piece_bytes:
+            if self._waiting:
+                self._process.suspect()
+            return
+        if len(self._waiting) >= self._piece_bytes:
+            self._transmit(min(len(self._waiting), room))
+
+    def _transmit(self, count: int) -> None:
+        count -= count % PCM_BYTES_PER_SAMPLE
+        self._send(Kind.AUDIO, bytes(self._waiting[:count]))
+        del self._waiting[:count]
+        self._in_flight_bytes += count
+
+    def _send(self, kind: Kind, payload: bytes = b"") -> None:
+        self._process.send(kind, self._number, self._utterance, payload)
+
+    def _bytes(self, duration_ms: int) -> int:
+        return ms_to_samples(duration_ms, self._process.rate_hz) * PCM_BYTES_PER_SAMPLE
+
+
+class EngineProcess(Generic[T]):
+    """One child with one engine, restarted when it dies.
+
+    Args:
+        factory: ``"package.module:Attribute"`` of the engine, called in the child with ``settings``.
+        settings: the engine's own settings, which cross as JSON; None calls the factory without.
+        decode: the fields of the engine's result dataclass to what the callers get.
+        limits: deadlines and bounds.
+        name: the engine's registry name, for errors and logs.
+    """
+
+    def __init__(
+        self,
+        factory: str,
+        settings: BaseModel | None,
+        *,
+        decode: Callable[[Mapping[str, object]], T],
+        limits: EngineProcessSettings | None = None,
+        name: str = "engine",
+    ) -> None:
+        self.limits = limits or EngineProcessSettings()
+        self.name = name
+        self.restarts = 0
+        self._factory = factory
+        self._settings = settings
+        self._decode = decode
+        self._rate_hz = 0
+        self._streams: dict[int, ProcessStream[T]] = {}
+        self._next_number = 1
+        self._ready = asyncio.Event()
+        self._broken: EngineError | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._last_sign_s = 0.0
+        self._oldest_unanswered_s: float | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+
+    @property
+    def rate_hz(self) -> int:
+        """Samples per second that the engine wants; known after ``start``."""
+        return self._rate_hz
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id while there is one."""
+        return self._process.pid if self._process else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a stream opened now works at once."""
+        return self._ready.is_set()
+
+    @property
+    def load(self) -> int:
+        """Open streams."""
+        return len(self._streams)
+
+    async def start(self) -> None:
+        """Start the child and wait until its engine is loaded.
+
+        Raises:
+            EngineError: it does not load, or not in time. Nothing is left running.
+        """
+        self._supervisor = asyncio.create_task(self._supervise(), name=f"{self.name}.process")
+        try:
+            await self._wait_ready()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def open_stream(
+        self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
+    ) -> ProcessStream[T]:
+        """See ``UtteranceEngine.open_stream``. During a restart this waits for it."""
+        await self._wait_ready()
+        stream = ProcessStream(self, self._next_number, on_partial, on_failure)
+        self._streams[self._next_number] = stream
+        self.send(Kind.OPEN, self._next_number, 0, b"")
+        self._next_number += 1
+        return stream
+
+    async def close(self) -> None:
+        """End the child and its task within ``close_timeout_s``. Open streams fail."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            return
+        supervisor.cancel()
+        await asyncio.gather(supervisor, return_exceptions=True)
+        self._fail_streams(self.error("the engine was closed", retryable=False))
+
+    def error(self, message: str, *, retryable: bool = True) -> EngineError:
+        """An error that names this engine."""
+        return EngineError(f"{self.name}: {message}", engine=self.name, retryable=retryable)
+
+    def send(self, kind: Kind, stream: int, utterance: int, payload: bytes) -> None:
+        """Queue a frame for the child; nothing happens without one. The streams bound what is queued."""
+        if self._writer is None or self._writer.is_closing():
+            return
+        if self._oldest_unanswered_s is None:
+            self._oldest_unanswered_s = asyncio.get_running_loop().time()
+        self._writer.write(encode(kind, stream, utterance, payload))
+
+    def forget(self, number: int) -> None:
+        """A stream is closed."""
+        self._streams.pop(number, None)
+
+    def suspect(self) -> None:
+        """Kill the child when it has given no sign for as long as a result may take.
+
+        One late result is not enough: a busy child that answers others is left alone.
+        """
+        asked_s = self._oldest_unanswered_s
+        if asked_s is None or self._process is None or self._process.returncode is not None:
+            return
+        quiet_s = asyncio.get_running_loop().time() - max(self._last_sign_s, asked_s)
+        # A tenth of tolerance: the deadline that called us was armed a moment after the question was sent.
+        if quiet_s >= self.limits.request_timeout_s * 0.9:
+            logger.error(f"{self.name}: the engine process gives no sign for {quiet_s:.1f} s: killed")
+            self._process.kill()
+
+    async def _wait_ready(self) -> None:
+        if self._supervisor is None or self._supervisor.done():
+            raise self._broken or self.error("the engine process is not running", retryable=False)
+        waiter = asyncio.ensure_future(self._ready.wait())
+        try:
+            await asyncio.wait(
+                {waiter, self._supervisor},
+                timeout=self.limits.start_timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            waiter.cancel()
+        if not self._ready.is_set():
+            raise self._broken or self.error("the engine does not become ready")
+
+    async def _supervise(self) -> None:
+        pause_ms = self.limits.restart_min_ms
+        while True:
+            began_s = asyncio.get_running_loop().time()
+            try:
+                await self._live()
+            except (OSError, AgentError, ValueError) as error:
+                logger.error(f"{self.name}: engine process failed: {error}")
+            if self._broken is not None and not self._broken.retryable:
+                return
+            lived_s = asyncio.get_running_loop().time() - began_s
+            if lived_s * 1000 > self.limits.restart_max_ms:
+                pause_ms = self.limits.restart_min_ms
+            self.restarts += 1
+            logger.warning(f"{self.name}: engine process ended, starting it again in {pause_ms} ms")
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(pause_ms * 2, self.limits.restart_max_ms)
+
+    async def _live(self) -> None:
+        """One life of the child, from start to end; the child is gone when this returns or raises."""
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",
+                "-m",
+                "runtime.engine_host",
+                str(theirs.fileno()),
+                str(self.limits.nice),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=_child_environment(),
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        try:
+            reader, self._writer = await asyncio.open_connection(sock=ours)
+            self._writer.write(encode(Kind.CONFIGURE, payload=self._configuration()))
+            await self._read(reader)
+        finally:
+            self._ready.clear()
+            self._fail_streams(self.error("the engine process ended"))
+            await self._reap()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        frames = FrameReader()
+        async with asyncio.timeout(self.limits.start_timeout_s) as deadline:
+            while data := await reader.read(RECEIVE_BYTES):
+                self._last_sign_s = asyncio.get_running_loop().time()
+                self._oldest_unanswered_s = None
+                for frame in frames.feed(data):
+                    if frame.kind is Kind.READY:
+                        self._rate_hz = json.loads(frame.payload)["rate_hz"]
+                        self._ready.set()
+                        deadline.reschedule(None)
+                    elif frame.kind is Kind.BROKEN:
+                        facts = json.loads(frame.payload)
+                        self._broken = self.error(facts["message"], retryable=bool(facts["retryable"]))
+                        raise self._broken
+                    else:
+                        self._deliver(frame)
+
+    def _deliver(self, frame: WireFrame) -> None:
+        stream = self._streams.get(frame.stream)
+        if stream is None:
+            return
+        if frame.kind is Kind.FAILED:
+            facts = json.loads(frame.payload)
+            stream.fail(self.error(facts["message"], retryable=bool(facts["retryable"])))
+            self.forget(frame.stream)
+            return
+        result: T | None = None
+        if frame.kind in (Kind.PARTIAL, Kind.FINAL):
+            try:
+                result = self._decode(json.loads(frame.payload))
+            except (KeyError, TypeError, ValueError) as error:
+                stream.fail(self.error(f"a result cannot be read: {error}", retryable=False))
+                self.forget(frame.stream)
+                return
+        stream.take(frame, result)
+
+    def _fail_streams(self, error: EngineError) -> None:
+        streams = list(self._streams.values())
+        self._streams.clear()
+        for stream in streams:
+            stream.fail(error)
+
+    async def _reap(self) -> None:
+        """Close the socket, which is the child's sign to leave; kill it at the deadline."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            async with asyncio.timeout(self.limits.close_timeout_s):
+                await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    def _configuration(self) -> bytes:
+        settings = self._settings
+        kind = None if settings is None else f"{type(settings).__module__}:{type(settings).__qualname__}"
+        facts = {
+            "factory": self._factory,
+            "settings_type": kind,
+            "settings": None if settings is None else settings.model_dump_json(),
+        }
+        return json.dumps(facts).encode()
+
+
+class EnginePool(Generic[T]):
+    """Several children with the same engine; a new stream goes to the least loaded one that is ready.
+
+    Raises:
+        ValueError: no children.
+    """
+
+    def __init__(self, processes: list[EngineProcess[T]]) -> None:
+        if not processes:
+            raise ValueError("a pool needs a process")
+        self._processes = tuple(processes)
+
+    @property
+    def processes(self) -> tuple[EngineProcess[T], ...]:
+        return self._processes
+
+    @property
+    def rate_hz(self) -> int:
+        return self._processes[0].rate_hz
+
+    async def start(self) -> None:
+        """Start all children at once. Raises EngineError when one does not load; none is left then."""
+        results = await asyncio.gather(*(one.start() for one in self._processes), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        if failures:
+            await self.close()
+            raise failures[0]
+
+    async def open_stream(
+        self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
+    ) -> ProcessStream[T]:
+        """See ``UtteranceEngine.open_stream``."""
+        chosen = min(self._processes, key=lambda one: (not one.is_ready, one.load))
+        return await chosen.open_stream(on_partial, on_failure)
+
+    async def close(self) -> None:
+        """End every child within its deadline."""
+        await asyncio.gather(*(one.close() for one in self._processes))
+
+
+class InPlaceStream(Generic[T]):
+    """One caller of an ``InPlaceEngine``; see ``UtteranceStream``."""
+
+    dropped_ms = 0
+
+    def __init__(
+        self,
+        engine: BlockingEngine,
+        accept: Callable[[object], T],
+        on_partial: Callable[[T], None],
+        on_failure: Callable[[EngineError], None],
+    ) -> None:
+        self.failure: EngineError | None = None
+        self._stream = engine.open_stream()
+        self._accept = accept
+        self._on_partial = on_partial
+        self._on_failure = on_failure
+        self._open = False
+
+    def start(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self._open = True
+        self._guard(self._stream.start)
+
+    def feed(self, pcm: bytes) -> None:
+        if not self._open:
+            return
+        partial = self._guard(lambda: self._stream.feed(pcm))
+        if partial is not None:
+            self._on_partial(self._accept(partial))
+
+    def finish(self) -> "asyncio.Future[T]":
+        final: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        result = self._guard(self._stream.finish) if self._open else None
+        self._open = False
+        if result is None:
+            closed = EngineError("no utterance is open", engine="in place", retryable=False)
+            final.set_exception(self.failure or closed)
+        else:
+            final.set_result(self._accept(result))
+        return final
+
+    def discard(self) -> None:
+        self._open = False
+        self._guard(self._stream.discard)
+
+    def close(self) -> None:
+        self._open = False
+        self._stream.close()
+
+    def _guard(self, call: Callable[[], object]) -> object:
+        try:
+            return call()
+        except EngineError as error:
+            self._open = False
+            if self.failure is None:
+                self.failure = error
+                self._on_failure(error)
+            return None
+
+
+class InPlaceEngine(Generic[T]):
+    """A blocking engine called on the loop itself: for engines that cost nothing, and for simulated time.
+
+    Args:
+        engine: the engine; each of its calls holds up the loop.
+        accept: its result to what the callers get.
+    """
+
+    def __init__(self, engine: BlockingEngine, accept: Callable[[object], T]) -> None:
+        self._engine = engine
+        self._accept = accept
+
+    @property
+    def rate_hz(self) -> int:
+        return self._engine.rate_hz
+
+    async def open_stream(
+        self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
+    ) -> InPlaceStream[T]:
+        """See ``UtteranceEngine.open_stream``."""
+        return InPlaceStream(self._engine, self._accept, on_partial, on_failure)
+
+
+def _child_environment() -> dict[str, str]:
+    environment = {key: os.environ[key] for key in PASSED_ENVIRONMENT if key in os.environ}
+    # The child finds the same packages wherever it is started from.
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    return environment

@@ -1,0 +1,180 @@
+"""What every speech-to-text engine promises, the fake included."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.errors import EngineError, ShapeError
+from core.media import samples_to_ms
+from models.stt import STT, SpeechStream, SpeechToText, Transcript
+from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
+from tests.fakes.stt import ScriptedStt
+from tests.voices import say, silence
+
+# One decoder more than a stream needs: the contract uses two streams at once.
+SMALL = PocketsphinxSettings(common_words=500, warm_decoders=2, cache_dir=Path("out/test-cache"))
+ENGINES: dict[str, Callable[[], SpeechToText]] = {
+    "pocketsphinx": lambda: PocketsphinxStt(SMALL),
+    "pocketsphinx-documents": lambda: PocketsphinxStt(
+        SMALL.model_copy(
+            update={"language_model": "documents", "sentences": ("Changing your pin is free of charge.",)}
+        )
+    ),
+    "scripted": ScriptedStt,
+}
+PIECE_BYTES = 640
+QUESTION = silence(200) + say("what is your pin") + silence(200)
+
+
+@pytest.fixture(scope="module", params=list(ENGINES))
+def engine(request: pytest.FixtureRequest) -> SpeechToText:
+    return ENGINES[request.param]()
+
+
+@pytest.fixture
+def stream(engine: SpeechToText):
+    opened = engine.open_stream()
+    yield opened
+    opened.close()
+
+
+def play(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> list[Transcript]:
+    partials = [stream.feed(pcm[at : at + piece_bytes]) for at in range(0, len(pcm), piece_bytes)]
+    return [partial for partial in partials if partial is not None]
+
+
+def understand(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> Transcript:
+    stream.start()
+    play(stream, pcm, piece_bytes)
+    return stream.finish()
+
+
+def test_every_row_of_the_registry_is_covered() -> None:
+    assert set(STT.names()) <= ENGINES.keys()
+
+
+def test_silence_is_an_empty_final_transcript(stream: SpeechStream) -> None:
+    assert understand(stream, silence(600)) == Transcript("", (), 0.0, final=True)
+
+
+def test_an_utterance_without_audio_is_empty(stream: SpeechStream) -> None:
+    stream.start()
+    assert stream.finish().text == ""
+
+
+def test_speech_becomes_words_with_times_and_confidence(stream: SpeechStream) -> None:
+    heard = understand(stream, QUESTION)
+    assert heard.final
+    assert heard.text == " ".join(word.text for word in heard.words) != ""
+    assert heard.text == heard.text.lower()
+    assert 0.0 < heard.confidence <= 1.0
+    assert all(0.0 <= word.confidence <= 1.0 for word in heard.words)
+
+
+def test_word_times_follow_each_other_inside_the_utterance(stream: SpeechStream) -> None:
+    words = understand(stream, QUESTION).words
+    times = [time for word in words for time in (word.start_ms, word.end_ms)]
+    assert times == sorted(times)
+    assert all(word.start_ms < word.end_ms for word in words)
+    assert times[-1] <= samples_to_ms(len(QUESTION) // 2, 16_000)
+    # The voice starts after the silence in front.
+    assert times[0] >= 100
+
+
+def test_no_marks_of_the_engine_are_in_the_text(stream: SpeechStream) -> None:
+    stream.start()
+    texts = [partial.text for partial in play(stream, QUESTION + silence(800) + QUESTION)]
+    texts.append(stream.finish().text)
+    assert not any(mark in text for text in texts for mark in "<>[]()+")
+
+
+def test_partials_come_while_speaking_and_only_when_the_text_changed(stream: SpeechStream) -> None:
+    stream.start()
+    partials = play(stream, QUESTION)
+    assert partials
+    assert not any(partial.final for partial in partials)
+    assert all(before.text != after.text for before, after in zip(partials, partials[1:], strict=False))
+
+
+def test_the_piece_size_does_not_change_what_is_heard(engine: SpeechToText) -> None:
+    small, large = engine.open_stream(), engine.open_stream()
+    assert understand(small, QUESTION, 320).text == understand(large, QUESTION, 3_200).text
+
+
+def test_audio_outside_an_utterance_is_an_error(stream: SpeechStream) -> None:
+    with pytest.raises(EngineError):
+        stream.feed(silence(20))
+    understand(stream, QUESTION)
+    with pytest.raises(EngineError):
+        stream.feed(silence(20))
+
+
+def test_finishing_twice_is_an_error(stream: SpeechStream) -> None:
+    understand(stream, QUESTION)
+    with pytest.raises(EngineError):
+        stream.finish()
+
+
+def test_half_a_sample_is_refused(stream: SpeechStream) -> None:
+    stream.start()
+    with pytest.raises(ShapeError):
+        stream.feed(b"\0")
+
+
+def test_discarding_is_allowed_at_any_time(stream: SpeechStream) -> None:
+    stream.discard()
+    stream.start()
+    play(stream, QUESTION)
+    stream.discard()
+    stream.discard()
+    with pytest.raises(EngineError):
+        stream.finish()
+
+
+def test_a_new_start_forgets_the_open_utterance(stream: SpeechStream) -> None:
+    stream.start()
+    play(stream, QUESTION)
+    assert understand(stream, silence(600)).text == ""
+
+
+def test_utterances_of_one_caller_do_not_mix(stream: SpeechStream) -> None:
+    first = understand(stream, QUESTION)
+    assert understand(stream, silence(600)).text == ""
+    # An engine may adapt to the caller's channel and understand better, it may not repeat itself.
+    assert 0 < len(understand(stream, QUESTION).words) <= len(first.words)
+
+
+def test_callers_do_not_hear_each_other(engine: SpeechToText) -> None:
+    alone = understand(engine.open_stream(), QUESTION)
+    one, other = engine.open_stream(), engine.open_stream()
+    one.start()
+    other.start()
+    for at in range(0, len(QUESTION), PIECE_BYTES):
+        one.feed(QUESTION[at : at + PIECE_BYTES])
+        other.feed(silence(20))
+    assert other.finish().text == ""
+    assert one.finish() == alone
+
+
+def test_streams_work_in_threads_at_the_same_time(engine: SpeechToText) -> None:
+    alone = understand(engine.open_stream(), QUESTION)
+    heard: list[Transcript] = []
+    threads = [
+        threading.Thread(target=lambda: heard.append(understand(engine.open_stream(), QUESTION)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert heard == [alone] * 3
+
+
+def test_closing_during_an_utterance_frees_what_it_held(engine: SpeechToText) -> None:
+    for _ in range(12):
+        stream = engine.open_stream()
+        stream.start()
+        stream.feed(silence(20))
+        stream.close()

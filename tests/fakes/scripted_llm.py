@@ -1,0 +1,116 @@
+"""Language models that follow a script: an engine and a Pipecat service.
+
+A script is a list of steps for one answer: a string is a piece of text, a number is a pause in seconds, an
+exception is raised, ``HANG`` never goes on, ``TOOL`` calls the function ``look_up``.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from pipecat.frames.frames import Frame, LLMContextFrame, LLMFullResponseEndFrame, LLMFullResponseStartFrame
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.llm_service import FunctionCallFromLLM, LLMService
+from pipecat.services.settings import LLMSettings
+
+from models.llm import Message
+from processors.dialogue.engine_llm import EngineLlmAdapter
+
+HANG = object()
+TOOL = object()
+Step = str | float | Exception | object
+Script = Sequence[Step]
+
+
+class ScriptedLanguageModel:
+    """``models.llm.LanguageModel``. Answers request ``n`` with script ``n``; the last one repeats."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self._scripts = list(scripts)
+        self.asked: list[list[Message]] = []
+        self.closed = 0
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
+        script = self._scripts[min(len(self.asked), len(self._scripts) - 1)]
+        self.asked.append(list(messages))
+        try:
+            for step in script:
+                if isinstance(step, str):
+                    yield step
+                elif isinstance(step, (int, float)):
+                    await asyncio.sleep(step)
+                elif isinstance(step, Exception):
+                    raise step
+                else:
+                    await asyncio.Event().wait()
+        finally:
+            self.closed += 1
+
+
+class ScriptedLlmService(LLMService[EngineLlmAdapter]):
+    """Pushes frames and errors in the order in which Pipecat's own services do."""
+
+    adapter_class = EngineLlmAdapter
+
+    def __init__(self, *scripts: Script, system_instruction: str | None = None, **kwargs: Any) -> None:
+        super().__init__(
+            settings=LLMSettings(
+                model="scripted",
+                system_instruction=system_instruction,
+                temperature=None,
+                max_tokens=None,
+                top_p=None,
+                top_k=None,
+                frequency_penalty=None,
+                presence_penalty=None,
+                seed=None,
+                filter_incomplete_user_turns=False,
+                user_turn_completion_config=None,
+            ),
+            **kwargs,
+        )
+        self._scripts = list(scripts)
+        self.requests = 0
+        self.cancelled = 0
+
+    def can_generate_metrics(self) -> bool:
+        return True
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if not isinstance(frame, LLMContextFrame):
+            await self.push_frame(frame, direction)
+            return
+        script = self._scripts[min(self.requests, len(self._scripts) - 1)]
+        self.requests += 1
+        await self.push_frame(LLMFullResponseStartFrame())
+        try:
+            await self.start_ttfb_metrics()
+            for step in script:
+                if isinstance(step, str):
+                    await self.stop_ttfb_metrics()
+                    await self._push_llm_text(step)
+                elif isinstance(step, (int, float)):
+                    await asyncio.sleep(step)
+                elif isinstance(step, Exception):
+                    raise step
+                elif step is TOOL:
+                    await self.run_function_calls(
+                        [
+                            FunctionCallFromLLM(
+                                function_name="look_up",
+                                tool_call_id=f"call-{self.requests}",
+                                arguments={},
+                                context=frame.context,
+                            )
+                        ]
+                    )
+                else:
+                    await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        except Exception as error:
+            await self.push_error(f"scripted: {error}", exception=error)
+        finally:
+            await self.push_frame(LLMFullResponseEndFrame())

@@ -1,0 +1,133 @@
+"""Speech to text from a script: loud audio becomes words, one per ``word_ms`` of it. Costs nothing.
+
+Also the engine that the tests of child processes host, which is why its settings are a model.
+"""
+
+import os
+import time
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from core.errors import EngineError, ShapeError
+from core.media import WordTime, samples_to_ms
+from models.stt import Transcript
+
+STEP_SAMPLES = 160
+
+
+class ScriptedSttSettings(BaseModel):
+    """What it says and how it misbehaves.
+
+    Attributes:
+        words: spoken in order, again from the first after the last, anew in each utterance.
+        word_ms: loud audio per word.
+        threshold: root mean square of 10 ms from which audio is loud, 0..1.
+        raise_after_ms: an EngineError once an utterance is so long; 0 for never.
+        bug_after_ms: a ValueError likewise.
+        exit_after_ms: the process ends likewise.
+        work_ms: time that each ``feed`` takes.
+        load_error: the engine does not load.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    words: tuple[str, ...] = ("one", "two", "three", "four", "five")
+    word_ms: int = 200
+    threshold: float = 0.01
+    raise_after_ms: int = 0
+    bug_after_ms: int = 0
+    exit_after_ms: int = 0
+    work_ms: int = 0
+    load_error: bool = False
+
+
+class ScriptedStt:
+    """Shared by all streams."""
+
+    rate_hz = 16_000
+
+    def __init__(self, settings: ScriptedSttSettings | None = None) -> None:
+        self._settings = settings or ScriptedSttSettings()
+        if self._settings.load_error:
+            raise EngineError("no weights", engine="scripted", retryable=False)
+
+    def open_stream(self) -> "ScriptedStream":
+        return ScriptedStream(self._settings)
+
+
+class ScriptedStream:
+    """One caller."""
+
+    def __init__(self, settings: ScriptedSttSettings) -> None:
+        self._settings = settings
+        self._open = False
+        self._rest = b""
+        self._samples = 0
+        self._loud: list[int] = []
+        self._said = 0
+
+    def start(self) -> None:
+        self._open = True
+        self._rest = b""
+        self._samples = 0
+        self._loud = []
+        self._said = 0
+
+    def feed(self, pcm: bytes) -> Transcript | None:
+        self._check_open()
+        if len(pcm) % 2:
+            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+        time.sleep(self._settings.work_ms / 1000)
+        self._hear(pcm)
+        self._misbehave()
+        words = self._words()
+        if len(words) == self._said:
+            return None
+        self._said = len(words)
+        return Transcript(" ".join(word.text for word in words))
+
+    def finish(self) -> Transcript:
+        self._check_open()
+        self._open = False
+        words = self._words()
+        return Transcript(" ".join(w.text for w in words), words, 0.9 if words else 0.0, final=True)
+
+    def discard(self) -> None:
+        self._open = False
+
+    def close(self) -> None:
+        self._open = False
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise EngineError("no utterance is open", engine="scripted", retryable=False)
+
+    def _hear(self, pcm: bytes) -> None:
+        audio = np.frombuffer(self._rest + pcm, dtype="<i2").astype(np.float32) / 32_768
+        whole = len(audio) // STEP_SAMPLES * STEP_SAMPLES
+        self._rest = (self._rest + pcm)[whole * 2 :]
+        for step in audio[:whole].reshape(-1, STEP_SAMPLES):
+            if float(np.sqrt(np.mean(step * step))) >= self._settings.threshold:
+                self._loud.append(self._samples)
+            self._samples += STEP_SAMPLES
+
+    def _words(self) -> tuple[WordTime, ...]:
+        steps = max(1, self._settings.word_ms * 16 // STEP_SAMPLES)
+        spoken = []
+        for count, first in enumerate(range(0, len(self._loud) - steps + 1, steps)):
+            start_ms = samples_to_ms(self._loud[first], 16_000)
+            end_ms = samples_to_ms(self._loud[first + steps - 1] + STEP_SAMPLES, 16_000)
+            spoken.append(
+                WordTime(self._settings.words[count % len(self._settings.words)], start_ms, end_ms, 0.9)
+            )
+        return tuple(spoken)
+
+    def _misbehave(self) -> None:
+        heard_ms = samples_to_ms(self._samples, 16_000)
+        if 0 < self._settings.raise_after_ms <= heard_ms:
+            raise EngineError("scripted failure", engine="scripted")
+        if 0 < self._settings.bug_after_ms <= heard_ms:
+            raise ValueError("scripted bug")
+        if 0 < self._settings.exit_after_ms <= heard_ms:
+            os._exit(3)

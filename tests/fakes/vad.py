@@ -1,0 +1,37 @@
+"""Voice activity by loudness: a window is a voice when it is louder than a threshold. Costs nothing."""
+
+import numpy as np
+
+from core.errors import ShapeError
+
+
+class EnergyVad:
+    """Shared by all streams.
+
+    Args:
+        threshold: root mean square from which a window holds a voice, 0..1.
+    """
+
+    rate_hz = 16_000
+    window_samples = 512
+
+    def __init__(self, threshold: float = 0.01) -> None:
+        self._threshold = threshold
+
+    def open_stream(self) -> "EnergyVadStream":
+        return EnergyVadStream(self._threshold)
+
+
+class EnergyVadStream:
+    """One caller; remembers nothing."""
+
+    def __init__(self, threshold: float) -> None:
+        self._threshold = threshold
+
+    def probability(self, window: np.ndarray) -> float:
+        if window.shape != (EnergyVad.window_samples,):
+            raise ShapeError(f"expected ({EnergyVad.window_samples},), got {window.shape}")
+        return 0.95 if float(np.sqrt(np.mean(window * window))) >= self._threshold else 0.02
+
+    def reset(self) -> None:
+        return None

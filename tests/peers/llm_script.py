@@ -1,0 +1,118 @@
+"""What a local model server does with one request, and how the two servers take their turns."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from aiohttp import web
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The behaviour of one request.
+
+    Attributes:
+        pieces: the text, in the pieces it is streamed in.
+        first_token_ms: wait before the first piece.
+        between_ms: wait between pieces.
+        stall_after: after so many pieces the stream stays open and silent.
+        drop_after: after so many pieces the connection breaks.
+        error_after: after so many pieces the stream reports an error and ends.
+        status: an HTTP status instead of an answer.
+        retry_after_s: sent with the status.
+        tool: a function to call instead of an answer.
+        cached_tokens: reported as read from the prompt cache.
+    """
+
+    pieces: Sequence[str] = ()
+    first_token_ms: int = 0
+    between_ms: int = 0
+    stall_after: int | None = None
+    drop_after: int | None = None
+    error_after: int | None = None
+    status: int = 200
+    retry_after_s: int | None = None
+    tool: str | None = None
+    cached_tokens: int = 0
+
+
+class StreamBroken(Exception):
+    """The connection was broken on purpose."""
+
+
+@dataclass
+class ModelServer:
+    """An HTTP server on a loopback port. Request ``n`` gets turn ``n``, later ones the last.
+
+    Attributes:
+        turns: the script.
+        requests: bodies in order of arrival.
+        headers: the same requests' headers.
+        abandoned: requests whose client left before the end.
+    """
+
+    turns: Sequence[Turn]
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    abandoned: int = 0
+    port: int = 0
+
+    path = "/"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post(self.path, self._serve)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        turn = self.turns[min(len(self.requests), len(self.turns) - 1)]
+        self.requests.append(await request.json())
+        self.headers.append(dict(request.headers))
+        if turn.status != 200:
+            retry = {} if turn.retry_after_s is None else {"retry-after": str(turn.retry_after_s)}
+            return web.json_response(self.error_body(turn.status), status=turn.status, headers=retry)
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            await self.stream(response, turn)
+        except StreamBroken:
+            assert request.transport is not None
+            request.transport.abort()
+        except (asyncio.CancelledError, ConnectionError):
+            self.abandoned += 1
+            raise
+        return response
+
+    async def stream(self, response: web.StreamResponse, turn: Turn) -> None:
+        """Speak the protocol."""
+        raise NotImplementedError
+
+    def error_body(self, status: int) -> dict[str, Any]:
+        """What the provider sends with an HTTP error."""
+        raise NotImplementedError
+
+
+async def pace(turn: Turn, sent: int) -> None:
+    """Do what the script wants before piece number ``sent``: wait, stall or break."""
+    if turn.stall_after == sent:
+        await asyncio.Event().wait()
+    if turn.drop_after == sent:
+        # Let what was written leave before the connection breaks.
+        await asyncio.sleep(0.02)
+        raise StreamBroken
+    delay_ms = turn.first_token_ms if sent == 0 else turn.between_ms
+    if delay_ms:
+        await asyncio.sleep(delay_ms / 1000)

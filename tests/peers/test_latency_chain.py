@@ -1,0 +1,87 @@
+"""The whole measuring chain, from the caller's microphone to the figures, against a server whose timing is
+known."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evals.latency.capacity import packet_lateness, replies_of
+from evals.latency.client import Line
+from evals.latency.conversation import Manners, ask, converse, hear_greeting
+from evals.latency.figures import summary
+from evals.latency.speech import RATE_HZ, Spoken, encode, framed
+from tests.peers.latency_peer import LatencyPeer, serving
+
+MANNERS = Manners(greeting_ms=3_000, greeting_quiet_ms=300, answer_ms=1_500, reply_quiet_ms=500)
+
+
+def sound(duration_ms: int) -> np.ndarray:
+    samples = np.arange(duration_ms * RATE_HZ // 1000)
+    return (9000 * np.cos(2 * np.pi * 300 * samples / RATE_HZ)).astype(np.int16)
+
+
+def question(*, pause_ms: int = 0) -> Spoken:
+    silence = np.zeros(pause_ms * RATE_HZ // 1000, dtype=np.int16)
+    voice = np.concatenate((sound(600), silence, sound(400))) if pause_ms else sound(1_000)
+    pcm = framed(voice)
+    return Spoken("a question", pcm, encode(pcm), pause_ms, 100)
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    return tmp_path / "call.wav"
+
+
+async def test_recorded_voice_to_voice_is_the_sum_of_the_spans(wav: Path) -> None:
+    async with serving(LatencyPeer(wait_ms=300)) as url:
+        turns = await converse(url, [question(), question(), question()], wav, MANNERS)
+    figures = summary(turns)
+    assert figures["turns"] == 3
+    assert figures["unanswered"] == figures["false_cut_ins"] == 0
+    # 300 ms of waiting, two jitter buffers of four packets and two packets: nothing else may hide in it.
+    assert 450 <= figures["voice_to_voice_ms"]["p50"] <= 600
+    assert figures["span_error_ms"]["p95"] <= 20
+    assert 290 <= figures["spans_ms"]["endpoint_wait"] <= 345
+    assert 60 <= figures["client_buffer_ms"] <= 100
+    assert turns[0].heard_as == "words"
+
+
+async def test_answer_inside_a_pause_is_a_false_cut_in(wav: Path) -> None:
+    async with serving(LatencyPeer(wait_ms=150)) as url:
+        (turn,) = await converse(url, [question(pause_ms=650)], wav, MANNERS)
+    assert turn.cut_in
+    assert turn.voice_to_voice_us is None
+
+
+async def test_silent_bot_is_unanswered(wav: Path) -> None:
+    async with serving(LatencyPeer(wait_ms=None)) as url:
+        (turn,) = await converse(url, [question()], wav, MANNERS)
+    assert turn.unanswered
+
+
+async def test_punctual_packets_are_not_late_and_replies_keep_their_length() -> None:
+    peer = LatencyPeer(wait_ms=200)
+    async with serving(peer) as url:
+        line = Line(url)
+        await line.dial()
+        await hear_greeting(line, MANNERS)
+        assert await ask(line, question(), MANNERS)
+        (reply,) = replies_of(line)
+        late, audible = packet_lateness(line)
+        await line.hang_up()
+    assert abs(reply.length_us - 400_000) <= 20_000
+    spoken = [us for us, heard in zip(late, audible, strict=True) if heard]
+    assert len(spoken) >= 18
+    assert sorted(spoken)[len(spoken) // 2] <= 20_000
+
+
+async def test_client_does_the_duties_of_a_pipecat_client() -> None:
+    peer = LatencyPeer()
+    async with serving(peer) as url:
+        line = Line(url)
+        await line.dial()
+        await hear_greeting(line, MANNERS)
+        await line.hang_up()
+    assert peer.received[0]["type"] == "client-ready"
+    assert peer.pings >= 1

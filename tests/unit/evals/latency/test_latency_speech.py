@@ -1,0 +1,46 @@
+"""The callers' voices."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audio.audible import audible_spans
+from core.errors import MediaError
+from evals.latency.questions import Utterance
+from evals.latency.speech import FRAME_SAMPLES, PEAK, RATE_HZ, Speakers, encode, framed, trimmed
+
+
+def test_pause_between_two_parts_is_the_planned_one(tmp_path: Path) -> None:
+    spoken = Speakers(tmp_path).speak(Utterance(("i lost my card and,", "help me"), 500, "flite", "rms", 0))
+    spans = audible_spans(spoken.pcm.astype(np.float32) / 32768, RATE_HZ)
+    longest = max(b.first - a.last for a, b in zip(spans, spans[1:], strict=False))
+    assert longest == pytest.approx(500 * RATE_HZ // 1000, abs=RATE_HZ // 40)
+    assert len(spoken.packets) == spoken.pcm.size // FRAME_SAMPLES
+
+
+def test_second_time_comes_from_the_cache(tmp_path: Path) -> None:
+    utterance = Utterance(("good morning",), 0, "flite", "awb", 0)
+    first = Speakers(tmp_path).speak(utterance)
+    (file,) = tmp_path.glob("*.wav")
+    written = file.stat().st_mtime_ns
+    assert np.array_equal(Speakers(tmp_path).speak(utterance).pcm, first.pcm)
+    assert file.stat().st_mtime_ns == written
+
+
+def test_voice_is_cut_at_its_edges_and_set_to_the_level() -> None:
+    samples = np.zeros(RATE_HZ, dtype=np.float32)
+    samples[10_000:30_000] = 0.1 * np.cos(np.arange(20_000) / 10)
+    voice = trimmed(samples)
+    assert voice.size == pytest.approx(20_000, abs=480)
+    assert np.abs(voice).max() == pytest.approx(PEAK * 32767, abs=1)
+    assert framed(voice).size % FRAME_SAMPLES == 0
+
+
+def test_silent_voice_is_refused() -> None:
+    with pytest.raises(MediaError):
+        trimmed(np.zeros(1_000, dtype=np.float32))
+
+
+def test_one_packet_per_frame() -> None:
+    assert len(encode(np.zeros(FRAME_SAMPLES * 7, dtype=np.int16))) == 7

@@ -1,0 +1,375 @@
+"""The speech service in a real pipeline with a paced output, on virtual time and without threads."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import numpy as np
+import pytest
+from pipecat.clocks.base_clock import BaseClock
+from pipecat.frames.frames import (
+    EndFrame,
+    ErrorFrame,
+    Frame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    OutputAudioRawFrame,
+    StartFrame,
+    TTSAudioRawFrame,
+    TTSSpeakFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.transports.base_output import BaseOutputTransport
+from pipecat.transports.base_transport import TransportParams
+from pipecat.workers.runner import WorkerRunner
+
+from core.errors import EngineError
+from models.tts import SpeechPiece
+from processors.speech.engine_tts import ClauseAggregator, EngineTtsService, EngineTtsSettings
+from tests import virtual_time
+from tests.fakes.tts import ToneTts
+
+
+class InlineExecutor(Executor):
+    """Runs at once in the caller's thread, so that virtual time sees everything."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class NeverRuns(Executor):
+    """Accepts work and does nothing: an engine that hangs."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return Future()
+
+
+class VirtualClock(BaseClock):
+    """Pipecat's clock on the loop's time."""
+
+    def start(self) -> None:
+        pass
+
+    def get_time(self) -> int:
+        return 1 + int(asyncio.get_running_loop().time() * 1e9)
+
+
+class PacedOutput(BaseOutputTransport):
+    """Plays audio at the speed of sound into a list."""
+
+    def __init__(self) -> None:
+        super().__init__(TransportParams(audio_out_enabled=True, audio_out_end_silence_secs=0))
+        self.played: list[tuple[float, bytes]] = []
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+
+    async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
+        self.played.append((asyncio.get_running_loop().time(), frame.audio))
+        await asyncio.sleep(len(frame.audio) / 2 / frame.sample_rate)
+        return True
+
+    def audio(self) -> np.ndarray:
+        return np.frombuffer(b"".join(pcm for _, pcm in self.played), dtype="<i2")
+
+
+class Collector(FrameProcessor):
+    def __init__(self, direction: FrameDirection) -> None:
+        super().__init__()
+        self._collected = direction
+        self.frames: list[tuple[float, Frame]] = []
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is self._collected:
+            self.frames.append((asyncio.get_running_loop().time(), frame))
+        await self.push_frame(frame, direction)
+
+    def of(self, kind: type) -> list[Any]:
+        return [frame for _, frame in self.frames if isinstance(frame, kind)]
+
+
+class Call:
+    """One pipeline: upstream collector, speech service, collector, paced output, collector."""
+
+    def __init__(self, engine: Any, options: EngineTtsSettings, executor: Executor) -> None:
+        self.service = EngineTtsService(engine, executor=executor, options=options)
+        self.upstream = Collector(FrameDirection.UPSTREAM)
+        self.made = Collector(FrameDirection.DOWNSTREAM)
+        self.output = PacedOutput()
+        self.heard = Collector(FrameDirection.DOWNSTREAM)
+        self.worker = PipelineWorker(
+            Pipeline([self.upstream, self.service, self.made, self.output, self.heard]),
+            params=PipelineParams(audio_out_sample_rate=16_000),
+            clock=VirtualClock(),
+            cancel_on_idle_timeout=False,
+            enable_rtvi=False,
+        )
+
+    async def says(self, *pieces: str) -> None:
+        await self.worker.queue_frame(LLMFullResponseStartFrame())
+        for piece in pieces:
+            await self.worker.queue_frame(LLMTextFrame(piece))
+        await self.worker.queue_frame(LLMFullResponseEndFrame())
+
+    async def wait_s(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def interrupts(self) -> None:
+        await self.worker.queue_frame(InterruptionFrame())
+
+    def words(self) -> list[str]:
+        return [frame.text for frame in self.heard.of(TTSTextFrame)]
+
+
+def play(
+    scenario: Callable[[Call], Awaitable[None]],
+    engine: Any = None,
+    options: EngineTtsSettings | None = None,
+    executor: Executor | None = None,
+) -> Call:
+    async def run() -> Call:
+        call = Call(engine or ToneTts(), options or EngineTtsSettings(), executor or InlineExecutor())
+        started = asyncio.Event()
+
+        @call.worker.event_handler("on_pipeline_started")
+        async def on_started(_worker: PipelineWorker, _frame: Frame) -> None:
+            started.set()
+
+        async def script() -> None:
+            await started.wait()
+            await scenario(call)
+            await call.worker.queue_frame(EndFrame())
+
+        runner = WorkerRunner(handle_sigint=False)
+        await runner.add_workers(call.worker)
+        async with asyncio.timeout(120):
+            await asyncio.gather(runner.run(), script())
+        return call
+
+    return virtual_time.run(run())
+
+
+REPLY = ("One two three, ", "four five six ", "seven eight nine ten eleven twelve, ", "and thirteen.")
+REPLY_WORDS = "".join(REPLY).split()
+
+
+def test_a_reply_is_spoken_whole_with_every_word_in_order():
+    call = play(lambda call: call.says(*REPLY))
+    assert call.words() == REPLY_WORDS
+    assert call.heard.of(LLMFullResponseEndFrame)
+
+
+def test_the_first_clause_goes_to_the_engine_before_the_sentence_is_complete():
+    engine = ToneTts()
+
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(LLMTextFrame("One two three, "))
+        await call.wait_s(0.02)
+        assert engine.clauses == ["One two three,"]
+        assert call.made.of(TTSAudioRawFrame)
+        await call.worker.queue_frame(LLMTextFrame("four."))
+        await call.worker.queue_frame(LLMFullResponseEndFrame())
+
+    assert play(scenario, engine).words() == ["One", "two", "three,", "four."]
+
+
+def test_the_end_of_the_reply_speaks_the_rest_at_once():
+    engine = ToneTts()
+
+    async def scenario(call: Call) -> None:
+        await call.says("Yes")
+        await call.wait_s(0.02)
+        assert engine.clauses == ["Yes"]
+
+    play(scenario, engine)
+
+
+def test_clauses_of_a_reply_play_without_a_gap():
+    call = play(lambda call: call.says(*REPLY))
+    audio = call.output.audio()[: len(REPLY_WORDS) * 1600]
+    quiet = np.abs(audio.reshape(-1, 80).astype(int)).max(axis=1) < 1000
+    assert not quiet.any()
+    starts = [at for at, _ in call.output.played]
+    assert max(np.diff(starts)) < 0.041
+
+
+def test_frames_are_no_longer_than_forty_milliseconds_and_few():
+    call = play(lambda call: call.says(*REPLY))
+    frames = call.made.of(TTSAudioRawFrame)
+    assert {frame.sample_rate for frame in frames} == {16_000}
+    assert max(len(frame.audio) for frame in frames) == 16 * 40 * 2
+    assert len(frames) <= len(REPLY_WORDS) * 100 / 40 + 4
+
+
+@pytest.mark.parametrize("played_ms", [30, 170, 430, 790, 1130])
+def test_an_interruption_leaves_exactly_the_heard_words(played_ms):
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_s(played_ms / 1000)
+        await call.interrupts()
+        await call.wait_s(3)
+
+    call = play(scenario)
+    # A word of 100 ms counts as heard once half of it has been played.
+    assert call.words() == REPLY_WORDS[: (played_ms + 50) // 100]
+    assert len(call.output.audio()) <= (played_ms + 80) * 16
+
+
+def test_a_reply_after_an_interruption_starts_clean():
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_s(0.33)
+        await call.interrupts()
+        await call.says("Alpha beta.")
+        await call.wait_s(0.001)
+
+    call = play(scenario)
+    assert call.words() == ["One", "two", "three,", "Alpha", "beta."]
+    began, last = (
+        next(at for at, frame in call.heard.frames if isinstance(frame, TTSTextFrame) and frame.text == text)
+        for text in ("Alpha", "beta.")
+    )
+    assert began == pytest.approx(0.33 + 0.05, abs=0.02)
+    assert last - began == pytest.approx(0.1, abs=0.005)
+
+
+def test_an_interruption_in_the_middle_of_the_text_drops_what_was_not_yet_a_clause():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(LLMTextFrame("One two"))
+        await call.wait_s(0.01)
+        await call.interrupts()
+        await call.wait_s(0.1)
+        await call.says("Alpha.")
+
+    assert play(scenario).words() == ["Alpha."]
+
+
+def test_words_of_a_reply_behind_a_filler_wait_for_the_filler_to_end():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(TTSSpeakFrame("Let me see.", append_to_context=False))
+        await call.says("Alpha beta.")
+        await call.wait_s(0.37)
+        await call.interrupts()
+
+    # 370 ms: the filler's 300 ms and the first 70 of "Alpha".
+    assert play(scenario).words() == ["Let", "me", "see.", "Alpha"]
+
+
+def test_words_after_a_pause_of_the_model_are_timed_from_when_they_sound():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(LLMTextFrame("One two three. "))
+        await call.wait_s(5)
+        await call.worker.queue_frame(LLMTextFrame("Four five.\n"))
+        await call.wait_s(0.17)
+        await call.interrupts()
+
+    assert play(scenario).words() == ["One", "two", "three.", "Four", "five."]
+
+
+def test_synthesis_stays_a_bounded_lead_ahead_of_what_is_heard():
+    engine = ToneTts()
+
+    async def scenario(call: Call) -> None:
+        await call.says(*(f"word{i} is here.\n" for i in range(20)))
+        await call.wait_s(0.01)
+        # 0.3 s a clause: the fourth starts when 0.9 s are waiting, the fifth has to wait.
+        assert len(engine.clauses) == 4
+        await call.wait_s(8)
+
+    call = play(scenario, engine, EngineTtsSettings(max_lead_ms=1000))
+    assert len(call.words()) == 60
+    assert len(call.heard.of(TTSStoppedFrame)) == 1
+
+
+def test_a_long_text_to_speak_is_cut_into_clauses():
+    engine = ToneTts(word_ms=20)
+    text = "Thank you for calling, " + ", ".join("this goes on and on" for _ in range(20)) + "."
+    call = play(lambda call: call.worker.queue_frame(TTSSpeakFrame(text)), engine)
+    assert engine.clauses[0] == "Thank you for calling,"
+    assert max(len(clause) for clause in engine.clauses) <= 160
+    assert call.words() == text.split()
+
+
+def test_a_reply_that_nobody_can_pronounce_is_no_error():
+    async def scenario(call: Call) -> None:
+        for _ in range(4):
+            await call.says("🙂")
+        await call.says("Hello.")
+
+    call = play(scenario)
+    assert not call.upstream.of(ErrorFrame)
+    assert call.words()[-1] == "Hello."
+
+
+def test_a_failing_engine_is_reported_and_only_what_sounded_is_a_word():
+    engine = ToneTts(fail_after_pieces=12)
+
+    async def scenario(call: Call) -> None:
+        await call.says("One two three four five six.")
+        await call.wait_s(1)
+        engine.fail_after_pieces = None
+        await call.says("Alpha beta.")
+
+    call = play(scenario, engine)
+    errors = call.upstream.of(ErrorFrame)
+    assert any("ToneTts could not speak" in error.error for error in errors)
+    # Twelve pieces of 20 ms: "three" begins in the last frame.
+    assert call.words() == ["One", "two", "three", "Alpha", "beta."]
+
+
+def test_a_reply_goes_on_after_a_clause_that_failed():
+    class FailsOnce(ToneTts):
+        def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+            if not self.clauses:
+                self.clauses.append(text)
+                raise EngineError("no breath", engine="tone")
+            return super().synthesize(text, sink)
+
+    call = play(lambda call: call.says("One two three.\n", "Four five."), FailsOnce())
+    assert call.words() == ["Four", "five."]
+
+
+def test_an_engine_that_cannot_be_retried_makes_the_service_unusable():
+    class Dead(ToneTts):
+        def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+            raise EngineError("the voice is gone", engine="tone", retryable=False)
+
+    call = play(lambda call: call.says("One two three."), Dead())
+    assert not call.service.is_usable
+
+
+def test_an_engine_that_hangs_is_given_up_after_its_deadline():
+    async def scenario(call: Call) -> None:
+        await call.says("One two three.")
+        await call.wait_s(0.6)
+        assert any("no audio in time" in error.error for error in call.upstream.of(ErrorFrame))
+
+    call = play(scenario, options=EngineTtsSettings(engine_timeout_ms=500), executor=NeverRuns())
+    assert call.words() == []
+
+
+async def test_the_aggregator_gives_clauses_and_starts_over_after_a_flush():
+    aggregator = ClauseAggregator()
+    first = [clause.text async for clause in aggregator.aggregate("One two three, four")]
+    rest = await aggregator.flush()
+    assert (first, rest.text if rest else None) == (["One two three,"], "four")
+    assert await aggregator.flush() is None
+    again = [clause.text async for clause in aggregator.aggregate("Five six seven, eight")]
+    assert again == ["Five six seven,"]
+    assert aggregator.text.text == "eight"
+    await aggregator.handle_interruption()
+    assert aggregator.text.text == ""

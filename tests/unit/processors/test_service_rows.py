@@ -1,0 +1,220 @@
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipecat.processors.frame_processor import FrameProcessor
+from pydantic import ValidationError
+
+from core.errors import ConfigError
+from core.registry import Registry
+from processors.dialogue.services import LLM_SERVICES, AnthropicSettings
+from processors.perception.services import STT_SERVICES, Moonshine, MoonshineSettings
+from processors.service_rows import ServiceRow, Shared
+from processors.speech.services import TTS_SERVICES
+from tests.fakes.scripted_llm import ScriptedLanguageModel
+
+REQUIRED: dict[str, dict[str, Any]] = {
+    "openai_compatible": {"base_url": "http://localhost:1/v1", "model": "m"},
+    "vllm": {"model": "m"},
+    "ollama": {"model": "m"},
+    "groq": {"model": "m"},
+    "cartesia": {"voice": "v"},
+    "xtts": {"voice": "v"},
+}
+ALL = [(registry, name) for registry in (STT_SERVICES, LLM_SERVICES, TTS_SERVICES) for name in registry]
+KEYED = [(registry, name) for registry, name in ALL if registry.row(name).env]
+EXTRAS = [(registry, name) for registry, name in ALL if registry.row(name).extra]
+VENDORS = (
+    "anthropic",
+    "openai",
+    "deepgram",
+    "moonshine_voice",
+    "kokoro_onnx",
+    "faster_whisper",
+    "piper",
+    "pipecat",
+)
+
+
+def create(registry: Registry[ServiceRow[Any]], name: str, **fields: Any) -> ServiceRow[Any]:
+    row: Any = registry.factory(name)
+    return registry.create(name, row.settings_type(**REQUIRED.get(name, {}), **fields))
+
+
+def ids(rows: list[tuple[Registry[ServiceRow[Any]], str]]) -> list[str]:
+    return [name for _, name in rows]
+
+
+def test_importing_the_registries_imports_no_vendor():
+    code = (
+        "import sys\n"
+        "import processors.dialogue.services, processors.perception.services, processors.speech.services\n"
+        "[r.factory(n) for r in (processors.dialogue.services.LLM_SERVICES,"
+        " processors.perception.services.STT_SERVICES, processors.speech.services.TTS_SERVICES) for n in r]\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not [vendor for vendor in VENDORS if f"'{vendor}'" in done.stdout]
+
+
+@pytest.mark.parametrize(("registry", "name"), ALL, ids=ids(ALL))
+def test_settings_are_frozen_and_refuse_unknown_fields(registry: Registry[ServiceRow[Any]], name: str):
+    row = create(registry, name)
+    with pytest.raises(ValidationError, match="frozen"):
+        row.settings.model = "other"  # type: ignore[attr-defined]
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        create(registry, name, colour="red")
+
+
+@pytest.mark.parametrize(("registry", "name"), ALL, ids=ids(ALL))
+def test_settings_hold_no_secret(registry: Registry[ServiceRow[Any]], name: str):
+    fields = create(registry, name).settings.model_dump()
+    assert not [
+        field for field in fields if "key" in field and not field.endswith("_env") and field != "keyterms"
+    ]
+
+
+@pytest.mark.parametrize(("registry", "name"), ALL, ids=ids(ALL))
+def test_a_row_knows_its_name_and_extra(registry: Registry[ServiceRow[Any]], name: str):
+    row = create(registry, name)
+    assert row.name == name
+    assert registry.row(name).extra in (row.extra, None)
+
+
+@pytest.mark.parametrize(("registry", "name"), KEYED, ids=ids(KEYED))
+def test_a_missing_key_is_named(
+    registry: Registry[ServiceRow[Any]], name: str, monkeypatch: pytest.MonkeyPatch
+):
+    row = create(registry, name)
+    (variable,) = registry.row(name).env
+    monkeypatch.delenv(variable, raising=False)
+    if row.package is not None and find_spec(row.package) is None:
+        pytest.skip(f"{row.package} is not installed: the row asks for it first")
+    with pytest.raises(ConfigError, match=variable):
+        row.check()
+    with pytest.raises(ConfigError, match=variable):
+        row.build()
+    monkeypatch.setenv(variable, "k")
+    row.check()
+
+
+@pytest.mark.parametrize(("registry", "name"), EXTRAS, ids=ids(EXTRAS))
+def test_a_missing_package_is_named_with_its_extra(registry: Registry[ServiceRow[Any]], name: str):
+    class Uninstalled(type(create(registry, name))):  # type: ignore[misc]
+        package = "a_package_that_nobody_installed"
+
+    with pytest.raises(ConfigError, match=rf"pip install '\.\[{registry.row(name).extra}\]'"):
+        Uninstalled(create(registry, name).settings).check()
+
+
+def test_an_unknown_service_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="deepgram, moonshine, soniox, whisper"):
+        STT_SERVICES.factory("ears")
+
+
+@pytest.mark.parametrize(
+    ("registry", "name"),
+    [
+        (STT_SERVICES, "whisper"),
+        (STT_SERVICES, "moonshine"),
+        (TTS_SERVICES, "kokoro"),
+        (TTS_SERVICES, "piper"),
+    ],
+    ids=["whisper", "moonshine", "kokoro", "piper"],
+)
+def test_a_missing_model_file_says_make_models(
+    registry: Registry[ServiceRow[Any]], name: str, tmp_path: Path
+):
+    row = create(registry, name, models_dir=tmp_path)
+
+    class Installed(type(row)):  # type: ignore[misc]
+        # A package that is there, where the real one is not: the files are looked for after it.
+        package = row.package if row.package and find_spec(row.package) else "json"
+
+    with pytest.raises(ConfigError, match="make models"):
+        Installed(row.settings).check()
+    with pytest.raises(ConfigError, match="make models"):
+        Installed(row.settings).build()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_moonshine_looks_where_its_own_download_would_put_the_files(tmp_path: Path):
+    pytest.importorskip("moonshine_voice")
+    files = Moonshine(MoonshineSettings(models_dir=tmp_path)).files()
+    assert {file.name for file in files} >= {"encoder.ort", "tokenizer.bin"}
+    assert len({file.parent for file in files}) == 1
+    assert files[0].is_relative_to(tmp_path / "moonshine")
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    Moonshine(MoonshineSettings(models_dir=tmp_path)).check()
+
+
+def test_moonshine_has_no_model_for_every_language():
+    pytest.importorskip("moonshine_voice")
+    with pytest.raises(ConfigError, match="'xx'"):
+        Moonshine(MoonshineSettings(language="xx")).check()
+
+
+def test_a_piper_voice_is_a_name_and_not_a_path():
+    with pytest.raises(ValidationError):
+        create(TTS_SERVICES, "piper", voice="../../etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "what"), [(LLM_SERVICES, "documents", "model"), (TTS_SERVICES, "xtts", "HTTP")]
+)
+def test_a_row_that_needs_something_shared_says_so(registry: Registry[ServiceRow[Any]], name: str, what: str):
+    with pytest.raises(ConfigError, match=what):
+        create(registry, name).build()
+
+
+@pytest.mark.parametrize(
+    "name", ["documents", "anthropic", "openai_compatible", "vllm", "ollama", "groq", "soniox", "cartesia"]
+)
+async def test_a_service_is_built_for_the_installed_pipecat(name: str, monkeypatch: pytest.MonkeyPatch):
+    registry = next(registry for registry, known in ALL if known == name)
+    for variable in registry.row(name).env:
+        monkeypatch.setenv(variable, "k")
+    service = create(registry, name).build(Shared(language_model=ScriptedLanguageModel(["Hi."])))
+    assert isinstance(service, FrameProcessor)
+    await asyncio.sleep(0)
+
+
+def test_presets_differ_in_address_and_key_only():
+    addresses = {name: create(LLM_SERVICES, name).settings.base_url for name in ("vllm", "ollama", "groq")}
+    assert addresses == {
+        "vllm": "http://localhost:8000/v1",
+        "ollama": "http://localhost:11434/v1",
+        "groq": "https://api.groq.com/openai/v1",
+    }
+    assert create(LLM_SERVICES, "groq").settings.api_key_env == "GROQ_API_KEY"
+    assert create(LLM_SERVICES, "vllm").settings.api_key_env is None
+
+
+def test_claude_caches_its_prompt_by_default():
+    assert AnthropicSettings().prompt_caching
+
+
+def test_checks_open_no_connection(monkeypatch: pytest.MonkeyPatch, no_network: Callable[[], int]):
+    for registry, name in KEYED:
+        for variable in registry.row(name).env:
+            monkeypatch.setenv(variable, "k")
+        row = create(registry, name)
+        if row.package is None or find_spec(row.package) is not None:
+            row.check()
+    assert no_network() == 0
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    import socket
+
+    attempts: list[object] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: attempts.append(address))
+    return lambda: len(attempts)
