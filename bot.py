@@ -238,7 +238,6 @@ async def _call_from_pcm(deployment: Deployment, pcm: bytes, output: Path) -> di
     from transports.local.file import FileCall, FileTransport
 
     turns = TurnLog()
-    finished = asyncio.Event()
     async with await Engines.load(deployment) as engines:
         call = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=turns.played)
         params = TransportParams(
@@ -250,12 +249,8 @@ async def _call_from_pcm(deployment: Deployment, pcm: bytes, output: Path) -> di
         )
         transport = FileTransport(call, params)
 
-        @transport.event_handler("on_finished")
-        async def on_finished(_transport: FileTransport, _call: FileCall) -> None:
-            finished.set()
-
         try:
-            await run_conversation(engines, transport, turns=turns, rtvi=False, finished=finished)
+            await run_conversation(engines, transport, turns=turns, rtvi=False, finished=call.finished)
         finally:
             call.recording.close()
         return {

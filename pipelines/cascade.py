@@ -9,6 +9,7 @@ owns everything of the call: Pipecat's worker owns the tasks, and whatever ends 
 import asyncio
 from typing import Any
 
+from loguru import logger
 from pipecat.frames.frames import EndFrame, TTSSpeakFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
@@ -29,14 +30,14 @@ from pipecat.workers.runner import WorkerRunner
 
 from pipelines.engines import Engines
 from processors.front_end.vad import SharedVadAnalyzer
-from processors.taps.turn_marks import SpeakingTap, ThinkingTap
+from processors.taps.turn_marks import SpeakingTap, ThinkingTap, TypingTap
 from processors.turns.audio_stop import AudioStop
 from processors.turns.endpoint import EndpointStopStrategy
 from telemetry.turns import TurnLog
 from turn_taking.endpointing import Endpoint, Endpointer
 
 INPUT_RATE_HZ = 16_000
-IDLE_TIMEOUT_S = 300
+IDLE_TIMEOUT_MS = 300_000
 
 
 async def run_conversation(
@@ -67,17 +68,27 @@ async def run_conversation(
         await runner.cancel(reason="the caller is gone")
 
     async with asyncio.TaskGroup() as tasks:
-        ender = tasks.create_task(_end_when(finished, worker), name="conversation.end") if finished else None
+        enders = [tasks.create_task(_end_when_idle(turns, worker), name="conversation.idle")]
+        if finished:
+            enders.append(tasks.create_task(_end_when(finished, worker), name="conversation.end"))
         try:
             await runner.run()
         finally:
-            if ender is not None:
+            for ender in enders:
                 ender.cancel()
     turns.close()
 
 
 async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
     await finished.wait()
+    await worker.queue_frame(EndFrame())
+
+
+async def _end_when_idle(turns: TurnLog, worker: PipelineWorker) -> None:
+    """Pipecat's own idle observer would look at every frame of the call."""
+    while turns.idle_ms() < IDLE_TIMEOUT_MS:
+        await asyncio.sleep((IDLE_TIMEOUT_MS - turns.idle_ms()) / 1000)
+    logger.info("nobody has made a sound for a long time, ending the conversation")
     await worker.queue_frame(EndFrame())
 
 
@@ -96,7 +107,7 @@ async def build_worker(
     endpoint = EndpointStopStrategy(
         Endpointer(hearing.endpoint),
         completeness=engines.turn,
-        executor=engines.turn_executor,
+        executor=engines.executors.turn,
         on_endpoint=on_endpoint,
         on_audio=turns.heard,
         on_words=turns.words_arrived,
@@ -109,12 +120,19 @@ async def build_worker(
             )
         ),
     )
-    vad = SharedVadAnalyzer(engines.vad, executor=engines.vad_executor, params=hearing.voice.params())
+    vad = SharedVadAnalyzer(
+        engines.vad,
+        executor=engines.executors.vad,
+        params=hearing.voice.params(),
+        on_pause=endpoint.on_pause,
+        pause_ms=hearing.voice.pause_ms,
+    )
     pipeline = Pipeline(
         [
             transport.input(),
             VADProcessor(vad_analyzer=vad),
             stt,
+            TypingTap(turns),
             user,
             AudioStop(),
             *thinking,
@@ -137,7 +155,7 @@ async def build_worker(
             system_logs_enabled=False,
             ignored_sources=[thinking[0]] if len(thinking) > 1 else [],
         ),
-        idle_timeout_secs=IDLE_TIMEOUT_S,
+        idle_timeout_secs=None,
     )
     _follow(worker, transport, user, assistant, turns=turns, greeting=deployment.bot.greeting, rtvi=rtvi)
     return worker

@@ -6,8 +6,8 @@ would hold the interpreter; nothing embedded is loaded per call. ``close`` ends 
 """
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pipecat.processors.frame_processor import FrameProcessor
@@ -26,10 +26,12 @@ from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
 from processors.speech.engine_tts import EngineTtsService
 from processors.speech.services import TTS_SERVICES
-from runtime.engine_process import EnginePool, EngineProcess
+from runtime.engine_process import EnginePool, EngineProcess, UtteranceEngine
 
 # Pipecat's own default; cloud voices send it without resampling.
 CLOUD_VOICE_RATE_HZ = 24_000
+# Rates that a browser call carries as they are; another is resampled once, behind the voice.
+OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 # Clauses of different calls that are synthesised at the same moment: one for each core of the smallest machine.
 SPEECH_THREADS = 2
 
@@ -55,13 +57,43 @@ class Plan:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Engines in memory; the ears and the voice are None when a service is used instead."""
+    """Engines in memory.
+
+    Attributes:
+        vad: voice activity.
+        turn: turn completeness, or None when it is switched off.
+        stt: the embedded recogniser, started by whoever closes it, or the row of a service.
+        tts: the embedded voice, or the row of a service.
+        answering: what answers.
+    """
 
     vad: VoiceActivityDetector
     turn: TurnCompleteness | None
-    ears: EnginePool[Transcript] | None
-    voice: TextToSpeech | None
+    stt: UtteranceEngine[Transcript] | ServiceRow[Any]
+    tts: TextToSpeech | ServiceRow[Any]
     answering: Answering
+
+
+@dataclass(frozen=True)
+class Executors:
+    """The threads of a process, by what must not wait for what.
+
+    Attributes:
+        vad: voice activity, apart from slower models.
+        turn: turn completeness.
+        speech: synthesis.
+    """
+
+    vad: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="vad"))
+    turn: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="turn"))
+    speech: Executor = field(
+        default_factory=lambda: ThreadPoolExecutor(SPEECH_THREADS, thread_name_prefix="speech")
+    )
+
+    def shutdown(self) -> None:
+        """Let running work finish by itself, start none."""
+        for executor in (self.vad, self.turn, self.speech):
+            executor.shutdown(wait=False, cancel_futures=True)
 
 
 def plan(deployment: Deployment) -> Plan:
@@ -94,20 +126,17 @@ class Engines:
         deployment: what was asked for.
         vad: voice activity.
         turn: turn completeness, or None when switched off.
-        vad_executor: threads for voice activity, apart from slower models so that it never waits for them.
-        turn_executor: threads for turn completeness.
+        executors: threads for both and for synthesis.
         output_rate_hz: rate of the bot's audio.
     """
 
-    def __init__(self, deployment: Deployment, planned: Plan, loaded: Loaded) -> None:
+    def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
         self.deployment = deployment
         self.vad = loaded.vad
         self.turn = loaded.turn
-        self.vad_executor = ThreadPoolExecutor(1, thread_name_prefix="vad")
-        self.turn_executor = ThreadPoolExecutor(1, thread_name_prefix="turn")
-        self.output_rate_hz = loaded.voice.rate_hz if loaded.voice else CLOUD_VOICE_RATE_HZ
-        self._speech_executor = ThreadPoolExecutor(SPEECH_THREADS, thread_name_prefix="speech")
-        self._planned = planned
+        self.executors = executors or Executors()
+        voice_rate_hz = CLOUD_VOICE_RATE_HZ if isinstance(loaded.tts, ServiceRow) else loaded.tts.rate_hz
+        self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self._loaded = loaded
 
     @classmethod
@@ -120,36 +149,40 @@ class Engines:
         """
         planned = await asyncio.to_thread(plan, deployment)
         hearing = deployment.hearing
-        ears = _ears(planned, hearing.stt.name, hearing.stt_processes)
-        voice = planned.tts if isinstance(planned.tts, BaseModel) else None
+        stt = planned.stt
+        pool = None
+        if not isinstance(stt, ServiceRow):
+            pool = _recogniser_pool(hearing.stt.name, stt, hearing.stt_processes)
         try:
             async with asyncio.TaskGroup() as tasks:
-                if ears is not None:
-                    tasks.create_task(ears.start(), name="load.ears")
+                if pool is not None:
+                    tasks.create_task(pool.start(), name="load.stt")
                 vad = tasks.create_task(_create(VAD, hearing.vad.name, planned.vad), name="load.vad")
                 turn = tasks.create_task(
                     _create(TURN, hearing.turn.name if hearing.turn else "", planned.turn), name="load.turn"
                 )
-                speech = tasks.create_task(
-                    _create(TTS, deployment.speaking.tts.name, voice), name="load.voice"
+                tts = tasks.create_task(
+                    _create(TTS, deployment.speaking.tts.name, planned.tts), name="load.tts"
                 )
                 answering = tasks.create_task(
                     Answering.load(deployment, planned.answering), name="load.answering"
                 )
         except* Exception as errors:
-            if ears is not None:
-                await ears.close()
+            if pool is not None:
+                await pool.close()
             # One cause is enough for the person who has to mend it.
             raise errors.exceptions[0] from errors
-        loaded = Loaded(vad.result(), turn.result(), ears, speech.result(), answering.result())
-        return cls(deployment, planned, loaded)
+        ears: UtteranceEngine[Transcript] | ServiceRow[Any] = (
+            pool if pool is not None else cast(ServiceRow[Any], stt)
+        )
+        return cls(deployment, Loaded(vad.result(), turn.result(), ears, tts.result(), answering.result()))
 
     async def build_stt(self) -> FrameProcessor:
         """The recogniser of one call."""
-        if self._loaded.ears is not None:
-            return EngineSttService(self._loaded.ears)
-        row = cast(ServiceRow[Any], self._planned.stt)
-        return await asyncio.to_thread(row.build, self._loaded.answering.shared)
+        stt = self._loaded.stt
+        if isinstance(stt, ServiceRow):
+            return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
+        return EngineSttService(stt)
 
     async def build_llm(self) -> list[FrameProcessor]:
         """What answers in one call, in pipeline order."""
@@ -157,10 +190,10 @@ class Engines:
 
     async def build_tts(self) -> FrameProcessor:
         """The voice of one call."""
-        if self._loaded.voice is not None:
-            return EngineTtsService(self._loaded.voice, executor=self._speech_executor)
-        row = cast(ServiceRow[Any], self._planned.tts)
-        return await asyncio.to_thread(row.build, self._loaded.answering.shared)
+        tts = self._loaded.tts
+        if isinstance(tts, ServiceRow):
+            return await asyncio.to_thread(tts.build, self._loaded.answering.shared)
+        return EngineTtsService(tts, executor=self.executors.speech)
 
     def describe(self) -> dict[str, object]:
         """Names of what is in use."""
@@ -177,10 +210,9 @@ class Engines:
     async def close(self) -> None:
         """End everything that ``load`` and the calls opened."""
         await self._loaded.answering.close()
-        if self._loaded.ears is not None:
-            await self._loaded.ears.close()
-        for executor in (self.vad_executor, self.turn_executor, self._speech_executor):
-            executor.shutdown(wait=False, cancel_futures=True)
+        if isinstance(self._loaded.stt, EnginePool):
+            await self._loaded.stt.close()
+        self.executors.shutdown()
 
     async def __aenter__(self) -> "Engines":
         return self
@@ -189,16 +221,16 @@ class Engines:
         await self.close()
 
 
-def _ears(planned: Plan, name: str, processes: int) -> EnginePool[Transcript] | None:
-    if not isinstance(planned.stt, BaseModel):
-        return None
+def _recogniser_pool(name: str, settings: BaseModel, processes: int) -> EnginePool[Transcript]:
     target = STT.row(name).target
     children = [
-        EngineProcess(target, planned.stt, decode=transcript_from_fields, name=name) for _ in range(processes)
+        EngineProcess(target, settings, decode=transcript_from_fields, name=name) for _ in range(processes)
     ]
     return EnginePool(children)
 
 
-async def _create(registry: Registry[Any], name: str, settings: BaseModel | None) -> Any:
-    """An engine, loaded in a thread; None without settings."""
-    return None if settings is None else await asyncio.to_thread(registry.create, name, settings)
+async def _create(registry: Registry[Any], name: str, chosen: BaseModel | ServiceRow[Any] | None) -> Any:
+    """An engine, loaded in a thread; a service's row and None stay what they are."""
+    if chosen is None or isinstance(chosen, ServiceRow):
+        return chosen
+    return await asyncio.to_thread(registry.create, name, chosen)

@@ -19,6 +19,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -491,8 +492,10 @@ class EngineProcess(Generic[T]):
         if process is None:
             return
         try:
-            async with asyncio.timeout(self.limits.close_timeout_s):
-                await process.wait()
+            # A deadline that passes is no error here, and raised while a cancellation passes it would replace it.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.limits.close_timeout_s):
+                    await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()

@@ -93,6 +93,7 @@ class TurnLog:
         self._current = TurnRecord(turn=0)
         self._speech_end_us: int | None = None
         self._transcript_us: int | None = None
+        self._active_us = self._now_us()
 
     @property
     def finished(self) -> Iterable[TurnRecord]:
@@ -116,7 +117,7 @@ class TurnLog:
     def heard(self, pcm: bytes) -> None:
         """A piece of the caller's audio arrived; remembers when an audible one last did."""
         if is_audible(pcm):
-            self._speech_end_us = self._now_us()
+            self._speech_end_us = self._active_us = self._now_us()
 
     def words_arrived(self) -> None:
         """Final words of the caller's latest speech arrived."""
@@ -137,12 +138,15 @@ class TurnLog:
         self._current.marks_us["endpoint"] = now_us
 
     def user_said(self, text: str) -> None:
-        """What the caller was understood to say in the current turn, or typed."""
-        if self._current.bot_text:
-            self.close()
-            self._turns += 1
-            self._current = TurnRecord(turn=self._turns)
+        """What the caller was understood to say in the turn that ended."""
         self._current.user_text = f"{self._current.user_text} {text}".strip()
+
+    def user_typed(self, text: str) -> None:
+        """Typed text is a turn of its own, complete as it arrives."""
+        self.close()
+        self._turns += 1
+        self._current = TurnRecord(turn=self._turns, user_text=text)
+        self._current.marks_us["endpoint"] = self._now_us()
 
     def bot_said(self, text: str, *, interrupted: bool) -> None:
         """What the bot said, as far as it came out."""
@@ -151,9 +155,14 @@ class TurnLog:
 
     def played(self, pcm: bytes) -> None:
         """A packet of bot audio left for the caller."""
+        self._active_us = self._now_us()
         marks_us = self._current.marks_us
         if "tts_first_audio" in marks_us and "playout" not in marks_us and is_audible(pcm):
             marks_us["playout"] = self._now_us()
+
+    def idle_ms(self) -> int:
+        """How long neither side has made a sound."""
+        return (self._now_us() - self._active_us) // 1000
 
     def close(self) -> None:
         """The current turn is finished; an empty one leaves no record."""

@@ -1,7 +1,7 @@
 """An event loop whose clock jumps to the next timer instead of waiting for it.
 
 ``run`` gives a coroutine such a loop. While it runs, ``time.time`` and ``time.monotonic`` follow the loop too, so that
-Pipecat, which reads them, lives on the same clock. Threads do not: simulations use engines and executors without threads.
+Pipecat, which reads them, lives on the same clock. Threads do not: what is given to an executor runs inline.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ EPOCH_S = 1_767_600_000.0
 class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
-        self.now_s = 0.0
+        # Not zero: Pipecat takes a clock that reads zero for one that was not started.
+        self.now_s = 1_000.0
 
     def select(self, timeout: float | None = None) -> list[Any]:
         ready = super().select(0)
@@ -43,6 +44,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now_s
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        """Here and now: a thread would not know this loop's time."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 @contextmanager

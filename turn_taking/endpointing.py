@@ -31,7 +31,7 @@ class EndpointSettings(BaseModel):
     min_silence_ms: int = Field(
         220, ge=100, le=2_000, description="wait after a turn that is surely complete"
     )
-    max_silence_ms: int = Field(620, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
+    max_silence_ms: int = Field(680, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
     hanging_silence_ms: int = Field(
         1_100, ge=100, le=10_000, description="wait after a conjunction, an article or a filler"
     )
@@ -118,6 +118,10 @@ class Endpointer:
         self._completeness_due = True
         self._transcript_due_ms = at_ms + self._settings.transcript_wait_ms
 
+    def is_complete(self, probability: float) -> bool:
+        """Whether more evidence could not shorten the wait any further."""
+        return probability >= self._settings.complete_probability
+
     def on_completeness(self, probability: float) -> None:
         """How complete the turn sounds, 0..1."""
         self._completeness = probability
@@ -135,11 +139,9 @@ class Endpointer:
             return chosen.hanging_silence_ms
         if self._completeness is None:
             return chosen.max_silence_ms
-        if self._completeness >= chosen.complete_probability:
-            return chosen.min_silence_ms
-        # Between "surely not" and the threshold the wait falls linearly: one more hint is worth something.
-        share = self._completeness / chosen.complete_probability
-        return int(chosen.max_silence_ms - (chosen.max_silence_ms - chosen.min_silence_ms) * share * 0.5)
+        # The estimate is graded, so the wait is: a threshold would treat 0.79 as 0.01.
+        share = min(1.0, self._completeness / chosen.complete_probability)
+        return round(chosen.max_silence_ms - (chosen.max_silence_ms - chosen.min_silence_ms) * share)
 
     def next_deadline_ms(self) -> int | None:
         """When ``on_deadline`` is to be called, None while the caller speaks or the turn is decided."""

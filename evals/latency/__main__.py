@@ -24,11 +24,12 @@ from evals.latency import call_start, capacity, report
 from evals.latency.client import JITTER_PREFETCH
 from evals.latency.conversation import Manners, converse
 from evals.latency.figures import TurnFigures, ratio, summary
-from evals.latency.questions import WHOLE, Utterance, plan
+from evals.latency.questions import LONG_ANSWERS, Utterance, conversation, plan
 from evals.latency.servers import ROOT, Server, healthy, running
 from evals.latency.speech import Speakers, Spoken
 
-CAPACITY_QUESTIONS = 10
+# A turn of natural talk is longer than this: so many questions last for a step.
+SECONDS_PER_TURN = 12
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--turns", type=_positive, default=40, help="measured questions")
     root.add_argument("--turns-per-call", type=_positive, default=10)
     root.add_argument("--warmup", type=int, default=1, help="unmeasured questions in a call before")
-    root.add_argument("--seconds", type=_positive, default=45, help="length of a capacity step")
+    root.add_argument("--seconds", type=_positive, default=60, help="length of a capacity step")
     root.add_argument("--max-calls", type=_positive, default=32, help="largest capacity step")
     root.add_argument("--starts", type=_positive, default=20, help="calls started beside the running one")
     root.add_argument("--seed", type=int, default=1)
@@ -86,8 +87,8 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         async with _server(system, arguments) as server:
             results[system] = await _one(system, server, questions, arguments)
     ours = results.get("parley") or results["stock"]
-    baseline = results.get("stock") if arguments.baseline else None
-    result = {**ours, "baseline": baseline}
+    baseline = results.get("stock") if "parley" in results else None
+    result = {"system": systems[0], **ours, "baseline": baseline}
     if not arguments.capacity and not arguments.call_start:
         result["ratio_p50"] = ratio(ours, baseline) if baseline else None
     return {**result, "settings": _settings(arguments), "machine": machine()}
@@ -95,9 +96,10 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _speak_all(arguments: argparse.Namespace) -> list[Spoken]:
     speakers = Speakers(arguments.out_dir / "voices")
-    if arguments.capacity or arguments.call_start:
-        # Clear voices and whole sentences: every answer must be the same each time it is given.
-        utterances = [Utterance((text,), 0, "flite", "rms", 400) for text in WHOLE[:CAPACITY_QUESTIONS]]
+    if arguments.capacity:
+        utterances = conversation(-(-arguments.seconds // SECONDS_PER_TURN), "flite", "rms")
+    elif arguments.call_start:
+        utterances = [Utterance((text,), 0, "flite", "rms", 400) for text in LONG_ANSWERS]
     else:
         utterances = plan(arguments.warmup, arguments.seed + 1) + plan(arguments.turns, arguments.seed)
     return [speakers.speak(utterance) for utterance in utterances]

@@ -2,7 +2,9 @@
 
 Steps of N simultaneous calls, N rising. Everybody talks as people do on the phone: the caller asks, the bot
 answers, then both are silent for about as long as either of them spoke, so each side speaks a third of the
-time. All callers live in this process, the server in another one.
+time. Everybody asks the same questions in the same order, at other moments: a model may word an answer by its
+place in the dialogue, and the same conversation held alone first gives each reply its unloaded counterpart.
+All callers live in this process, the server in another one.
 
 Two things are measured at the client, over the window in which all N calls are up. Lateness: how much later
 than its RTP timestamp says a packet of audible bot speech arrives, against the earliest packet of the call.
@@ -36,8 +38,9 @@ from evals.latency.speech import RATE_HZ, Spoken
 STEPS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 LIMIT_MS = 40
 MIN_SILENCE_MS = 1_000
-MAX_SILENCE_MS = 4_000
+MAX_SILENCE_MS = 10_000
 DIAL_SPACING_S = 0.3
+MAX_START_S = 10.0
 LAG_PROBE_S = 0.005
 
 
@@ -234,10 +237,10 @@ async def _talk(
 ) -> None:
     """Ask until the window closes; the last answer is heard to its end."""
     await everybody_up.wait()
-    # Nobody starts in step with the others.
-    await asyncio.sleep(dice.uniform(0, 6))
+    # Nobody is in step with the others.
+    await asyncio.sleep(dice.uniform(0, MAX_START_S))
     while now_us() < window[1]:
-        question = dice.choice(questions)
+        question = questions[caller.asked % len(questions)]
         began_us = now_us()
         caller.asked += 1
         if not await ask(caller.line, question, Manners()):

@@ -93,6 +93,7 @@ def figures(line: Line, sent: Sent, edges: TurnEdges, turns: Sequence[Mapping[st
         pause_ms=sent.spoken.pause_ms,
         voice_to_voice_us=edges.voice_to_voice_us,
         cut_in=edges.cut_in is not None,
+        cut_in_us=edges.cut_in_us,
         unanswered=edges.unanswered,
         spans_us=spans,
         client_buffer_us=buffer_us,

@@ -39,6 +39,7 @@ class TurnFigures:
         pause_ms: pause inside it, 0 for none.
         voice_to_voice_us: None for a cut-in or no answer.
         cut_in: the bot began while the caller was still speaking.
+        cut_in_us: how far into the utterance, None when it waited.
         unanswered: the bot said nothing.
         spans_us: where the time went; empty when the server does not say.
         client_buffer_us: the client's own jitter buffer, part of ``network_out``; None when nothing was
@@ -55,6 +56,7 @@ class TurnFigures:
     spans_us: Mapping[str, int] = field(default_factory=dict)
     client_buffer_us: int | None = None
     send_late_us: int = 0
+    cut_in_us: int | None = None
     heard_as: str = ""
     reply: str = ""
 
@@ -76,6 +78,7 @@ class TurnFigures:
             "pause_ms": self.pause_ms,
             "voice_to_voice_ms": None if value is None else round(value / 1000, 1),
             "cut_in": self.cut_in,
+            "cut_in_after_ms": None if self.cut_in_us is None else round(self.cut_in_us / 1000),
             "unanswered": self.unanswered,
             "spans_ms": {name: round(ms, 1) for name, ms in spans.items()},
             "heard_as": self.heard_as,

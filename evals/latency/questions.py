@@ -73,6 +73,19 @@ PAUSED: tuple[tuple[str, str], ...] = (
     ("is there a fee when, um,", "i withdraw cash at another bank"),
 )
 
+# Answered at length: for what has to happen while the bot speaks.
+LONG_ANSWERS: tuple[str, ...] = (
+    "what is the interest rate on the savings account",
+    "how do i change my address",
+    "how long does a transfer take",
+    "how do i open an account",
+    "what does a replacement card cost",
+    "how can i reach customer service",
+)
+# A question takes two seconds and its answer eight; with this in front a caller speaks for about as long as
+# the bot. In one breath, because here nobody is to be cut off.
+COURTESY = "thank you that helped me a lot and now there is one more thing that i would like to ask you"
+
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
@@ -121,6 +134,13 @@ def plan(turns: int, seed: int) -> list[Utterance]:
             )
         )
     return utterances
+
+
+def conversation(turns: int, engine: str, voice: str) -> list[Utterance]:
+    """A natural conversation in which each question comes with a courtesy, always the same."""
+    return [
+        Utterance((f"{COURTESY} {WHOLE[turn % len(WHOLE)]}",), 0, engine, voice, 400) for turn in range(turns)
+    ]
 
 
 def _rounds(rows: Sequence[T], dice: random.Random) -> Iterator[T]:

@@ -51,6 +51,13 @@ class TurnEdges:
         return (self.bot_first - self.user_last) * 1_000_000 // self.rate_hz
 
     @property
+    def cut_in_us(self) -> int | None:
+        """How far into the utterance the bot cut in, None when it waited."""
+        if self.cut_in is None:
+            return None
+        return (self.cut_in - self.user_first) * 1_000_000 // self.rate_hz
+
+    @property
     def unanswered(self) -> bool:
         """No bot sound at all in this turn."""
         return self.bot_first is None and self.cut_in is None

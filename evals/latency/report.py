@@ -121,7 +121,8 @@ def call_start_table(result: Mapping[str, Any]) -> str:
 
 def _systems(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     baseline = result.get("baseline")
-    return {"Parley": result, **({"stock Pipecat": baseline} if baseline else {})}
+    name = "stock Pipecat" if result.get("system") == "stock" else "Parley"
+    return {name: result, **({"stock Pipecat": baseline} if baseline else {})}
 
 
 def _cell(value: float | None) -> str:

@@ -5,7 +5,7 @@ retries inside the SDK. A provider's SDK obeys the ``retry-after`` of a 429 for 
 the caller would wait in silence, so retrying is off here and ``reply_guard`` answers instead.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 

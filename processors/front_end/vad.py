@@ -14,6 +14,7 @@ waits in the processor's queue.
 import asyncio
 import math
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor
 
 import numpy as np
@@ -40,6 +41,7 @@ class VadSettings(BaseModel):
     confidence: float = Field(default=0.7, gt=0, lt=1, description="from here on a window holds a voice")
     start_ms: int = Field(default=128, ge=32, le=2_000, description="voice before speech has begun")
     stop_ms: int = Field(default=200, ge=32, le=5_000, description="quiet before speech has ended")
+    pause_ms: int = Field(default=96, ge=32, le=5_000, description="quiet that is reported as a possible end")
     min_volume: float = Field(default=0.5, ge=0, le=1, description="0 is -110 dB, 1 is -10 dB full scale")
 
     def params(self) -> VADParams:
@@ -59,6 +61,9 @@ class SharedVadAnalyzer(VADAnalyzer):
         detector: shared weights.
         executor: where inference runs, shared by all calls; None runs it on the loop.
         params: thresholds and times; the defaults are those of ``VadSettings``.
+        on_pause: told once when ``pause_ms`` of quiet have passed inside speech, before it has ended: the moment to
+            begin what will be needed if it does. Called on the loop; must not block.
+        pause_ms: see there.
 
     Attributes:
         speech_started_sample: where the voice of the last begun speech was first heard, counted from the first
@@ -72,7 +77,11 @@ class SharedVadAnalyzer(VADAnalyzer):
         *,
         executor: Executor | None,
         params: VADParams | None = None,
+        on_pause: Callable[[], None] | None = None,
+        pause_ms: int = 96,
     ) -> None:
+        self._on_pause = on_pause
+        self._pause_ms = pause_ms
         super().__init__(sample_rate=detector.rate_hz, params=params or VadSettings().params())
         self.speech_started_sample: int | None = None
         self.speech_stopped_sample: int | None = None
@@ -109,6 +118,7 @@ class SharedVadAnalyzer(VADAnalyzer):
         window_s = self._detector.window_samples / self._detector.rate_hz
         self._start_windows = max(1, round(params.start_secs / window_s))
         self._stop_windows = max(1, round(params.stop_secs / window_s))
+        self._pause_windows = max(1, round(self._pause_ms / 1000 / window_s))
         self._min_power = math.pow(10.0, (QUIETEST_DB + LOUDNESS_RANGE_DB * params.min_volume) / 10.0)
         self._state = VADState.QUIET
         self._run_windows = 0
@@ -170,6 +180,8 @@ class SharedVadAnalyzer(VADAnalyzer):
             self.speech_started_sample = self._run_began_sample
             return VADState.SPEAKING
         if self._run_windows < self._stop_windows:
+            if self._run_windows == self._pause_windows and self._on_pause:
+                self._on_pause()
             return VADState.STOPPING
         self.speech_stopped_sample = self._run_began_sample
         return VADState.QUIET

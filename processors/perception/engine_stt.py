@@ -9,7 +9,7 @@ does. One task, owned by the service, opens the stream, waits for results and pu
 before anything of the next utterance. Slow: partials are skipped, never queued; the engine bounds its own
 backlog. Full: more than ``max_waiting`` utterances without a result, and the oldest is given up. Dead: the
 error is pushed once, a new stream is opened and the utterances without a result are played to it again from
-the audio kept here; an utterance that failed twice is given up, the call goes on.
+the audio kept here; an utterance that was played three times is given up, the call goes on.
 """
 
 import asyncio
@@ -44,6 +44,10 @@ from models.stt import Transcript
 from runtime.engine_process import UtteranceEngine, UtteranceStream
 
 
+# An utterance is played to the engine at most so often: the next may be the one that an engine dies of.
+MAX_PLAYS = 3
+
+
 class EngineSttSettings(BaseModel):
     """What makes an utterance, and how its text is reported."""
 
@@ -75,7 +79,7 @@ class _Utterance:
 
     audio: bytes
     final: "asyncio.Future[Transcript] | None"
-    failures: int = 0
+    plays: int = 1
 
 
 def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
@@ -126,6 +130,7 @@ class EngineSttService(STTService):
         self._idle_limit = self._bytes(chosen.idle_audio_ms)
         # Audio of the utterance under way; None while nobody speaks.
         self._speech: bytearray | None = None
+        self._speech_plays = 0
         self._speech_limit = self._bytes(chosen.max_utterance_ms)
         self._waiting: deque[_Utterance] = deque()
         self._partial: Transcript | None = None
@@ -197,8 +202,10 @@ class EngineSttService(STTService):
         self._clear_idle()
         before = self._bytes(self._chosen.pre_speech_ms + int(frame.start_secs * 1000))
         self._speech = bytearray()
+        self._speech_plays = 0
         self._partial = None
-        if self._stream is not None and self._stream.failure is None:
+        if self._stream is not None:
+            self._speech_plays = 1
             self._stream.start()
         self._append_speech(heard[-before:])
 
@@ -213,7 +220,7 @@ class EngineSttService(STTService):
             lost = self._waiting.popleft()
             _discard(lost.final)
             logger.error(f"{self}: an utterance was given up, {len(self._waiting) + 1} wait for the engine")
-        self._waiting.append(_Utterance(audio, final))
+        self._waiting.append(_Utterance(audio, final, self._speech_plays))
         self._settled.clear()
         self._wake()
 
@@ -232,7 +239,7 @@ class EngineSttService(STTService):
         self._clear_idle()
         self._speech = None
         self._partial = None
-        if self._stream is not None and self._stream.failure is None:
+        if self._stream is not None:
             self._stream.discard()
 
     def _clear_idle(self) -> None:
@@ -278,35 +285,41 @@ class EngineSttService(STTService):
             except EngineError as error:
                 failure = error
                 await asyncio.sleep(self._chosen.reopen_ms / 1000)
-        for utterance in self._waiting:
-            _discard(utterance.final)
-            utterance.final = self._play(self._stream, utterance.audio)
-        if self._speech is not None and self._stream.failure is None:
-            self._stream.start()
-            self._stream.feed(bytes(self._speech))
+        self._play_again(self._stream)
 
-    def _play(self, stream: UtteranceStream[Transcript], audio: bytes) -> "asyncio.Future[Transcript] | None":
-        if stream.failure is not None:
-            return None
-        stream.start()
-        stream.feed(audio)
-        return stream.finish()
+    def _play_again(self, stream: UtteranceStream[Transcript]) -> None:
+        for utterance in tuple(self._waiting):
+            _discard(utterance.final)
+            utterance.final = None
+            if stream.failure is not None:
+                return
+            if utterance.plays >= MAX_PLAYS:
+                self._give_up(utterance, f"played {utterance.plays} times")
+                continue
+            utterance.plays += 1
+            stream.start()
+            stream.feed(utterance.audio)
+            utterance.final = stream.finish()
+        if self._speech is not None and stream.failure is None and self._speech_plays < MAX_PLAYS:
+            self._speech_plays += 1
+            stream.start()
+            stream.feed(bytes(self._speech))
 
     async def _deliver_final(self, utterance: _Utterance) -> None:
         self._urgent.clear()
+        if utterance.final is None:
+            self._give_up(utterance, "the engine did not hear it")
+            return
         try:
-            if utterance.final is None:
-                raise EngineError("the utterance was not heard", engine="stt")
             # Not awaited itself: being given up cancels the result, which is no cancellation of this task.
             await asyncio.wait({utterance.final})
             if utterance.final.cancelled():
                 return
             transcript = utterance.final.result()
         except EngineError as error:
-            utterance.failures += 1
-            utterance.final = None
-            if utterance.failures >= 2 or self._stream is not None:
-                self._give_up(utterance, error)
+            # With the stream gone it is played to the next one; a failure of its own is final.
+            if self._stream is not None:
+                self._give_up(utterance, str(error))
             return
         self._forget(utterance)
         await self.emit_stt_usage_metrics()
@@ -340,8 +353,8 @@ class EngineSttService(STTService):
         except TimeoutError:
             pass
 
-    def _give_up(self, utterance: _Utterance, error: EngineError) -> None:
-        logger.error(f"{self}: an utterance was not understood: {error}")
+    def _give_up(self, utterance: _Utterance, reason: str) -> None:
+        logger.error(f"{self}: an utterance was given up: {reason}")
         self._forget(utterance)
 
     def _forget(self, utterance: _Utterance) -> None:

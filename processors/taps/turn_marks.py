@@ -1,13 +1,36 @@
 """Marks of the answer's way through the pipeline, for ``telemetry.turns``.
 
-Two taps, because the stages between them consume what they work on: ``ThinkingTap`` stands before the speech synthesis and
-sees the first text, ``SpeakingTap`` behind it and sees the first clause and the first audio. They pass every frame on.
+Three taps, because the stages between them consume what they work on: ``TypingTap`` stands first and sees typed text,
+``ThinkingTap`` before the speech synthesis sees the first text of the answer, ``SpeakingTap`` behind it sees the first
+clause and the first audio. They pass every frame on, in the task of whoever pushes.
 """
 
-from pipecat.frames.frames import Frame, LLMTextFrame, TTSAudioRawFrame, TTSStartedFrame
+from pipecat.frames.frames import (
+    Frame,
+    LLMMessagesAppendFrame,
+    LLMTextFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+)
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from telemetry.turns import TurnLog
+
+
+class TypingTap(FrameProcessor):
+    """Notes what the person typed; spoken words come from the user aggregator."""
+
+    def __init__(self, turns: TurnLog) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._turns = turns
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMMessagesAppendFrame):
+            for message in frame.messages:
+                if isinstance(message, dict) and message.get("role") == "user":
+                    self._turns.user_typed(str(message.get("content", "")))
+        await self.push_frame(frame, direction)
 
 
 class ThinkingTap(FrameProcessor):

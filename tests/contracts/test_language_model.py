@@ -103,8 +103,16 @@ async def test_leaving_in_the_middle_does_no_harm(model: LanguageModel) -> None:
 
 
 async def test_a_cancelled_answer_passes_the_cancellation_on(model: LanguageModel) -> None:
-    task = asyncio.create_task(answer(model, [QUESTION]))
-    await asyncio.sleep(0)
+    begun = asyncio.Event()
+
+    async def listen() -> None:
+        async for _ in model.reply([QUESTION]):
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(listen())
+    async with asyncio.timeout(10):
+        await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -78,7 +78,8 @@ class ScriptedStream:
         self._check_open()
         if len(pcm) % 2:
             raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
-        time.sleep(self._settings.work_ms / 1000)
+        if self._settings.work_ms:
+            time.sleep(self._settings.work_ms / 1000)
         self._hear(pcm)
         self._misbehave()
         words = self._words()

@@ -1,7 +1,7 @@
 """A WAV file as the caller, in real time, and the call recorded in stereo.
 
-In: mono PCM of the caller. Out: a recording (caller left, bot right) and ``on_finished`` once the caller's audio is over
-and the bot has been silent for ``tail_ms``, or when ``limit_s`` has passed. The caller waits for the greeting, as a person
+In: mono PCM of the caller. Out: a recording (caller left, bot right) and ``FileCall.finished`` once the caller's audio is
+over and the bot has been silent for ``tail_ms``, or when ``limit_s`` has passed. The caller waits for the greeting, as a person
 does: speaks when the bot has been silent for a moment, or after ``patience_ms`` when it says nothing.
 
 Two tasks, both owned by the input side: the caller's microphone, 20 ms at a time, and the recording's disk writes. The output
@@ -22,7 +22,6 @@ from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from recording.stereo import Side, StereoRecording
 from runtime.loop_clock import LoopClock
 
-FRAME_MS = 20
 SETTLE_MS = 500
 FLUSH_MS = 5_000
 
@@ -37,6 +36,7 @@ class FileCall:
         patience_ms: how long the caller waits for a greeting to begin.
         tail_ms: silence of the bot after which the call is over.
         limit_s: longest call beyond the caller's own audio.
+        frame_ms: length of the pieces that the microphone delivers.
         on_packet: told the PCM of every chunk of bot audio as it is played; must not block.
     """
 
@@ -49,6 +49,7 @@ class FileCall:
         patience_ms: int = 2_000,
         tail_ms: int = 3_000,
         limit_s: int = 120,
+        frame_ms: int = 20,
         on_packet: Callable[[bytes], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -56,10 +57,12 @@ class FileCall:
         self.rate_hz = rate_hz
         self.clock: Clock = clock or LoopClock()
         self.recording = StereoRecording(output, rate_hz=rate_hz)
+        self.frame_ms = frame_ms
         self.patience_ms = patience_ms
         self.on_packet = on_packet
         self.tail_ms = tail_ms
         self.limit_ms = limit_s * 1000 + len(pcm) // PCM_BYTES_PER_SAMPLE * 1000 // rate_hz
+        self.finished = asyncio.Event()
         self._started_us: int | None = None
         self.bot_until_ms: int | None = None
 
@@ -109,11 +112,12 @@ class FileInput(BaseInputTransport):
 
     async def _speak(self) -> None:
         call = self._call
-        frame_bytes = ms_to_samples(FRAME_MS, call.rate_hz) * PCM_BYTES_PER_SAMPLE
+        frame_ms = call.frame_ms
+        frame_bytes = ms_to_samples(frame_ms, call.rate_hz) * PCM_BYTES_PER_SAMPLE
         silence = bytes(frame_bytes)
         position, at_ms, speaking, said_ms = 0, 0, False, None
         while True:
-            await call.sleep_until_ms(at_ms + FRAME_MS)
+            await call.sleep_until_ms(at_ms + frame_ms)
             if not speaking:
                 greeted = call.bot_until_ms is not None and call.bot_silent_ms() >= SETTLE_MS
                 speaking = greeted or (call.bot_until_ms is None and at_ms >= call.patience_ms)
@@ -125,12 +129,12 @@ class FileInput(BaseInputTransport):
             await self.push_audio_frame(
                 InputAudioRawFrame(audio=piece, sample_rate=call.rate_hz, num_channels=1)
             )
-            at_ms += FRAME_MS
+            at_ms += frame_ms
             if said_ms is None and position >= len(call.pcm):
                 said_ms = at_ms
             over = said_ms is not None and min(at_ms - said_ms, call.bot_silent_ms()) >= call.tail_ms
             if over or at_ms > call.limit_ms:
-                await self._transport_events._call_event_handler("on_finished", call)
+                call.finished.set()
                 return
 
     async def _write_recording(self) -> None:
@@ -174,7 +178,7 @@ class FileOutput(BaseOutputTransport):
 class FileTransport(BaseTransport):
     """Both sides of one call from a file.
 
-    Event handlers available: ``on_client_connected(transport, call)``, ``on_finished(transport, call)``.
+    Event handlers available: ``on_client_connected(transport, call)``.
     """
 
     def __init__(self, call: FileCall, params: TransportParams) -> None:
@@ -183,7 +187,6 @@ class FileTransport(BaseTransport):
         self._file_output = FileOutput(call, params)
         self._register_event_handler("on_client_connected")
         self._register_event_handler("on_client_disconnected")
-        self._register_event_handler("on_finished")
 
     def input(self) -> FileInput:
         return self._file_input

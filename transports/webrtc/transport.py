@@ -22,7 +22,7 @@ from pipecat.frames.frames import (
     StartFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection
-from pipecat.transports.base_transport import TransportParams
+from pipecat.transports.base_transport import BaseTransport, TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.transport import (
     SmallWebRTCCallbacks,
@@ -177,10 +177,22 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
         vanish_ms: int = 4_000,
         on_packet: Callable[[bytes], None] | None = None,
     ) -> None:
-        super().__init__(connection, params)
-        self._vanish_ms = vanish_ms
+        # Not SmallWebRTCTransport's: it would build a second client, and every message would be handled twice.
+        BaseTransport.__init__(self)
+        self._params = params
+        self._callbacks = SmallWebRTCCallbacks(
+            on_app_message=self._on_app_message,
+            on_client_connected=self._on_client_connected,
+            on_client_disconnected=self._on_client_disconnected,
+            on_track_status=self._on_track_status,
+        )
         self._paced_client = PacedWebRTCClient(connection, self._callbacks, on_packet=on_packet)
         self._client = self._paced_client
+        self._input = None
+        self._output = None
+        self._vanish_ms = vanish_ms
+        for event in ("on_app_message", "on_client_connected", "on_client_disconnected"):
+            self._register_event_handler(event)
 
         @connection.event_handler("app-message")
         async def on_message(_connection: SmallWebRTCConnection, _message: Any) -> None:

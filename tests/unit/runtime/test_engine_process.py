@@ -88,6 +88,7 @@ async def test_words_come_back_with_times_and_partials(where: str) -> None:
         stream = await caller.open(engine)
         stream.start()
         speak(stream)
+        await until(lambda: caller.partials[-1:] == ["one two three"])
         heard = await stream.finish()
         assert heard.text == "one two three"
         assert heard.final

@@ -1,0 +1,125 @@
+"""A whole call on virtual time: the real pipeline, a scripted caller, engines that cost nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from pipecat.transports.base_transport import TransportParams
+
+from configs.deployment import Bot, Deployment
+from core.media import float_to_pcm16
+from models.stt import Transcript
+from pipelines.answering import Answering, AnsweringPlan
+from pipelines.cascade import run_conversation
+from pipelines.engines import Engines, Executors, Loaded
+from processors.dialogue.services import Documents, DocumentsSettings
+from runtime.engine_process import InPlaceEngine
+from telemetry.turns import TurnLog, TurnRecord
+from tests import virtual_time
+from tests.fakes.executor import InlineExecutor
+from tests.fakes.scripted_llm import Script, ScriptedLanguageModel
+from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
+from tests.fakes.tts import ToneTts
+from tests.fakes.turn import ScriptedTurn
+from tests.fakes.vad import EnergyVad
+from transports.local.file import FileCall, FileTransport
+
+RATE_HZ = 16_000
+
+
+def silence(duration_ms: int) -> np.ndarray:
+    return np.zeros(RATE_HZ * duration_ms // 1000, np.float32)
+
+
+def voice(duration_ms: int) -> np.ndarray:
+    """Something loud that the fake ears take for speech."""
+    t = np.arange(RATE_HZ * duration_ms // 1000) / RATE_HZ
+    return (0.3 * np.sin(2 * np.pi * 200 * t)).astype(np.float32)
+
+
+@dataclass
+class SimulatedCall:
+    """What a scripted call left behind.
+
+    Attributes:
+        stereo: float, (samples, 2) at 16 kHz: caller left, bot right.
+        turns: the records of every turn.
+        model: the language model with what it was asked.
+    """
+
+    stereo: np.ndarray
+    turns: Sequence[TurnRecord]
+    model: ScriptedLanguageModel
+    completeness: ScriptedTurn = field(default_factory=ScriptedTurn)
+
+    def bot_spans_ms(self, *, gap_ms: int = 400) -> list[tuple[int, int]]:
+        """Start and end of each stretch of bot speech; pauses up to ``gap_ms`` belong to it."""
+        loud = np.abs(self.stereo[:, 1]).reshape(-1, RATE_HZ // 100).max(axis=1) > 0.01
+        spans: list[tuple[int, int]] = []
+        for hop in np.flatnonzero(loud):
+            at_ms = int(hop) * 10
+            if spans and at_ms - spans[-1][1] <= gap_ms:
+                spans[-1] = (spans[-1][0], at_ms + 10)
+            else:
+                spans.append((at_ms, at_ms + 10))
+        return spans
+
+
+def simulate(
+    caller: Sequence[np.ndarray],
+    tmp_path: Path,
+    *,
+    scripts: Sequence[Script] = (("The answer is yes. ", "That is all."),),
+    greeting: str = "",
+    completeness: Sequence[float] = (0.95,),
+    tail_ms: int = 3_000,
+    frame_ms: int = 20,
+) -> SimulatedCall:
+    """Hold a call with the caller's audio on virtual time and read what was recorded."""
+    model = ScriptedLanguageModel(*scripts)
+    turn = ScriptedTurn(completeness)
+    output = tmp_path / "call.wav"
+
+    async def scenario() -> TurnLog:
+        turns = TurnLog()
+        deployment = Deployment(bot=Bot(greeting=greeting))
+        answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
+        ears = InPlaceEngine[Transcript](
+            ScriptedStt(ScriptedSttSettings(words=("what", "is", "it"))), _accept_transcript
+        )
+        loaded = Loaded(EnergyVad(), turn, ears, ToneTts(), answering)
+        inline = InlineExecutor()
+        async with Engines(deployment, loaded, Executors(inline, inline, inline)) as engines:
+            pcm = float_to_pcm16(np.concatenate(caller))
+            call = FileCall(
+                pcm,
+                rate_hz=RATE_HZ,
+                output=output,
+                patience_ms=0,
+                tail_ms=tail_ms,
+                frame_ms=frame_ms,
+                on_packet=turns.played,
+            )
+            params = TransportParams(
+                audio_in_enabled=True,
+                audio_out_enabled=True,
+                audio_in_sample_rate=RATE_HZ,
+                audio_out_sample_rate=RATE_HZ,
+                audio_out_end_silence_secs=0,
+            )
+            transport = FileTransport(call, params)
+            await run_conversation(engines, transport, turns=turns, rtvi=False, finished=call.finished)
+            call.recording.close()
+        return turns
+
+    turns = virtual_time.run(scenario())
+    stereo, _ = soundfile.read(output, dtype="float32")
+    whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
+    return SimulatedCall(stereo[:whole], tuple(turns.finished), model, turn)
+
+
+def _accept_transcript(result: object) -> Transcript:
+    assert isinstance(result, Transcript)
+    return result

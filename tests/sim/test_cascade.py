@@ -1,0 +1,85 @@
+"""Whole cascade calls on virtual time."""
+
+import time
+from pathlib import Path
+
+from tests.sim.call import silence, simulate, voice
+
+
+def test_a_question_is_answered_after_the_shortest_wait(tmp_path: Path):
+    call = simulate([silence(500), voice(1_200), silence(1_000)], tmp_path)
+    assert [turn.user_text for turn in call.turns] == ["what is it what is it"]
+    assert call.turns[0].bot_text == "The answer is yes. That is all."
+    (start_ms, _) = call.bot_spans_ms()[0]
+    assert 200 <= start_ms - 1_700 <= 400
+
+
+def test_a_turn_that_sounds_incomplete_is_waited_for(tmp_path: Path):
+    call = simulate([silence(500), voice(1_200), silence(1_000)], tmp_path, completeness=[0.0])
+    (start_ms, _) = call.bot_spans_ms()[0]
+    assert 680 <= start_ms - 1_700 <= 900
+
+
+def test_a_pause_in_an_unfinished_sentence_is_not_cut_into(tmp_path: Path):
+    caller = [silence(500), voice(1_000), silence(500), voice(1_000), silence(1_000)]
+    call = simulate(caller, tmp_path, completeness=[0.0, 0.0, 0.95])
+    assert len(call.turns) == 1
+    assert call.bot_spans_ms()[0][0] > 3_000
+
+
+def test_the_greeting_is_heard_first_and_stands_in_the_record(tmp_path: Path):
+    call = simulate([silence(3_000)], tmp_path, greeting="Hello there.")
+    assert [(turn.turn, turn.bot_text) for turn in call.turns] == [(0, "Hello there.")]
+
+
+def test_an_interruption_silences_the_bot_and_only_heard_words_are_remembered(tmp_path: Path):
+    long_answer = ("One two three four five six seven eight nine ten. " * 4,)
+    caller = [silence(500), voice(1_000), silence(1_500), voice(1_000), silence(1_000)]
+    call = simulate(caller, tmp_path, scripts=[long_answer, ("Sure.",)])
+    first, second = call.turns
+    assert first.interrupted
+    spoken = first.bot_text.split()
+    assert 5 < len(spoken) < 20
+    assert second.bot_text == "Sure."
+    # The voice that interrupts begins at 3.0 s and is confirmed by voice activity; the bot is silent soon after.
+    _, end_ms = call.bot_spans_ms()[0]
+    assert end_ms - 3_000 <= 300
+    # A word lasts 100 ms: what is remembered is what was heard, to the word.
+    heard_ms = end_ms - call.bot_spans_ms()[0][0]
+    assert abs(len(spoken) - heard_ms / 100) <= 1
+    remembered = [message.text for message in call.model.asked[1] if message.role == "assistant"]
+    assert remembered == [first.bot_text]
+
+
+def test_the_dialogue_reaches_the_model_in_order(tmp_path: Path):
+    caller = [silence(500), voice(1_000), silence(4_000), voice(1_000), silence(1_000)]
+    call = simulate(caller, tmp_path)
+    roles = [message.role for message in call.model.asked[1]]
+    assert roles == ["system", "user", "assistant", "user"]
+
+
+def test_a_caller_who_says_nothing_gets_no_answer_and_the_call_ends(tmp_path: Path):
+    call = simulate([silence(20_000)], tmp_path)
+    assert call.turns == ()
+    assert call.model.asked == []
+
+
+def test_a_minute_of_talk_runs_in_well_under_a_second_of_processor_time(tmp_path: Path):
+    minute = [silence(500)] + [voice(1_500), silence(4_450)] * 10
+    simulate(minute[:3], tmp_path)
+    started = time.process_time()
+    call = simulate(minute, tmp_path, tail_ms=500, frame_ms=60)
+    assert len(call.turns) == 10
+    assert time.process_time() - started < 1.0
+
+
+def test_a_call_in_which_nobody_makes_a_sound_ends_by_itself(tmp_path: Path):
+    call = simulate([silence(400_000)], tmp_path, frame_ms=100)
+    assert 300_000 <= len(call.stereo) * 1000 // 16_000 <= 301_000
+
+
+def test_the_same_call_runs_the_same_way_twice(tmp_path: Path):
+    caller = [silence(500), voice(1_000), silence(1_500), voice(1_000), silence(1_000)]
+    first, second = (simulate(caller, tmp_path) for _ in range(2))
+    assert (first.stereo == second.stereo).all()
+    assert [turn.marks_us for turn in first.turns] == [turn.marks_us for turn in second.turns]

@@ -1,0 +1,305 @@
+"""The service on virtual time, with an engine in place whose failures are scripted."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+from pipecat.frames.frames import (
+    ErrorFrame,
+    Frame,
+    InputAudioRawFrame,
+    InterimTranscriptionFrame,
+    STTMetadataFrame,
+    STTMuteFrame,
+    TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.tests.utils import SleepFrame, run_test
+
+from core.errors import EngineError
+from models.stt import Transcript
+from processors.perception.engine_stt import EngineSttService, EngineSttSettings, transcript_from_fields
+from runtime.engine_process import InPlaceEngine, InPlaceStream
+from tests import virtual_time
+from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
+from tests.voices import silence, tone
+
+FRAME_BYTES = 640
+FRAME_S = 0.02
+
+
+def accept(result: object) -> Transcript:
+    assert isinstance(result, Transcript)
+    return result
+
+
+class RecordingEngine(InPlaceEngine[Transcript]):
+    """The scripted engine in place; keeps its streams and what each heard.
+
+    Args:
+        settings: of the scripted engine, one per stream in turn; the last one stays.
+        refuse: so many openings fail.
+    """
+
+    def __init__(self, *settings: ScriptedSttSettings, refuse: int = 0) -> None:
+        super().__init__(ScriptedStt(), accept)
+        self._scripts = list(settings or (ScriptedSttSettings(),))
+        self._refuse = refuse
+        self.opened = 0
+
+    async def open_stream(
+        self, on_partial: Callable[[Transcript], None], on_failure: Callable[[EngineError], None]
+    ) -> InPlaceStream[Transcript]:
+        if self._refuse:
+            self._refuse -= 1
+            raise EngineError("not yet", engine="scripted")
+        self.opened += 1
+        script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
+        return InPlaceStream(ScriptedStt(script), accept, on_partial, on_failure)
+
+
+class LateEngine(RecordingEngine):
+    """Finals come ``late_s`` after they were asked for."""
+
+    def __init__(self, late_s: float) -> None:
+        super().__init__()
+        self._late_s = late_s
+
+    async def open_stream(self, on_partial, on_failure):  # type: ignore[no-untyped-def]
+        stream = await super().open_stream(on_partial, on_failure)
+        return _LateStream(stream, self._late_s)
+
+
+class _LateStream:
+    def __init__(self, stream: InPlaceStream[Transcript], late_s: float) -> None:
+        self._stream = stream
+        self._late_s = late_s
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def finish(self) -> "asyncio.Future[Transcript]":
+        ready = self._stream.finish()
+        loop = asyncio.get_running_loop()
+        late: asyncio.Future[Transcript] = loop.create_future()
+
+        def arrive() -> None:
+            if not late.done():
+                late.set_result(ready.result())
+
+        loop.call_later(self._late_s, arrive)
+        return late
+
+
+def audio(pcm: bytes, rate_hz: int = 16_000) -> list[Frame]:
+    frames: list[Frame] = []
+    for at in range(0, len(pcm), FRAME_BYTES):
+        frames += [InputAudioRawFrame(pcm[at : at + FRAME_BYTES], rate_hz, 1), SleepFrame(FRAME_S)]
+    return frames
+
+
+def utterance(duration_ms: int = 600) -> list[Frame]:
+    """Voice activity as a detector in front reports it: 128 ms after the voice began, 200 ms after it ended."""
+    pcm = tone(duration_ms)
+    onset = 4 * FRAME_BYTES * 2
+    return [
+        *audio(pcm[:onset]),
+        VADUserStartedSpeakingFrame(start_secs=0.128),
+        *audio(pcm[onset:]),
+        *audio(silence(200)),
+        VADUserStoppedSpeakingFrame(stop_secs=0.2),
+    ]
+
+
+def call(
+    frames: Sequence[Frame],
+    engine: InPlaceEngine[Transcript] | None = None,
+    settings: EngineSttSettings | None = None,
+    direction: FrameDirection = FrameDirection.DOWNSTREAM,
+) -> tuple[list[Frame], list[Frame]]:
+    async def scenario() -> tuple[Sequence[Frame], Sequence[Frame]]:
+        service = EngineSttService(engine or RecordingEngine(), settings)
+        return await run_test(service, frames_to_send=frames, frames_to_send_direction=direction)
+
+    down, up = virtual_time.run(scenario())
+    return list(down), list(up)
+
+
+def finals(frames: Sequence[Frame]) -> list[str]:
+    return [frame.text for frame in frames if isinstance(frame, TranscriptionFrame)]
+
+
+def errors(frames: Sequence[Frame]) -> list[Frame]:
+    return [frame for frame in frames if isinstance(frame, ErrorFrame)]
+
+
+def test_an_utterance_becomes_partials_and_one_final_transcript() -> None:
+    down, up = call([*audio(silence(400)), *utterance(), SleepFrame(0.5)])
+    transcripts = [f for f in down if isinstance(f, TranscriptionFrame | InterimTranscriptionFrame)]
+    *partials, final = transcripts
+    assert [type(frame) for frame in partials] == [InterimTranscriptionFrame] * 3
+    assert [frame.text for frame in partials] == ["one", "one two", "one two three"]
+    assert isinstance(final, TranscriptionFrame)
+    assert final.text == "one two three"
+    assert final.finalized
+    assert isinstance(final.result, Transcript) and final.result.final
+    assert errors(up) == []
+
+
+def test_the_voice_before_its_detection_is_heard() -> None:
+    # 160 ms of the 600 had passed when the voice was reported: without them only two words fit.
+    down, _ = call([*audio(silence(400)), *utterance(600)])
+    assert finals(down) == ["one two three"]
+
+
+def test_older_audio_is_not_part_of_the_utterance() -> None:
+    settings = EngineSttSettings(pre_speech_ms=100)
+    # A loud noise that voice activity did not take for a voice, 400 ms earlier.
+    down, _ = call([*audio(tone(300)), *audio(silence(400)), *utterance(600)], settings=settings)
+    assert finals(down) == ["one two three"]
+
+
+def test_voice_activity_from_behind_is_heard_too() -> None:
+    started, stopped = (
+        VADUserStartedSpeakingFrame(start_secs=0.128),
+        VADUserStoppedSpeakingFrame(stop_secs=0.2),
+    )
+
+    async def scenario() -> list[str]:
+        service = EngineSttService(RecordingEngine())
+        pushed: list[str] = []
+
+        @service.event_handler("on_before_push_frame")
+        async def on_push(_service: object, frame: Frame) -> None:
+            if isinstance(frame, TranscriptionFrame):
+                pushed.append(frame.text)
+
+        async def speak() -> None:
+            await asyncio.sleep(0.1)
+            for frame in audio(tone(600)):
+                if isinstance(frame, SleepFrame):
+                    await asyncio.sleep(frame.sleep)
+                else:
+                    await service.queue_frame(frame, FrameDirection.DOWNSTREAM)
+            await service.queue_frame(stopped, FrameDirection.UPSTREAM)
+
+        async def detect() -> None:
+            await asyncio.sleep(0.25)
+            await service.queue_frame(started, FrameDirection.UPSTREAM)
+
+        await asyncio.gather(run_test(service, frames_to_send=[SleepFrame(1.5)]), speak(), detect())
+        return pushed
+
+    assert virtual_time.run(scenario()) == ["one two three"]
+
+
+def test_voice_activity_reported_twice_makes_one_utterance() -> None:
+    frames = []
+    for frame in utterance():
+        frames.append(frame)
+        if isinstance(frame, VADUserStartedSpeakingFrame):
+            frames.append(VADUserStartedSpeakingFrame(start_secs=0.128))
+        if isinstance(frame, VADUserStoppedSpeakingFrame):
+            frames.append(VADUserStoppedSpeakingFrame(stop_secs=0.2))
+    down, _ = call(frames)
+    assert finals(down) == ["one two three"]
+
+
+def test_two_utterances_do_not_mix() -> None:
+    down, _ = call([*utterance(600), *audio(silence(300)), *utterance(400), SleepFrame(0.2)])
+    assert finals(down) == ["one two three", "one two"]
+
+
+def test_nothing_understood_pushes_no_transcript() -> None:
+    started, stopped = VADUserStartedSpeakingFrame(start_secs=0.1), VADUserStoppedSpeakingFrame(stop_secs=0.2)
+    down, up = call([*audio(silence(300)), started, *audio(silence(400)), stopped, SleepFrame(0.2)])
+    assert finals(down) == []
+    assert errors(up) == []
+
+
+def test_partials_keep_their_pace_and_the_final_does_not_wait_for_it() -> None:
+    settings = EngineSttSettings(partial_interval_ms=1_500)
+    down, _ = call([*utterance(1_000), SleepFrame(0.01)], settings=settings)
+    assert sum(isinstance(frame, InterimTranscriptionFrame) for frame in down) == 1
+    assert finals(down) == ["one two three four five"]
+
+
+def test_a_late_final_comes_before_the_partials_of_the_next_utterance() -> None:
+    frames = [*utterance(400), *utterance(400), SleepFrame(2)]
+    down, _ = call(frames, LateEngine(0.5))
+    heard = [f.text for f in down if isinstance(f, TranscriptionFrame | InterimTranscriptionFrame)]
+    assert heard[:2] == ["one", "one two"]
+    assert finals(down) == ["one two", "one two"]
+
+
+def test_a_failed_stream_is_replaced_and_its_utterance_heard_again() -> None:
+    engine = RecordingEngine(ScriptedSttSettings(raise_after_ms=300), ScriptedSttSettings())
+    down, up = call([*utterance(600), SleepFrame(0.5), *utterance(400), SleepFrame(0.5)], engine)
+    assert finals(down) == ["one two three", "one two"]
+    assert len(errors(up)) == 1
+    assert engine.opened == 2
+
+
+def test_an_utterance_that_always_fails_is_given_up_and_the_call_goes_on() -> None:
+    engine = RecordingEngine(ScriptedSttSettings(raise_after_ms=700))
+    down, up = call([*utterance(800), SleepFrame(1), *utterance(200), SleepFrame(1)], engine)
+    assert finals(down) == ["one"]
+    assert errors(up)
+
+
+def test_speech_before_the_engine_is_ready_is_not_lost() -> None:
+    engine = RecordingEngine(refuse=3)
+    down, up = call([*utterance(600), SleepFrame(2)], engine)
+    assert finals(down) == ["one two three"]
+    assert len(errors(up)) == 1
+
+
+def test_too_many_utterances_without_a_result_lose_the_oldest() -> None:
+    settings = EngineSttSettings(max_waiting=2, drain_ms=10_000)
+    frames: list[Frame] = []
+    for duration_ms in (200, 400, 600, 800):
+        frames += utterance(duration_ms)
+    down, _ = call([*frames, SleepFrame(6)], RecordingEngine(refuse=8), settings)
+    assert finals(down) == ["one two three", "one two three four"]
+
+
+def test_a_muted_caller_is_not_heard() -> None:
+    muted = [STTMuteFrame(mute=True), *utterance(600), STTMuteFrame(mute=False)]
+    down, _ = call([*muted, *audio(silence(100)), *utterance(400), SleepFrame(0.2)])
+    assert finals(down) == ["one two"]
+
+
+def test_the_last_words_before_the_end_are_delivered() -> None:
+    down, _ = call(utterance(600), LateEngine(0.4))
+    assert finals(down) == ["one two three"]
+
+
+def test_an_end_does_not_wait_for_words_for_ever() -> None:
+    down, _ = call(utterance(600), LateEngine(60))
+    assert finals(down) == []
+
+
+def test_audio_of_another_rate_is_reported_once() -> None:
+    down, up = call(audio(silence(100), rate_hz=8_000))
+    assert len(errors(up)) == 1
+
+
+def test_audio_and_voice_activity_pass_through() -> None:
+    frames = utterance(200)
+    down, _ = call(frames)
+    kinds = (InputAudioRawFrame, VADUserStartedSpeakingFrame, VADUserStoppedSpeakingFrame)
+    assert [f.id for f in down if isinstance(f, kinds)] == [f.id for f in frames if isinstance(f, kinds)]
+
+
+def test_turn_policies_learn_the_measured_latency() -> None:
+    down, _ = call([SleepFrame(0.1)], settings=EngineSttSettings(ttfs_p99_ms=420))
+    assert [f.ttfs_p99_latency for f in down if isinstance(f, STTMetadataFrame)] == [0.42]
+
+
+def test_fields_that_are_no_transcript_are_refused() -> None:
+    with pytest.raises(TypeError):
+        transcript_from_fields({"text": "a", "words": "b", "confidence": 1, "final": True})
+    with pytest.raises(KeyError):
+        transcript_from_fields({"text": "a"})
