@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from loguru import logger
 
 from configs.deployment import Deployment
-from configs.load import known_deployments, load_deployment
+from configs.load import known_deployments, load_deployment, parse_settings
 from core.errors import ConfigError, MediaError
+from serving.gateway.settings import ServerSettings
 
 if TYPE_CHECKING:
     from pipecat.runner.types import RunnerArguments
@@ -95,7 +96,7 @@ def with_flags(deployment: Deployment, options: argparse.Namespace) -> Deploymen
     }
     if not changed:
         return deployment
-    server = deployment.server.model_validate({**deployment.server.model_dump(), **changed})
+    server = parse_settings(ServerSettings, {**deployment.server.model_dump(), **changed}, where="command line")
     return deployment.model_copy(update={"server": server})
 
 

@@ -31,7 +31,7 @@ from evals.latency.client import SLOT_US, Line, Sent, now_us
 from evals.latency.conversation import Manners, ask, hear_greeting
 from evals.latency.figures import PERCENTILES, percentile
 from evals.latency.playout import lateness_us
-from evals.latency.replies import Reply, reference_of, reply, stretch
+from evals.latency.replies import Reply, least_stretch, reply
 from evals.latency.servers import Server
 from evals.latency.speech import RATE_HZ, Spoken
 
@@ -42,6 +42,7 @@ MAX_SILENCE_MS = 10_000
 DIAL_SPACING_S = 0.3
 MAX_START_S = 10.0
 LAG_PROBE_S = 0.005
+UNLOADED_RUNS = 2
 
 
 @dataclass(slots=True)
@@ -139,7 +140,8 @@ async def measure(
     Raises:
         PeerError: not even the unloaded call works.
     """
-    references = await _unloaded(server, questions)
+    runs = [await _unloaded(server, questions) for _ in range(UNLOADED_RUNS)]
+    references = [answer for run in runs for answer in run]
     steps: list[Step] = []
     for calls in (n for n in STEPS if n <= max_calls):
         step = await run_step(server, calls, questions, references, seconds=seconds, seed=seed)
@@ -156,6 +158,7 @@ async def measure(
         "capacity": max((step.calls for step in steps if step.passed), default=0),
         "steps": [step.as_json() for step in steps],
         "unloaded_replies": len(references),
+        "unloaded_stretch_ms": tenths_ms(_self_stretch(runs)),
     }
 
 
@@ -174,6 +177,16 @@ async def _unloaded(server: Server, questions: Sequence[Spoken]) -> list[Reply]:
     if not replies:
         raise PeerError(f"{server.url} answered none of {len(questions)} questions in a single call")
     return replies
+
+
+def _self_stretch(runs: Sequence[Sequence[Reply]]) -> list[int]:
+    """How much the unloaded replies differ among themselves: what stretch means when nothing is loaded."""
+    found: list[int] = []
+    for index, run in enumerate(runs):
+        others = [answer for other in (*runs[:index], *runs[index + 1 :]) for answer in other]
+        results = [least_stretch(answer, others) for answer in run]
+        found.extend(result.inserted_us for result in results if result is not None)
+    return found
 
 
 async def run_step(
@@ -275,11 +288,10 @@ def _account(step: Step, caller: Caller, references: Sequence[Reply], start_us: 
     bot_us = 0
     for answer in replies_of(line):
         bot_us += answer.length_us if start_us <= answer.start_us <= end_us else 0
-        reference = reference_of(answer, references)
-        if reference is None:
+        result = least_stretch(answer, references)
+        if result is None:
             step.unmatched += 1
             continue
-        result = stretch(answer, reference)
         step.stretches_us.append(result.inserted_us)
         step.audible_gaps += result.audible_gaps
     spoken_us = sum(sent.spoken.pcm.size for sent in line.microphone.sent) * 1_000_000 // RATE_HZ

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from audio.audible import AudibleSpan
 
-NOISE_US = 20_000
+NOISE_US = 30_000
 AUDIBLE_GAP_US = 40_000
-# Two replies are the same answer when their audible material differs by less than this.
-SAME_ANSWER_SHARE = 0.03
+# Two gaps are the same pause when the material before them differs by less than this.
+ALIGN_US = 60_000
+# The same words with this much less material were cut off, and are no reply to compare with.
+SAME_ANSWER_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +95,7 @@ def stretch(loaded: Reply, unloaded: Reply) -> Stretch:
     audible_gaps = 0
     for gap in loaded.gaps:
         own_us = max(
-            (
-                other.length_us
-                for other in unloaded.gaps
-                if abs(other.after_us - gap.after_us) <= 3 * NOISE_US
-            ),
+            (other.length_us for other in unloaded.gaps if abs(other.after_us - gap.after_us) <= ALIGN_US),
             default=0,
         )
         excess_us = gap.length_us - own_us
@@ -107,7 +105,11 @@ def stretch(loaded: Reply, unloaded: Reply) -> Stretch:
     return Stretch(max(inserted_us, loaded.length_us - unloaded.length_us, 0), audible_gaps)
 
 
-def reference_of(answer: Reply, references: Sequence[Reply]) -> Reply | None:
-    """The shortest unloaded reply that says the same, or None."""
-    same = [reference for reference in references if same_answer(answer, reference)]
-    return min(same, key=lambda reference: reference.length_us, default=None)
+def least_stretch(loaded: Reply, unloaded: Sequence[Reply]) -> Stretch | None:
+    """Compare with every unloaded reply of the same answer and take the most alike; None when there is none.
+
+    One unloaded reply is itself up to some 30 ms longer or shorter than the next: a voice is not the same to
+    the sample.
+    """
+    found = [stretch(loaded, reference) for reference in unloaded if same_answer(loaded, reference)]
+    return min(found, key=lambda result: result.inserted_us, default=None)

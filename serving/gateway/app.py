@@ -212,7 +212,13 @@ def create_app(
 
     @app.get("/status")
     async def status() -> dict[str, object]:
-        return {"status": "ready", "transports": ["webrtc"], "calls": calls.active, **describe()}
+        return {
+            "status": "ready",
+            "transports": ["webrtc"],
+            "calls": calls.active,
+            "tasks": len(asyncio.all_tasks()),
+            **describe(),
+        }
 
     @app.post("/start")
     async def start(request: Request) -> dict[str, object]:

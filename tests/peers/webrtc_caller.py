@@ -107,10 +107,10 @@ class Caller:
         await self.connection.close()
 
     def vanish(self) -> None:
-        """Stop without a word: no BYE, no close, nothing sent any more."""
+        """Stop without a word: no BYE, no close, nothing leaves this side any more."""
         if self._listener is not None:
             self._listener.cancel()
         for transport in {sender.transport for sender in self.connection.getSenders()}:
             ice = transport.transport._connection
             for protocol in list(ice._protocols):
-                protocol.transport.abort()
+                protocol.transport.sendto = lambda *_nothing: None

@@ -35,6 +35,10 @@ from pipecat.transports.smallwebrtc.transport import (
 from transports.webrtc.audio_track import PacedAudioTrack
 
 
+# aiortc queues decoded frames of 20 ms without a bound.
+MAX_BACKLOG_FRAMES = 25
+
+
 class PacedWebRTCClient(SmallWebRTCClient):
     """Media and messages of one peer."""
 
@@ -83,6 +87,16 @@ class PacedWebRTCClient(SmallWebRTCClient):
         async for frame in super().read_audio_frame():
             self._last_media_s = loop.time()
             yield frame
+            await self._drop_backlog()
+
+    async def _drop_backlog(self) -> None:
+        """An overloaded process hears the present with a gap, not the past in full."""
+        track = self._audio_input_track
+        waiting = getattr(track, "_queue", None)
+        if track is None or waiting is None or waiting.qsize() <= MAX_BACKLOG_FRAMES:
+            return
+        logger.warning(f"dropping {waiting.qsize() * 20} ms of input audio: this process is overloaded")
+        await track.discard_old_frames()
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         if not self._can_send() or self._paced is None:
@@ -139,7 +153,7 @@ class PacedWebRTCInput(SmallWebRTCInputTransport):
 
     async def _watch_peer(self) -> None:
         while True:
-            await asyncio.sleep(self._vanish_ms / 1000 / 4)
+            await asyncio.sleep(self._vanish_ms / 1000 / 8)
             if self._paced_client.quiet_ms() > self._vanish_ms:
                 logger.info(f"{self}: nothing from the peer for {self._vanish_ms} ms, closing")
                 await self._paced_client.close_peer()
@@ -174,7 +188,7 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
         connection: SmallWebRTCConnection,
         params: TransportParams,
         *,
-        vanish_ms: int = 4_000,
+        vanish_ms: int = 3_500,
         on_packet: Callable[[bytes], None] | None = None,
     ) -> None:
         # Not SmallWebRTCTransport's: it would build a second client, and every message would be handled twice.

@@ -5,7 +5,7 @@ import pytest
 from audio.audible import AudibleSpan
 from evals.latency.call_start import disturbance
 from evals.latency.capacity import Step
-from evals.latency.replies import Reply, reference_of, reply, stretch
+from evals.latency.replies import Reply, least_stretch, reply, stretch
 
 RATE_HZ = 48_000
 MS = 48
@@ -42,11 +42,13 @@ def test_edges_that_move_by_a_hop_are_no_stretch() -> None:
     assert stretch(heard((0, 490), (700, 1_200)), UNLOADED).inserted_us == 0
 
 
-def test_reference_is_the_shortest_reply_of_the_same_text_and_material() -> None:
-    slow = heard((0, 500), (900, 1_400))
-    other = heard((0, 500), (700, 1_800))
-    assert reference_of(heard((0, 500), (750, 1_250)), [slow, UNLOADED, other]) == UNLOADED
-    assert reference_of(heard((0, 500), (700, 1_200), text="else"), [UNLOADED]) is None
+def test_most_alike_unloaded_reply_of_the_same_answer_is_the_reference() -> None:
+    slow = heard((0, 500), (760, 1_260))
+    result = least_stretch(heard((0, 500), (750, 1_250)), [UNLOADED, slow])
+    assert result is not None
+    assert result.inserted_us == 0
+    assert least_stretch(heard((0, 500), (700, 1_200), text="else"), [UNLOADED]) is None
+    assert least_stretch(heard((0, 300)), [UNLOADED]) is None
 
 
 def test_disturbance_is_the_worst_packet_over_the_calm_median() -> None:

@@ -1,0 +1,79 @@
+"""Callers who leave without a word: everything of their calls is given back."""
+
+import asyncio
+import time
+
+import httpx
+import pytest
+
+from tests.peers.server import RunningServer, running_server
+from tests.peers.webrtc_caller import Caller
+
+CALLS = 50
+AT_ONCE = 5
+FREED_WITHIN_S = 5.0
+
+
+async def open_call(client: httpx.AsyncClient) -> Caller:
+    caller = Caller()
+    await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
+    await caller.until(lambda: caller.of_type("bot-started-speaking"), within_s=20)
+    return caller
+
+
+async def until_no_call(client: httpx.AsyncClient) -> float:
+    """Seconds until the server holds no call any more."""
+    started = time.monotonic()
+    async with asyncio.timeout(30):
+        while (await client.get("/health")).json()["calls"]:
+            await asyncio.sleep(0.1)
+    return time.monotonic() - started
+
+
+async def open_and_vanish(client: httpx.AsyncClient, calls: int) -> float:
+    callers = await asyncio.gather(*(open_call(client) for _ in range(calls)))
+    for caller in callers:
+        caller.vanish()
+    freed_s = await until_no_call(client)
+    for caller in callers:
+        await caller.hang_up()
+    return freed_s
+
+
+async def tasks_of(client: httpx.AsyncClient) -> int:
+    return (await client.get("/status")).json()["tasks"]
+
+
+def sockets_of(server: RunningServer) -> int:
+    return len(server.process.net_connections(kind="udp"))
+
+
+@pytest.fixture
+async def server():
+    async with running_server() as running:
+        yield running
+
+
+async def test_fifty_vanished_calls_leave_memory_tasks_and_sockets_where_they_were(server: RunningServer):
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        # The first calls fill caches and arenas once; what is measured is what every further call leaves.
+        await open_and_vanish(client, AT_ONCE)
+        await asyncio.sleep(1)
+        tasks, sockets, threads = await tasks_of(client), sockets_of(server), server.process.num_threads()
+        memory_mb = server.process.memory_info().rss / 1e6
+        slowest_s = 0.0
+        for _ in range(CALLS // AT_ONCE):
+            slowest_s = max(slowest_s, await open_and_vanish(client, AT_ONCE))
+        await asyncio.sleep(1)
+        assert slowest_s <= FREED_WITHIN_S
+        assert await tasks_of(client) <= tasks
+        assert sockets_of(server) == sockets
+        assert server.process.num_threads() <= threads + 1
+        assert server.process.memory_info().rss / 1e6 - memory_mb < 40
+
+
+async def test_a_caller_who_hangs_up_is_gone_at_once(server: RunningServer):
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        caller = await open_call(client)
+        await caller.hang_up()
+        assert await until_no_call(client) < 1.0
