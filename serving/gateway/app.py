@@ -11,13 +11,12 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI, HTTPException, Request, WebSocket
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from loguru import logger
 from pipecat.runner.types import RunnerArguments, SmallWebRTCRunnerArguments, WebSocketRunnerArguments
@@ -31,6 +30,11 @@ from serving.gateway.settings import ServerSettings
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
 # Started sessions whose offer never came are forgotten oldest first.
 MAX_STARTED_SESSIONS = 1_000
+# The page works without the internet and stays so: a browser refuses whatever is not served here.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; connect-src 'self'; media-src 'self' blob:; style-src 'self'; script-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
 
 
 class CallTasks:
@@ -123,16 +127,42 @@ class BodyLimit:
         await response(scope, receive, send)
 
 
-def prebuilt_page_dir() -> Path:
-    """Folder of Pipecat's prebuilt browser client.
+class PageHeaders:
+    """ASGI middleware: answers tell browsers to load nothing that this server does not serve."""
 
-    Raises ConfigError when the package is missing.
+    _HEADERS = (
+        (b"content-security-policy", CONTENT_SECURITY_POLICY.encode("ascii")),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        # A page must not meet scripts of the release before it; unchanged files still answer 304.
+        (b"cache-control", b"no-cache"),
+    )
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *self._HEADERS]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def web_dir() -> Path:
+    """Folder of the browser pages: ``web/`` of the checkout.
+
+    Raises ConfigError when it is missing.
     """
-    # Importing the package prints to stdout; its folder is all that is needed.
-    spec = find_spec("pipecat_ai_prebuilt")
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("the browser page needs the package pipecat-ai-prebuilt: run 'make setup'")
-    return Path(next(iter(spec.submodule_search_locations))) / "client" / "dist"
+    folder = Path(__file__).parents[2] / "web"
+    if not (folder / "pages" / "index.html").is_file():
+        raise ConfigError(f"the browser page is missing: no pages/index.html in {folder}")
+    return folder
 
 
 def create_app(
@@ -169,6 +199,7 @@ def create_app(
     app.state.calls = calls
     app.state.door = door
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(PageHeaders)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -275,5 +306,11 @@ def create_app(
         await websocket.accept()
         await asyncio.wait({calls.start(WebSocketRunnerArguments(websocket=websocket), name="call.socket")})
 
-    app.mount("/", StaticFiles(directory=prebuilt_page_dir(), html=True), name="page")
+    web = web_dir()
+
+    @app.get("/")
+    async def page() -> FileResponse:
+        return FileResponse(web / "pages" / "index.html")
+
+    app.mount("/shared", StaticFiles(directory=web / "shared"), name="shared")
     return app

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -71,7 +72,40 @@ class _Served:
 async def test_the_page_is_served_at_the_root(client: httpx.AsyncClient):
     page = await client.get("/")
     assert page.status_code == 200
-    assert '<div id="root">' in page.text
+    assert "<title>Parley</title>" in page.text
+
+
+async def test_everything_the_page_names_is_served_here(client: httpx.AsyncClient):
+    waiting, seen = ["/"], set[str]()
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        answer = await client.get(path)
+        assert answer.status_code == 200, path
+        named = re.findall(r'(?:src|href)="([^"]+)"|from "\.(/[^"]+)"', answer.text)
+        for address in (link or f"/shared{module}" for link, module in named):
+            assert address.startswith("/shared/"), f"{path} names {address}"
+            waiting.append(address)
+    assert {"/shared/talk.js", "/shared/call.js", "/shared/talk.css", "/shared/favicon.svg"} <= seen
+
+
+@pytest.mark.parametrize("path", ["/", "/shared/talk.js", "/status", "/nowhere"])
+async def test_every_answer_forbids_what_this_server_does_not_serve(client: httpx.AsyncClient, path: str):
+    headers = (await client.get(path)).headers
+    rules = dict(rule.strip().split(" ", 1) for rule in headers["content-security-policy"].split(";"))
+    assert rules["default-src"] == rules["script-src"] == rules["connect-src"] == "'self'"
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    "path", ["/shared/../pages/index.html", "/shared/%2e%2e/%2e%2e/bot.py", "/pages/index.html"]
+)
+async def test_nothing_beside_the_page_is_served(client: httpx.AsyncClient, path: str):
+    assert (await client.get(path)).status_code == 404
 
 
 async def test_health_counts_calls(client: httpx.AsyncClient, calls: Calls):
@@ -91,7 +125,7 @@ async def test_an_offer_is_answered_and_starts_a_conversation(client: httpx.Asyn
     await caller.hang_up()
 
 
-async def test_the_prebuilt_page_opens_a_session_first(client: httpx.AsyncClient, calls: Calls):
+async def test_the_page_opens_a_session_first(client: httpx.AsyncClient, calls: Calls):
     started = (await client.post("/start", json={"transport": "webrtc", "body": {"a": 1}})).json()
     caller = Caller()
     path = f"/sessions/{started['sessionId']}/api/offer"

@@ -1,0 +1,117 @@
+"""A caller over WebRTC against the whole product with its embedded engines."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from tests.peers.server import running_server
+from tests.peers.test_command import speech
+from tests.peers.webrtc_caller import Caller
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server_url() -> AsyncIterator[str]:
+    async with running_server() as server:
+        yield server.url
+
+
+@asynccontextmanager
+async def call(url: str) -> AsyncIterator[Caller]:
+    """A caller who has heard the greeting."""
+    caller = Caller()
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        answer = await client.post("/api/offer", json=await caller.offer())
+        answer.raise_for_status()
+        await caller.accept(answer.json())
+    try:
+        await caller.until(lambda: caller.of_type("bot-stopped-speaking"), within_s=20)
+        yield caller
+    finally:
+        await caller.hang_up()
+
+
+def turns_of(caller: Caller) -> list[dict]:
+    return [m["data"] for m in caller.of_type("server-message") if m["data"]["kind"] == "turn"]
+
+
+def loudness(pcm: bytes) -> float:
+    samples = np.frombuffer(pcm, dtype="<i2").astype(float)
+    return float(np.sqrt(np.mean(samples**2))) if len(samples) else 0.0
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_spoken_question_is_answered_aloud(server_url: str):
+    async with call(server_url) as caller:
+        quiet = len(caller.heard)
+        caller.microphone.say(speech("What are your opening hours on Saturday?") + bytes(32_000 * 8))
+        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+        turn = turns_of(caller)[-1]
+        assert "opening hours" in turn["user_text"]
+        assert "ten until two" in turn["bot_text"]
+        assert sum(turn["spans"].values()) < 1_500
+        assert loudness(bytes(caller.heard[quiet:])) > 200
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_captions_come_while_the_caller_speaks(server_url: str):
+    async with call(server_url) as caller:
+        caller.microphone.say(speech("What are your opening hours on Saturday?") + bytes(32_000 * 8))
+        await caller.until(lambda: any(m["data"]["final"] for m in caller.of_type("user-input")), within_s=20)
+        partials = [m for m in caller.of_type("user-input") if not m["data"]["final"]]
+        assert len(partials) >= 3
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_typed_text_and_speech_share_one_conversation(server_url: str):
+    async with call(server_url) as caller:
+        text = {"content": "What are your opening hours on Saturday?", "options": {"run_immediately": True}}
+        caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": text})
+        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=20)
+        caller.microphone.say(speech("And what about Sunday?") + bytes(32_000 * 8))
+        await caller.until(lambda: len(turns_of(caller)) >= 3, within_s=30)
+        typed, spoken = turns_of(caller)[1:3]
+        assert typed["user_text"] == "What are your opening hours on Saturday?"
+        assert "closed" in spoken["bot_text"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_message_is_handled_once(server_url: str):
+    async with call(server_url) as caller:
+        assert len(caller.of_type("bot-ready")) == 1
+        caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": {"content": "hello"}})
+        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=20)
+        assert [m["data"]["text"] for m in caller.of_type("user-input")] == ["hello"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_interrupted_answer_is_remembered_as_far_as_it_was_heard(server_url: str):
+    async with call(server_url) as caller:
+        text = {"content": "How do I report a lost card?", "options": {"run_immediately": True}}
+        caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": text})
+        await caller.until(lambda: len(caller.of_type("bot-started-speaking")) == 2, within_s=20)
+        await asyncio.sleep(1.5)
+        caller.microphone.say(speech("Stop. What about Sunday?") + bytes(32_000 * 8))
+        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=20)
+        cut = turns_of(caller)[1]
+        assert cut["interrupted"]
+        assert 2 <= len(cut["bot_text"].split()) <= 12
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_messages_that_are_not_messages_do_not_end_the_call(server_url: str):
+    async with call(server_url) as caller:
+        for nonsense in (
+            "not json",
+            "[]",
+            "{}",
+            '{"type": 5}',
+            '{"label": "rtvi-ai", "type": "no-such-type", "id": "x"}',
+        ):
+            caller.channel.send(nonsense)
+        caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": {"content": "hello"}})
+        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=20)

@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+
+from telemetry.turns import MARKS, TurnLog, TurnRecord, is_audible
+
+LOUD = (np.ones(320) * 3_000).astype("<i2").tobytes()
+QUIET = bytes(640)
+
+
+class Now:
+    def __init__(self) -> None:
+        self.us = 0
+
+    def __call__(self) -> int:
+        return self.us
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+def answered(log: TurnLog, now: Now) -> TurnRecord:
+    """One spoken turn, a stage every 10 ms."""
+    log.heard(LOUD)
+    now.us += 200_000
+    log.heard(QUIET)
+    log.words_arrived()
+    now.us += 10_000
+    log.user_turn_ended(silence_ms=210, completeness=0.9)
+    log.user_said("what is it")
+    for mark in ("llm_first_token", "first_clause", "tts_first_audio"):
+        now.us += 10_000
+        log.mark(mark)
+    now.us += 10_000
+    log.played(QUIET)
+    log.played(LOUD)
+    log.bot_said("It is this.", interrupted=False)
+    log.close()
+    return log.drain()[-1]
+
+
+def test_spans_add_up_to_the_way_from_speech_to_playout(now: Now):
+    record = answered(TurnLog(now_us=now), now)
+    assert list(record.marks_us) != []
+    total_ms = (record.marks_us["playout"] - record.marks_us["speech_end"]) / 1000
+    assert sum(record.spans_ms().values()) == pytest.approx(total_ms)
+    assert record.spans_ms()["stt_final"] == 200
+
+
+def test_the_end_of_speech_is_the_last_audible_audio(now: Now):
+    record = answered(TurnLog(now_us=now), now)
+    assert record.marks_us["endpoint"] - record.marks_us["speech_end"] == 210_000
+
+
+def test_a_missing_mark_lends_its_time_to_the_next_span():
+    marks = {name: index * 10_000 for index, name in enumerate(MARKS)}
+    del marks["first_clause"]
+    spans = TurnRecord(turn=1, marks_us=marks).spans_ms()
+    assert "first_clause" not in spans
+    assert sum(spans.values()) == 60
+
+
+def test_the_first_report_of_a_mark_counts(now: Now):
+    log = TurnLog(now_us=now)
+    log.mark("first_clause")
+    now.us = 5
+    log.mark("first_clause")
+    assert log.current.marks_us == {"first_clause": 0}
+
+
+def test_silence_is_not_playout(now: Now):
+    log = TurnLog(now_us=now)
+    log.mark("tts_first_audio")
+    log.played(QUIET)
+    assert "playout" not in log.current.marks_us
+
+
+def test_typed_text_is_a_turn_of_its_own(now: Now):
+    log = TurnLog(now_us=now)
+    log.user_typed("hello")
+    log.bot_said("Hi.", interrupted=False)
+    log.close()
+    assert [(record.turn, record.user_text, record.bot_text) for record in log.finished] == [
+        (1, "hello", "Hi.")
+    ]
+
+
+def test_a_turn_without_words_leaves_no_record(now: Now):
+    log = TurnLog(now_us=now)
+    log.user_turn_ended(silence_ms=1_500, completeness=None)
+    log.close()
+    assert log.drain() == []
+
+
+def test_memory_is_bounded(now: Now):
+    log = TurnLog(keep=10, now_us=now)
+    for number in range(100):
+        log.user_typed(str(number))
+    assert len(tuple(log.finished)) == 10
+    assert len(log.drain()) <= 10
+
+
+def test_idleness_counts_from_the_last_sound_of_either_side(now: Now):
+    log = TurnLog(now_us=now)
+    now.us = 1_000_000
+    log.heard(LOUD)
+    now.us = 2_000_000
+    log.heard(QUIET)
+    assert log.idle_ms() == 1_000
+    log.played(LOUD)
+    assert log.idle_ms() == 0
+
+
+@pytest.mark.parametrize(("level_dbfs", "audible"), [(-44, True), (-46, False), (-90, False)])
+def test_audible_is_a_level(level_dbfs: float, audible: bool):
+    samples = np.tile([1, -1], 160) * 32_768 * 10 ** (level_dbfs / 20)
+    assert is_audible(samples.astype("<i2").tobytes()) is audible
+    assert not is_audible(b"")

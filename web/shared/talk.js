@@ -1,0 +1,302 @@
+// The talk page: buttons, state and notices around one call at a time. Decides when a call begins and ends; the call itself is
+// call.js, what was said is transcript.js.
+
+import { Call, CallError, openMicrophone } from "./call.js";
+import { watchLevel } from "./level.js";
+import { LABELS, inCall, next } from "./states.js";
+import { Transcript } from "./transcript.js";
+
+const STATUS_MS = 10_000;
+// An answer that brings no sound leaves the page listening again.
+const NO_SOUND_MS = 3_000;
+const TYPE_INSTEAD = "You can type below.";
+
+const part = (role) => document.querySelector(`[data-role="${role}"]`);
+const parts = {
+  state: part("state"),
+  elapsed: part("elapsed"),
+  hero: part("hero"),
+  notice: part("notice"),
+  talk: part("talk"),
+  talkLabel: part("talk-label"),
+  microphone: part("microphone"),
+  microphoneCaption: part("microphone-caption"),
+  level: part("level"),
+  typing: part("typing"),
+  typed: part("typed"),
+  send: part("send"),
+  engines: part("engines"),
+  floor: part("floor"),
+  sound: part("remote-audio"),
+};
+const raw = new URLSearchParams(location.search).get("raw") === "1";
+const transcript = new Transcript(part("conversation"));
+
+class TalkPage {
+  #state = "ready";
+  #call = null;
+  #microphone = null;
+  #context = null;
+  #watches = [];
+  #startedAt = 0;
+  #clock = 0;
+  #silent = 0;
+
+  constructor() {
+    parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
+    parts.microphone.addEventListener("click", () => this.#toggleMicrophone());
+    parts.typing.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit();
+    });
+    parts.typed.addEventListener("input", () => this.#show());
+    // The server notices a page that is gone by itself; saying so frees the line at once.
+    window.addEventListener("pagehide", () => this.#call && this.#hangUp());
+    this.#show();
+  }
+
+  async #start({ speak }) {
+    this.#go("start");
+    this.#say("");
+    transcript.open();
+    const call = new Call({
+      message: (message) => this.#onMessage(message),
+      sound: (stream) => this.#play(stream),
+      end: (error) => this.#onEnd(error),
+    });
+    this.#call = call;
+    this.#show();
+    // Made while the click still counts as one: sound that nobody asked for stays blocked.
+    this.#context = new AudioContext();
+    try {
+      const microphone = speak ? await this.#openMicrophone(call) : null;
+      if (call.closed) return;
+      this.#microphone = microphone;
+      await call.open(microphone);
+      if (call.closed) return;
+      this.#startedAt = Date.now();
+      this.#clock = setInterval(() => this.#showElapsed(), 1_000);
+      this.#go("up");
+      if (parts.typed.value.trim() && !speak) this.#sendTyped();
+    } catch (error) {
+      if (call !== this.#call) return; // hung up meanwhile
+      this.#fail(error);
+    }
+  }
+
+  async #openMicrophone(call) {
+    try {
+      const stream = await openMicrophone({ raw });
+      if (call.closed) stopTracks(stream);
+      else this.#watchMicrophone(stream);
+      return call.closed ? null : stream;
+    } catch (error) {
+      if (!(error instanceof CallError)) throw error;
+      this.#say(`${error.message} ${TYPE_INSTEAD}`);
+      return null;
+    }
+  }
+
+  #watchMicrophone(stream) {
+    const bars = [...parts.level.children];
+    this.#watches.push(
+      watchLevel(this.#context, stream, (level) => {
+        parts.level.setAttribute("aria-valuenow", String(Math.round(level * 100)));
+        bars.forEach((bar, at) => bar.style.setProperty("--level", clamp(level * bars.length - at)));
+      }),
+    );
+    stream.getAudioTracks()[0].addEventListener("ended", () => {
+      if (stream !== this.#microphone) return;
+      this.#microphone = null;
+      this.#say(`The microphone was disconnected. ${TYPE_INSTEAD}`);
+      this.#show();
+    });
+  }
+
+  #play(stream) {
+    parts.sound.srcObject = stream;
+    parts.sound.play().catch((error) => {
+      if (error.name !== "NotAllowedError") return; // replaced or closed meanwhile
+      this.#say("The browser holds back the sound: click anywhere to hear Parley.");
+      const release = () => {
+        parts.sound.play().then(() => this.#say(""), () => {});
+      };
+      document.addEventListener("pointerdown", release, { once: true });
+    });
+    this.#watches.push(
+      watchLevel(this.#context, stream, (level) => parts.talk.style.setProperty("--voice", level.toFixed(2))),
+    );
+  }
+
+  async #toggleMicrophone() {
+    const call = this.#call;
+    if (this.#microphone) {
+      const [track] = this.#microphone.getAudioTracks();
+      track.enabled = !track.enabled;
+    } else if (call) {
+      const microphone = await this.#openMicrophone(call);
+      if (!microphone || call.closed) return;
+      await call.useMicrophone(microphone);
+      this.#microphone = microphone;
+      this.#say("");
+    }
+    this.#show();
+  }
+
+  #submit() {
+    if (!parts.typed.value.trim() || this.#state === "connecting") return;
+    if (this.#call) this.#sendTyped();
+    // The text stays in the box until there is a call to send it in: a refused call loses nothing.
+    else this.#start({ speak: false });
+  }
+
+  #sendTyped() {
+    this.#call.type(parts.typed.value.trim());
+    parts.typed.value = "";
+    this.#show();
+  }
+
+  #onMessage(message) {
+    const { type, data } = message;
+    transcript.take(message);
+    const handlers = {
+      "user-started-speaking": () => this.#go("userStarted"),
+      "bot-llm-started": () => this.#go("thinking"),
+      "bot-llm-stopped": () => {
+        clearTimeout(this.#silent);
+        this.#silent = setTimeout(() => this.#go("quiet"), NO_SOUND_MS);
+      },
+      "bot-started-speaking": () => {
+        clearTimeout(this.#silent);
+        this.#go("botStarted");
+      },
+      "bot-stopped-speaking": () => this.#go("botStopped"),
+      error: () => this.#say(`The server reports: ${String(data?.error ?? "an error").slice(0, 200)}`, { bad: true }),
+      "error-response": () => this.#say(`The server refused that: ${String(data?.error ?? "").slice(0, 200)}`, { bad: true }),
+    };
+    handlers[type]?.();
+  }
+
+  #hangUp() {
+    this.#call.close();
+    this.#settle("hungUp");
+  }
+
+  #onEnd(error) {
+    if (error) this.#fail(error);
+    else if (this.#state === "connecting") this.#fail(new CallError("The server ended the call before it began."));
+    else this.#settle("ended");
+  }
+
+  #fail(error) {
+    this.#call.close();
+    this.#settle("failed");
+    this.#say(error instanceof CallError ? error.message : `The call failed: ${error.message}`, { bad: true });
+    if (!(error instanceof CallError)) console.error(error);
+  }
+
+  /** Puts everything of the call away. */
+  #settle(event) {
+    const lasted = this.#startedAt ? ` after ${duration(Date.now() - this.#startedAt)}` : "";
+    const ending = { hungUp: "You hung up", ended: "Parley ended the call", failed: "The call broke off" }[event];
+    transcript.close();
+    if (lasted) transcript.note(`${ending}${lasted}`);
+    this.#say("");
+    for (const stop of this.#watches.splice(0)) stop();
+    stopTracks(this.#microphone);
+    this.#microphone = null;
+    this.#context?.close();
+    this.#context = null;
+    parts.sound.srcObject = null;
+    clearInterval(this.#clock);
+    clearTimeout(this.#silent);
+    this.#startedAt = 0;
+    parts.elapsed.textContent = "";
+    this.#call = null;
+    this.#go(event);
+  }
+
+  #go(event) {
+    this.#state = next(this.#state, event);
+    this.#show();
+  }
+
+  #show() {
+    const state = this.#state;
+    const busy = this.#call !== null;
+    const muted = this.#microphone !== null && !this.#microphone.getAudioTracks()[0].enabled;
+    document.body.dataset.state = state;
+    document.body.dataset.microphone = this.#microphone === null ? "none" : muted ? "muted" : "on";
+    write(parts.state, state === "listening" && muted ? "Muted" : LABELS[state]);
+    write(parts.talkLabel, busy ? "Hang up" : "Talk");
+    const [name, caption] = this.#microphone === null && inCall(state)
+      ? ["Turn on microphone", "Mic off"]
+      : muted ? ["Unmute microphone", "Unmute"] : ["Mute microphone", "Mute"];
+    parts.microphone.setAttribute("aria-label", name);
+    parts.microphone.setAttribute("aria-pressed", String(muted));
+    parts.microphone.disabled = !inCall(state);
+    parts.microphoneCaption.textContent = caption;
+    parts.hero.hidden = busy || part("conversation").childElementCount > 0;
+    parts.typed.readOnly = state === "connecting";
+    parts.send.disabled = state === "connecting" || !parts.typed.value.trim();
+  }
+
+  #showElapsed() {
+    parts.elapsed.textContent = duration(Date.now() - this.#startedAt);
+  }
+
+  /** One line for the person; empty takes it away. */
+  #say(text, { bad = false } = {}) {
+    parts.notice.textContent = text;
+    parts.notice.hidden = !text;
+    parts.notice.classList.toggle("bad", bad);
+  }
+}
+
+/** Names the engines, and says what to expect of the ears. */
+async function showEngines() {
+  let status;
+  try {
+    const response = await fetch("/status", { signal: AbortSignal.timeout(STATUS_MS) });
+    if (!response.ok) return;
+    status = await response.json();
+  } catch {
+    return; // Talk will say what is wrong
+  }
+  const { deployment, stt, turn, llm, fallback, tts } = status;
+  const answers = llm && fallback ? `${llm}, else ${fallback}` : llm;
+  const named = [["ears", stt], ["turns", turn], ["answers", answers], ["voice", tts], ["deployment", deployment]];
+  for (const [stage, engine] of named) {
+    if (!engine) continue;
+    const item = document.createElement("span");
+    const name = document.createElement("b");
+    name.textContent = engine;
+    item.append(`${stage} `, name);
+    parts.engines.append(item, " ");
+  }
+  if (stt === "pocketsphinx") {
+    parts.floor.textContent = "pocketsphinx is an offline floor: it understands clear, simple English only.";
+    parts.floor.hidden = false;
+  }
+}
+
+function write(node, text) {
+  // The state is announced to screen readers: only when it changes.
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function clamp(value) {
+  return Math.min(1, Math.max(0, value)).toFixed(2);
+}
+
+function stopTracks(stream) {
+  for (const track of stream?.getTracks() ?? []) track.stop();
+}
+
+function duration(ms) {
+  const seconds = Math.round(ms / 1000);
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+}
+
+new TalkPage();
+showEngines();

@@ -1,0 +1,232 @@
+// The conversation as bubbles. Decides which words belong to which bubble and which of the bot's words were heard; takes
+// RTVI messages, writes DOM. A sentence of the bot arrives before it is spoken and is shown dim; its words arrive one by one
+// at the moment they are heard. Text is only ever set as textContent.
+
+// A call of hours keeps its last bubbles.
+const KEEP_BUBBLES = 400;
+// Nearer to the end than this counts as reading the end.
+const PINNED_PX = 60;
+
+// In the order in which the time passes; names of `spans` in the server's turn record.
+const SPAN_NAMES = {
+  stt_final: "last words recognised",
+  endpoint_wait: "made sure you had finished",
+  llm_first_token: "found an answer",
+  first_clause: "first clause ready",
+  tts_first_audio: "voice started",
+  playout_queue: "sent to you",
+};
+
+export class Transcript {
+  #root;
+  #user = null; // the bubble that is being spoken into
+  #reply = null; // the bot's bubble that is being spoken
+  #latest = null; // the bot's last bubble, for the turn record that follows it
+  #pinned = true; // the end is in view: the person has not scrolled up to read
+
+  constructor(root) {
+    this.#root = root;
+    root.addEventListener("scroll", () => {
+      this.#pinned = root.scrollHeight - root.scrollTop - root.clientHeight < PINNED_PX;
+    });
+    new ResizeObserver(() => this.#follow()).observe(root);
+  }
+
+  /** Handles an RTVI message, if it is about what was said. */
+  take({ type, data }) {
+    const handlers = {
+      "user-started-speaking": () => this.#user?.stopped && (this.#user = null),
+      "user-stopped-speaking": () => this.#user && (this.#user.stopped = true),
+      "user-input": () => this.#heardUser(data),
+      "bot-output": () => this.#botOutput(data),
+      "bot-interrupted": () => this.cut(),
+      "server-message": () => data?.kind === "turn" && this.#turn(data),
+    };
+    handlers[type]?.();
+  }
+
+  /** A call begins: show its end again. */
+  open() {
+    this.#pinned = true;
+    this.#follow();
+  }
+
+  /** A line about the call itself. */
+  note(text) {
+    const line = element("p", "note", text);
+    line.dataset.role = "note";
+    this.#append(line);
+  }
+
+  /** Marks what of the present reply was not heard. */
+  cut() {
+    const reply = this.#reply;
+    this.#reply = null;
+    if (!reply) return;
+    const words = [...reply.segments.values()].flatMap((segment) => segment.words);
+    const unheard = words.filter((word) => !word.classList.contains("spoken"));
+    if (unheard.length === words.length) {
+      reply.item.remove(); // nothing of it was heard: it was not said
+      if (this.#latest === reply) this.#latest = null;
+      return;
+    }
+    if (!unheard.length) return;
+    for (const word of unheard) word.classList.add("unheard");
+    reply.item.dataset.cut = "true";
+    reply.under.prepend(element("span", "cut", "cut off"));
+    this.#follow();
+  }
+
+  /** The call is over: nothing that is still open goes on. */
+  close() {
+    this.cut();
+    this.#dropInterim();
+    this.#user = null;
+    this.#latest = null;
+  }
+
+  #heardUser({ text, input_type: kind, final }) {
+    if (kind === "chat") {
+      this.#dropInterim();
+      this.#user = null;
+      const typed = this.#bubble("user");
+      typed.item.dataset.final = "true";
+      typed.bubble.textContent = text;
+      this.#follow();
+      return;
+    }
+    if (!this.#user) {
+      this.#user = this.#bubble("user");
+      this.#user.settled = element("span", "settled");
+      // Screen readers get what was understood once it is final, not every guess.
+      this.#user.interim = element("span", "interim");
+      this.#user.interim.setAttribute("aria-hidden", "true");
+      this.#user.bubble.append(this.#user.settled, this.#user.interim);
+      this.#user.item.dataset.final = "false";
+    }
+    const { settled, interim, item } = this.#user;
+    const space = settled.textContent ? " " : "";
+    if (final) {
+      settled.append(space + text);
+      interim.textContent = "";
+    } else {
+      interim.textContent = space + text;
+    }
+    item.dataset.final = String(Boolean(final));
+    this.#follow();
+  }
+
+  #dropInterim() {
+    if (!this.#user) return;
+    this.#user.interim.textContent = "";
+    this.#user.item.dataset.final = "true";
+    if (!this.#user.settled.textContent) this.#user.item.remove();
+  }
+
+  #botOutput({ text, spoken, segment_id: id }) {
+    if (!spoken) {
+      this.#segment(id, text);
+      return;
+    }
+    // Without word times a whole sentence is reported once it was spoken, and not before.
+    if (!this.#reply?.segments.has(id)) {
+      if (id !== undefined && this.#latest?.segments.has(id)) return; // a late word of a reply that was cut
+      this.#segment(id, text);
+    }
+    const segment = this.#reply.segments.get(id);
+    for (const word of text.split(/\s+/).filter(Boolean)) brighten(segment, word);
+  }
+
+  #segment(id, text) {
+    if (!this.#reply) {
+      if (this.#user) this.#dropInterim();
+      this.#user = null;
+      this.#reply = this.#bubble("bot");
+      this.#reply.segments = new Map();
+      this.#latest = this.#reply;
+    }
+    const { bubble, segments } = this.#reply;
+    const words = text.split(/\s+/).filter(Boolean).map((word) => element("span", "word", word));
+    const line = element("span", "segment");
+    for (const word of words) line.append(word, " ");
+    bubble.append(line);
+    segments.set(id, { words, next: 0 });
+    this.#follow();
+  }
+
+  #turn({ user_text: asked, interrupted, spans, endpoint_silence_ms: silenceMs }) {
+    const reply = this.#latest;
+    if (!interrupted && this.#reply) {
+      for (const { words } of this.#reply.segments.values()) words.forEach((word) => word.classList.add("spoken"));
+      this.#reply = null;
+    }
+    this.#latest = null;
+    if (!reply || !asked || !spans || !Object.keys(spans).length) return;
+    reply.under.append(answeredIn(spans, silenceMs));
+    this.#follow();
+  }
+
+  #bubble(who) {
+    const item = element("div", `turn ${who}`);
+    item.dataset.role = `${who}-turn`;
+    const bubble = element("p", "bubble");
+    const under = element("div", "under");
+    item.append(element("span", "unseen", who === "user" ? "You: " : "Parley: "), bubble, under);
+    this.#append(item);
+    return { item, bubble, under };
+  }
+
+  #append(node) {
+    this.#root.append(node);
+    while (this.#root.childElementCount > KEEP_BUBBLES) this.#root.firstElementChild.remove();
+    this.#follow();
+  }
+
+  #follow() {
+    if (this.#pinned) this.#root.scrollTop = this.#root.scrollHeight;
+  }
+}
+
+/** Marks the next word of a segment as heard. The voice may say a word otherwise than it is written: look a little ahead. */
+function brighten(segment, heard) {
+  const { words } = segment;
+  const same = (word) => plain(word.textContent) === plain(heard);
+  const ahead = words.slice(segment.next, segment.next + 4).findIndex(same);
+  const end = Math.min(words.length, segment.next + Math.max(0, ahead) + 1);
+  for (; segment.next < end; segment.next += 1) words[segment.next].classList.add("spoken");
+}
+
+function plain(text) {
+  return text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "");
+}
+
+function answeredIn(spans, silenceMs) {
+  const total = Object.values(spans).reduce((sum, ms) => sum + ms, 0);
+  const rows = Object.entries(SPAN_NAMES).filter(([name]) => name in spans);
+  const chip = element("details", "chip");
+  chip.dataset.role = "answered-in";
+  chip.append(element("summary", "", `answered in ${Math.round(total)} ms`));
+  chip.title = rows.map(([name, label]) => `${label}: ${Math.round(spans[name])} ms`).join("\n");
+  const table = element("dl", "spans");
+  let before = 0;
+  for (const [name, label] of rows) {
+    const bar = element("dd", "bar");
+    bar.style.setProperty("--from", total ? before / total : 0);
+    bar.style.setProperty("--share", total ? spans[name] / total : 0);
+    bar.append(element("span", "", `${Math.round(spans[name])} ms`));
+    table.append(element("dt", "", label), bar);
+    before += spans[name];
+  }
+  chip.append(table);
+  if (silenceMs !== null && silenceMs !== undefined) {
+    chip.append(element("p", "", `Your turn was over after ${silenceMs} ms of silence.`));
+  }
+  return chip;
+}
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
