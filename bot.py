@@ -22,6 +22,7 @@ from core.errors import ConfigError, MediaError
 from serving.gateway.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from loguru import Record
     from pipecat.runner.types import RunnerArguments
     from pipecat.transports.base_transport import BaseTransport
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 EXIT_USAGE = 2
 FILE_RATE_HZ = 16_000
+EXPECTED_WARNINGS = ("ideo transceiver is available", "Media stream error while reading the audio")
 MODES = ("cascade", "text")
 TRANSPORTS = ("webrtc", "file", "local")
 
@@ -61,7 +63,13 @@ def build_parser() -> argparse.ArgumentParser:
 def configure_log(verbosity: int) -> None:
     """One line per event on stderr. Pipecat's default (DEBUG) costs a noticeable share of a call's CPU."""
     logger.remove()
-    logger.add(sys.stderr, level=("WARNING", "INFO", "DEBUG", "TRACE")[min(verbosity, 3)])
+    level = ("WARNING", "INFO", "DEBUG", "TRACE")[min(verbosity, 3)]
+    logger.add(sys.stderr, level=level, filter=None if verbosity else _is_news)
+
+
+def _is_news(record: "Record") -> bool:
+    """Pipecat warns about every audio-only call, and about every hang-up."""
+    return not any(text in record["message"] for text in EXPECTED_WARNINGS)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -96,7 +104,9 @@ def with_flags(deployment: Deployment, options: argparse.Namespace) -> Deploymen
     }
     if not changed:
         return deployment
-    server = parse_settings(ServerSettings, {**deployment.server.model_dump(), **changed}, where="command line")
+    server = parse_settings(
+        ServerSettings, {**deployment.server.model_dump(), **changed}, where="command line"
+    )
     return deployment.model_copy(update={"server": server})
 
 

@@ -1,16 +1,18 @@
 """Where a signal can be heard: the one definition of an audible edge, used on recordings and on live audio.
 
-Audible is a run of at least ``min_hops`` hops of ``hop_ms`` whose RMS reaches ``threshold_dbfs`` (0 dBFS is a
-full scale square wave). The defaults, 2 hops of 10 ms at -45 dBFS, lie 20 dB below quiet speech and above the
-faint noise that speech synthesis puts in front of the first sound; the second hop keeps a click from counting
-as speech. Inside the first and the last hop of a run the edge is the outermost sample that itself reaches the
-threshold, so an edge is wrong by less than one hop: a sound whose onset falls into a hop that stays below the
-threshold as a whole starts in the next.
+A signal is audible while its RMS over the last ``window_ms`` stays at or above ``threshold_dbfs`` (0 dBFS is a
+full scale square wave), if it does so for at least ``min_ms``. The window slides sample by sample, so the edges
+of a sound do not depend on where it lies in a recording: fixed hops moved the soft first sound of "from" by up
+to 35 ms. The defaults, 20 ms at -45 dBFS over 10 ms, lie 20 dB below quiet speech and above the faint noise that
+speech synthesis puts in front of the first sound; a click shorter than the window is not audible. The first edge
+is the first sample in the first loud window that itself reaches the threshold, the last edge the last such
+sample in the last loud window, so an edge is wrong by less than one window.
 
-``audible_spans`` works on a whole recording, ``AudibleMeter`` on a stream in pieces of any size; both give
-the same edges for the same samples.
+``audible_spans`` works on a whole recording, ``AudibleMeter`` on a stream in pieces of any size; both give the
+same edges for the same samples.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,23 +25,19 @@ class AudibleRule:
     """What counts as audible.
 
     Attributes:
-        threshold_dbfs: RMS of a hop from which on it is loud.
-        hop_ms: length of a hop.
-        min_hops: consecutive loud hops that make a sound.
+        threshold_dbfs: RMS of a window from which on it is loud.
+        window_ms: length of the window.
+        min_ms: how long the windows have to stay loud.
     """
 
     threshold_dbfs: float = -45.0
-    hop_ms: int = 10
-    min_hops: int = 2
+    window_ms: int = 10
+    min_ms: int = 20
 
     @property
     def amplitude(self) -> float:
         """The threshold as an amplitude, 0..1."""
         return float(10 ** (self.threshold_dbfs / 20))
-
-    def hop_samples(self, rate_hz: int) -> int:
-        """Samples of one hop at ``rate_hz``."""
-        return rate_hz * self.hop_ms // 1000
 
 
 AUDIBLE = AudibleRule()
@@ -53,48 +51,28 @@ class AudibleSpan:
     last: int
 
 
-def loud_hops(samples: np.ndarray, rate_hz: int, rule: AudibleRule = AUDIBLE) -> np.ndarray:
-    """Which hops reach the threshold: bool, (hops,). The last hop may be short and is judged by the samples
-    it has.
+def is_loud(samples: np.ndarray, rule: AudibleRule = AUDIBLE) -> bool:
+    """Whether the RMS of a piece as a whole reaches the threshold: for a single packet.
 
     samples: float32, (samples,), in [-1, 1].
 
     Raises:
         ShapeError: not one-dimensional floating point.
     """
-    if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
-        raise ShapeError(f"expected floating point (samples,), got {samples.dtype} {samples.shape}")
-    if samples.size == 0:
-        return np.zeros(0, dtype=bool)
-    starts = np.arange(0, samples.size, rule.hop_samples(rate_hz))
-    energy = np.add.reduceat(samples.astype(np.float64) ** 2, starts)
-    lengths = np.diff(np.append(starts, samples.size))
-    return energy / lengths >= rule.amplitude**2
+    _check(samples)
+    return samples.size > 0 and float(np.mean(np.square(samples, dtype=np.float64))) >= rule.amplitude**2
 
 
 def audible_spans(samples: np.ndarray, rate_hz: int, rule: AudibleRule = AUDIBLE) -> list[AudibleSpan]:
-    """Every audible stretch, in order; stretches apart by one quiet hop are two.
+    """Every audible stretch, in order.
 
     samples: float32, (samples,), in [-1, 1].
 
     Raises:
         ShapeError: not one-dimensional floating point.
     """
-    loud = loud_hops(samples, rate_hz, rule)
-    flips = np.flatnonzero(np.diff(np.concatenate(([False], loud, [False])).astype(np.int8)))
-    hop = rule.hop_samples(rate_hz)
-    spans = []
-    for start, end in zip(flips[::2], flips[1::2], strict=True):
-        if end - start < rule.min_hops:
-            continue
-        head = np.abs(samples[start * hop : (start + 1) * hop]) >= rule.amplitude
-        tail = np.abs(samples[(end - 1) * hop : end * hop]) >= rule.amplitude
-        spans.append(
-            AudibleSpan(
-                int(start * hop + np.argmax(head)),
-                int((end - 1) * hop + tail.size - 1 - np.argmax(tail[::-1])),
-            )
-        )
+    spans: list[AudibleSpan] = []
+    AudibleMeter(rate_hz, rule, spans.append).feed(samples, last=True)
     return spans
 
 
@@ -113,21 +91,25 @@ def last_audible(samples: np.ndarray, rate_hz: int, rule: AudibleRule = AUDIBLE)
 class AudibleMeter:
     """The edges of a stream that arrives in pieces.
 
-    A sound is known once ``min_hops`` hops of it are complete; samples of an unfinished hop wait for the next
-    piece.
-
     Args:
         rate_hz: rate of the stream.
         rule: what counts as audible.
+        on_span: takes every audible stretch when it has ended.
     """
 
-    def __init__(self, rate_hz: int, rule: AudibleRule = AUDIBLE) -> None:
-        self._rule = rule
-        self._hop = rule.hop_samples(rate_hz)
-        self._rest = np.zeros(0, dtype=np.float32)
-        self._hops_seen = 0
-        self._run_hops = 0
+    def __init__(
+        self, rate_hz: int, rule: AudibleRule = AUDIBLE, on_span: Callable[[AudibleSpan], None] | None = None
+    ) -> None:
+        self._amplitude = rule.amplitude
+        self._window = rate_hz * rule.window_ms // 1000
+        self._min_run = rate_hz * rule.min_ms // 1000
+        self._on_span = on_span
+        self._tail = np.zeros(self._window - 1, dtype=np.float64)
+        self._seen = 0
+        # The run of loud windows that is not over: its length, and the edges of the sound in it.
+        self._run = 0
         self._run_first = 0
+        self._run_last = 0
         self._first: int | None = None
         self._last: int | None = None
 
@@ -143,43 +125,63 @@ class AudibleMeter:
 
     @property
     def sounding(self) -> bool:
-        """Whether the newest complete hop belongs to an audible stretch."""
-        return self._run_hops >= self._rule.min_hops
+        """Whether the newest sample belongs to an audible stretch or ends within a window behind one."""
+        return self._run >= self._min_run
 
     @property
-    def samples_judged(self) -> int:
-        """Samples in complete hops."""
-        return self._hops_seen * self._hop
+    def samples_seen(self) -> int:
+        """Length of the stream so far."""
+        return self._seen
 
-    def feed(self, samples: np.ndarray) -> bool:
+    def feed(self, samples: np.ndarray, *, last: bool = False) -> bool:
         """Take the next piece; True when it moved ``last_audible``.
 
         samples: float32, (samples,), in [-1, 1].
+        last: the stream ends here.
 
         Raises:
             ShapeError: not one-dimensional floating point.
         """
-        if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
-            raise ShapeError(f"expected floating point (samples,), got {samples.dtype} {samples.shape}")
+        _check(samples)
         before = self._last
-        pending = np.concatenate((self._rest, samples))
-        whole = pending.size // self._hop
-        for hop in pending[: whole * self._hop].reshape(whole, self._hop):
-            self._judge(hop)
-        self._rest = pending[whole * self._hop :]
+        heard = np.concatenate((self._tail, samples))
+        energy = np.concatenate(([0.0], np.cumsum(heard * heard)))
+        loud = (energy[self._window :] - energy[: -self._window]) / self._window >= self._amplitude**2
+        flips = np.flatnonzero(np.diff(np.concatenate(([False], loud, [False])).astype(np.int8)))
+        if self._run and not (loud.size and loud[0]) and samples.size:
+            self._end_run()
+        for start, end in zip(flips[::2], flips[1::2], strict=True):
+            self._extend_run(heard, int(start), int(end))
+            if end < loud.size:
+                self._end_run()
+        self._tail = heard[heard.size - self._window + 1 :]
+        self._seen += samples.size
+        if last:
+            self._end_run()
         return self._last != before
 
-    def _judge(self, hop: np.ndarray) -> None:
-        start = self._hops_seen * self._hop
-        self._hops_seen += 1
-        wide = hop.astype(np.float64)
-        if wide @ wide / self._hop < self._rule.amplitude**2:
-            self._run_hops = 0
-            return
-        over = np.flatnonzero(np.abs(hop) >= self._rule.amplitude)
-        if self._run_hops == 0:
-            self._run_first = start + int(over[0])
-        self._run_hops += 1
-        if self._run_hops >= self._rule.min_hops:
+    def _extend_run(self, heard: np.ndarray, start: int, end: int) -> None:
+        """Windows ``start`` to ``end`` of this piece are loud; window n is ``heard[n : n + window]``."""
+        origin = self._seen - self._window + 1
+        if self._run == 0:
+            self._run_first = origin + start + int(self._over(heard[start : start + self._window])[0])
+        self._run_last = origin + end - 1 + int(self._over(heard[end - 1 : end - 1 + self._window])[-1])
+        self._run += end - start
+        if self._run >= self._min_run:
             self._first = self._run_first if self._first is None else self._first
-            self._last = start + int(over[-1])
+            self._last = self._run_last
+
+    def _over(self, window: np.ndarray) -> np.ndarray:
+        """Where a loud window itself reaches the threshold; its loudest sample always does, but for rounding."""
+        magnitude = np.abs(window)
+        return np.flatnonzero(magnitude >= min(self._amplitude, float(magnitude.max())))
+
+    def _end_run(self) -> None:
+        if self._run >= self._min_run and self._on_span is not None:
+            self._on_span(AudibleSpan(self._run_first, self._run_last))
+        self._run = 0
+
+
+def _check(samples: np.ndarray) -> None:
+    if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
+        raise ShapeError(f"expected floating point (samples,), got {samples.dtype} {samples.shape}")

@@ -125,6 +125,7 @@ async def build_worker(
         executor=engines.executors.vad,
         params=hearing.voice.params(),
         on_pause=endpoint.on_pause,
+        on_onset=endpoint.on_onset,
         pause_ms=hearing.voice.pause_ms,
     )
     pipeline = Pipeline(

@@ -492,7 +492,8 @@ class EngineProcess(Generic[T]):
         if process is None:
             return
         try:
-            # A deadline that passes is no error here, and raised while a cancellation passes it would replace it.
+            # A deadline that passes is no error here, and raised while a cancellation passes it would replace
+            # it.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.limits.close_timeout_s):
                     await process.wait()

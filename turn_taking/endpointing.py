@@ -29,14 +29,17 @@ class EndpointSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_silence_ms: int = Field(
-        220, ge=100, le=2_000, description="wait after a turn that is surely complete"
+        180, ge=100, le=2_000, description="wait after a turn that is surely complete"
     )
-    max_silence_ms: int = Field(680, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
+    max_silence_ms: int = Field(600, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
     hanging_silence_ms: int = Field(
         1_100, ge=100, le=10_000, description="wait after a conjunction, an article or a filler"
     )
     complete_probability: float = Field(
         0.5, gt=0, lt=1, description="from here on the turn counts as complete"
+    )
+    onset_hold_ms: int = Field(
+        150, ge=0, le=1_000, description="a possible voice puts the end of the turn off for this long"
     )
     transcript_wait_ms: int = Field(700, ge=0, le=10_000, description="longest wait for the final words")
     empty_ms: int = Field(
@@ -96,6 +99,7 @@ class Endpointer:
         self._completeness_due = False
         self._text = ""
         self._transcript_due_ms: int | None = None
+        self._hold_until_ms: int | None = None
         self._done = False
 
     @property
@@ -109,7 +113,13 @@ class Endpointer:
         self._completeness = None
         self._completeness_due = False
         self._transcript_due_ms = None
+        self._hold_until_ms = None
         self._done = False
+
+    def on_maybe_voice(self, at_ms: int) -> None:
+        """Something that may be the caller's voice began. Voice activity needs a while to be sure; a turn that ended
+        meanwhile would cut the caller off."""
+        self._hold_until_ms = at_ms + self._settings.onset_hold_ms
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
         """The caller fell silent ``silence_ms`` before ``at_ms``. A completeness estimate and words are expected."""
@@ -149,11 +159,11 @@ class Endpointer:
             return None
         chosen = self._settings
         if not self._text:
-            return self._silent_since_ms + chosen.empty_ms
+            return max(self._silent_since_ms + chosen.empty_ms, self._hold_until_ms or 0)
         due_ms = self._silent_since_ms + self.wait_ms()
         if self._transcript_due_ms is not None:
             due_ms = max(due_ms, self._transcript_due_ms)
-        return due_ms
+        return max(due_ms, self._hold_until_ms or 0)
 
     def on_deadline(self, at_ms: int) -> Endpoint | None:
         """The decision, when it is due at ``at_ms``; at most once per turn."""

@@ -154,7 +154,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         **settings,
         "client_jitter_buffer_packets": JITTER_PREFETCH,
-        "audible": "RMS of 10 ms at or above -45 dBFS for 2 hops",
+        "audible": "RMS over 10 ms at or above -45 dBFS for 20 ms",
         "percentile": "nearest rank",
     }
 

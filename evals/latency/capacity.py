@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from audio.audible import audible_spans
+from audio.audible import audible_spans, is_loud
 from core.errors import PeerError
 from evals.latency import recording
 from evals.latency.client import SLOT_US, Line, Sent, now_us
@@ -305,7 +305,7 @@ def packet_lateness(line: Line) -> tuple[list[int], list[bool]]:
     loud = {
         stamp
         for stamp, frame in zip(line.ears.frame_stamps, line.ears.frames, strict=True)
-        if audible_spans(frame.pcm.astype(np.float32) / 32768, RATE_HZ)
+        if is_loud(frame.pcm.astype(np.float32) / 32768)
     }
     late = lateness_us(arrivals.at_us, arrivals.rtp_timestamps, RATE_HZ)
     return late, [stamp in loud for stamp in arrivals.rtp_timestamps]

@@ -99,10 +99,12 @@ def mean_spans_ms(turns: Sequence[TurnFigures]) -> dict[str, float]:
     middle = typical(turns)
     if not middle:
         return {}
+    # In the order in which they happened in the median turn: the transcript may come before the endpoint.
+    order = list(middle[len(middle) // 2].spans_us)
+    order += [name for name in SPANS if name not in order and any(name in t.spans_us for t in middle)]
     means = {
         name: round(sum(turn.spans_us.get(name, 0) for turn in middle) / len(middle) / 1000, 1)
-        for name in SPANS
-        if any(name in turn.spans_us for turn in middle)
+        for name in order
     }
     unexplained = sum(turn.unexplained_us or 0 for turn in middle) / len(middle) / 1000
     return {**means, UNEXPLAINED: round(unexplained, 1)}

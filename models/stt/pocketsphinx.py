@@ -4,10 +4,15 @@ In: 16 kHz audio of one utterance at a time. Out: partial texts while it is spok
 and confidences. It understands clear simple English and little else; say so wherever a user chooses it.
 
 Its binding never lets go of the interpreter lock, so a 20 ms piece can stop every other thread for 0.3 s: run
-it in a process of its own (``runtime.engine_process``). A decoder (about 60 MB, 0.12 s to build) decodes one
+it in a process of its own (``runtime.engine_process``). A decoder (about 45 MB, 0.12 s to build) decodes one
 utterance at a time, so a stream borrows one from ``start`` to ``finish``: what a call owns is a few numbers,
 the cepstral mean of its channel, put into whichever decoder it borrows. No decoder left is an
 ``EngineError``, not a wait.
+
+The first utterance of a call would be heard badly: the decoder starts from the mean of its training speech
+and follows a new channel over 5 s. After 1.5 s of audio, or at the end of a shorter utterance, the mean is
+estimated from that audio alone and it is decoded once more: errors on first utterances fall from 0.17, 0.33
+and 0.15 (three voices) to 0.05, 0.14 and 0.10 for about 0.1 s of work once per call.
 
 The second pass (fwdflat) is off: it would add 0.1-2 s after the last word to save 3 % of the words.
 """
@@ -36,6 +41,14 @@ ENGINE = "pocketsphinx"
 RATE_HZ = 16_000
 # Decoder frames last 10 ms.
 FRAME_MS = 10
+# A channel is measured on so much audio. On 1 s it is less certain (errors 0.07, 0.18, 0.12), 2 s change
+# little.
+CALIBRATION_MS = 1_500
+CALIBRATION_BYTES = CALIBRATION_MS * RATE_HZ // 1000 * PCM_BYTES_PER_SAMPLE
+# The decoder counts the mean it is given as this many frames of evidence (CMN_WIN of its cmn.h) ...
+PRIOR_FRAMES = 500
+# ... of which so many are left when a new channel is measured: 0 overfits short audio, 200 is too slow.
+TRUSTED_PRIOR_FRAMES = 50
 # Silence and noise of the decoder's filler dictionary, and sentence marks.
 _FILLER_MARKS = ("<", "[", "+")
 
@@ -63,7 +76,7 @@ class PocketsphinxSettings(BaseModel):
     cache_dir: Path = Field(
         default=Path.home() / ".cache" / "parley" / "pocketsphinx", description="where vocabularies are kept"
     )
-    warm_decoders: int = Field(default=1, ge=1, le=64, description="decoders built at the start")
+    warm_decoders: int = Field(default=2, ge=1, le=64, description="decoders built at the start")
     max_decoders: int = Field(default=8, ge=1, le=64, description="callers who may speak at the same moment")
     max_segment_ms: int = Field(
         default=30_000,
@@ -124,6 +137,9 @@ class PocketsphinxStream:
         self._decoder: pocketsphinx.Decoder | None = None
         # The channel's cepstral mean: learned over this caller's utterances, unknown at first.
         self._channel: str | None = None
+        self._calibrated = False
+        # Audio of the utterance while the channel is not known.
+        self._unheard = bytearray()
         self._words: list[WordTime] = []
         self._partial = ""
         self._offset_ms = 0
@@ -136,6 +152,7 @@ class PocketsphinxStream:
             EngineError: every decoder is in use.
         """
         self.discard()
+        self._unheard.clear()
         self._words = []
         self._partial = ""
         self._offset_ms = 0
@@ -155,6 +172,10 @@ class PocketsphinxStream:
             raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
         self._decode(decoder, pcm)
         self._segment_samples += len(pcm) // PCM_BYTES_PER_SAMPLE
+        if not self._calibrated:
+            self._unheard += pcm
+            if len(self._unheard) >= CALIBRATION_BYTES:
+                self._calibrate(decoder)
         if self._segment_samples >= self._max_segment_samples:
             self._close_segment(decoder)
             self._open_segment(decoder)
@@ -176,6 +197,8 @@ class PocketsphinxStream:
         """
         decoder = self._utterance()
         try:
+            if not self._calibrated:
+                self._calibrate(decoder)
             self._close_segment(decoder)
         finally:
             self._release(decoder)
@@ -189,9 +212,7 @@ class PocketsphinxStream:
         if decoder is None:
             return
         try:
-            decoder.end_utt()
-        except RuntimeError as error:
-            raise EngineError("cannot end the utterance", engine=ENGINE) from error
+            self._end(decoder)
         finally:
             self._release(decoder)
 
@@ -210,9 +231,29 @@ class PocketsphinxStream:
         except RuntimeError as error:
             raise EngineError("decoding failed", engine=ENGINE) from error
 
+    def _calibrate(self, decoder: pocketsphinx.Decoder) -> None:
+        """Measure the channel on what was heard so far, and hear it again through that channel."""
+        if not self._unheard:
+            return
+        frames = samples_to_ms(len(self._unheard) // PCM_BYTES_PER_SAMPLE, RATE_HZ) // FRAME_MS
+        prior = self._channel or decoder.config["cmninit"]
+        self._channel = channel_mean(prior, decoder.get_cmn(True), frames)
+        # A cough or a "yes" is too little to know a channel: the next utterance measures again.
+        self._calibrated = len(self._unheard) >= CALIBRATION_BYTES
+        self._end(decoder)
+        self._open_segment(decoder)
+        self._decode(decoder, bytes(self._unheard))
+        self._unheard.clear()
+
+    def _end(self, decoder: pocketsphinx.Decoder) -> None:
+        try:
+            decoder.end_utt()
+        except RuntimeError as error:
+            raise EngineError("cannot end the utterance", engine=ENGINE) from error
+
     def _open_segment(self, decoder: pocketsphinx.Decoder) -> None:
-        # Forgets the noise level that another caller left in this decoder. The binding calls it deprecated and
-        # unnecessary; without it the same audio gets other words after another caller's noise.
+        # Forgets the noise level that another caller left in this decoder. The binding calls it deprecated
+        # and unnecessary; without it the same audio gets other words after another caller's noise.
         decoder.start_stream()
         if self._channel is not None:
             decoder.set_cmn(self._channel)
@@ -221,10 +262,7 @@ class PocketsphinxStream:
         decoder.start_utt()
 
     def _close_segment(self, decoder: pocketsphinx.Decoder) -> None:
-        try:
-            decoder.end_utt()
-        except RuntimeError as error:
-            raise EngineError("cannot end the utterance", engine=ENGINE) from error
+        self._end(decoder)
         for segment in decoder.seg() or ():
             for text in spoken(segment.word):
                 start_ms = self._offset_ms + segment.start_frame * FRAME_MS
@@ -243,6 +281,19 @@ class PocketsphinxStream:
 def spoken(text: str) -> list[str]:
     """Words of a hypothesis: no silence, noise or sentence marks, no numbers of second pronunciations."""
     return [base_word(word) for word in text.split() if not word.startswith(_FILLER_MARKS)]
+
+
+def channel_mean(prior: str, updated: str, frames: int) -> str:
+    """The cepstral mean of ``frames`` frames, from the decoder's mean before and after them.
+
+    Both means are comma-separated numbers, as the decoder writes them; missing ones of ``prior`` are 0. The decoder
+    moved from the prior by ``frames`` of ``frames + PRIOR_FRAMES``; this goes nearly all the way.
+    """
+    after = [float(number) for number in updated.split(",")]
+    before = [float(number) for number in prior.split(",")]
+    before += [0.0] * (len(after) - len(before))
+    step = (frames + PRIOR_FRAMES) / (frames + TRUSTED_PRIOR_FRAMES)
+    return ",".join(f"{old + (new - old) * step:.4f}" for old, new in zip(before, after, strict=True))
 
 
 def _vocabulary(settings: PocketsphinxSettings) -> Vocabulary:

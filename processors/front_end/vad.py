@@ -40,7 +40,7 @@ class VadSettings(BaseModel):
 
     confidence: float = Field(default=0.7, gt=0, lt=1, description="from here on a window holds a voice")
     start_ms: int = Field(default=128, ge=32, le=2_000, description="voice before speech has begun")
-    stop_ms: int = Field(default=200, ge=32, le=5_000, description="quiet before speech has ended")
+    stop_ms: int = Field(default=160, ge=32, le=5_000, description="quiet before speech has ended")
     pause_ms: int = Field(default=96, ge=32, le=5_000, description="quiet that is reported as a possible end")
     min_volume: float = Field(default=0.5, ge=0, le=1, description="0 is -110 dB, 1 is -10 dB full scale")
 
@@ -64,6 +64,7 @@ class SharedVadAnalyzer(VADAnalyzer):
         on_pause: told once when ``pause_ms`` of quiet have passed inside speech, before it has ended: the moment to
             begin what will be needed if it does. Called on the loop; must not block.
         pause_ms: see there.
+        on_onset: told when the first window of a possible speech was heard. Called on the loop; must not block.
 
     Attributes:
         speech_started_sample: where the voice of the last begun speech was first heard, counted from the first
@@ -79,7 +80,9 @@ class SharedVadAnalyzer(VADAnalyzer):
         params: VADParams | None = None,
         on_pause: Callable[[], None] | None = None,
         pause_ms: int = 96,
+        on_onset: Callable[[], None] | None = None,
     ) -> None:
+        self._on_onset = on_onset
         self._on_pause = on_pause
         self._pause_ms = pause_ms
         super().__init__(sample_rate=detector.rate_hz, params=params or VadSettings().params())
@@ -176,6 +179,8 @@ class SharedVadAnalyzer(VADAnalyzer):
             return VADState.SPEAKING if speaking else VADState.QUIET
         if voice:
             if self._run_windows < self._start_windows:
+                if self._run_windows == 1 and self._on_onset:
+                    self._on_onset()
                 return VADState.STARTING
             self.speech_started_sample = self._run_began_sample
             return VADState.SPEAKING

@@ -43,7 +43,6 @@ from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from models.stt import Transcript
 from runtime.engine_process import UtteranceEngine, UtteranceStream
 
-
 # An utterance is played to the engine at most so often: the next may be the one that an engine dies of.
 MAX_PLAYS = 3
 

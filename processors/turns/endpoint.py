@@ -120,6 +120,10 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if len(self._audio) > keep:
             del self._audio[: len(self._audio) - keep]
 
+    def on_onset(self) -> None:
+        """A voice may have begun; voice activity is making sure."""
+        self._endpointer.on_maybe_voice(self._clock.now_ms())
+
     def on_pause(self) -> None:
         """The voice has paused and may have ended: ask the model while voice activity makes sure."""
         if self._model is None or not self._voice:

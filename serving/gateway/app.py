@@ -55,7 +55,7 @@ class CallTasks:
         """Raises CapacityError when no further conversation may start."""
         if self.active >= self._max_calls:
             raise CapacityError(
-                f"all {self._max_calls} calls are taken, try again later", limit=self._max_calls
+                f"every line is taken ({self._max_calls} in all), try again later", limit=self._max_calls
             )
 
     def start(self, arguments: RunnerArguments, *, name: str) -> asyncio.Task[None]:

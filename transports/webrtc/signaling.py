@@ -92,7 +92,7 @@ class Signaling:
             return _answer(known)
         if self.open_calls >= self._max_calls:
             raise CapacityError(
-                f"all {self._max_calls} calls are taken, try again later", limit=self._max_calls
+                f"every line is taken ({self._max_calls} in all), try again later", limit=self._max_calls
             )
         self._opening += 1
         try:

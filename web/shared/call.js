@@ -7,8 +7,9 @@ const CONNECT_MS = 15_000;
 // Candidates that take longer (a far STUN server) follow one by one.
 const GATHER_MS = 1_000;
 const PING_MS = 1_000;
-// A peer connection often recovers from "disconnected" by itself, as when a phone changes networks.
-const LOST_MS = 6_000;
+// A peer connection often recovers from "disconnected" by itself, as when a phone changes networks. Browsers say it after some
+// five seconds without an answer; the server has given the call up by then or soon will.
+const LOST_MS = 3_000;
 
 /** Why a call did not open or did not last, in words for the person. */
 export class CallError extends Error {}

@@ -153,6 +153,7 @@ class TalkPage {
   #sendTyped() {
     this.#call.type(parts.typed.value.trim());
     parts.typed.value = "";
+    this.#say("");
     this.#show();
   }
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audio.audible import AUDIBLE, AudibleMeter, audible_spans, first_audible, last_audible
+from audio.audible import AudibleMeter, audible_spans, first_audible, is_loud, last_audible
 from core.errors import ShapeError
 
 RATE_HZ = 16_000
@@ -26,7 +26,7 @@ def placed(start: int, length: int, *, total: int = RATE_HZ, dbfs: float = -12.0
 
 @pytest.mark.parametrize("start", [0, 1, 79, 80, 159, 160, 4_001, 7_777])
 @pytest.mark.parametrize("length", [480, 1_601, 5_555])
-def test_edges_are_exact_within_one_hop(start: int, length: int) -> None:
+def test_edges_are_exact_within_one_window(start: int, length: int) -> None:
     (span,) = audible_spans(placed(start, length), RATE_HZ)
     assert 0 <= span.first - start < HOP
     assert 0 <= start + length - 1 - span.last < HOP
@@ -56,7 +56,7 @@ def test_threshold_lies_at_minus_45_dbfs_rms(dbfs: float, heard: bool) -> None:
     assert bool(audible_spans(placed(1_600, 1_600, dbfs=dbfs), RATE_HZ)) is heard
 
 
-def test_a_click_shorter_than_a_hop_is_not_audible() -> None:
+def test_a_click_shorter_than_the_window_is_not_audible() -> None:
     assert audible_spans(placed(1_605, 100), RATE_HZ) == []
 
 
@@ -65,8 +65,19 @@ def test_a_gap_of_50_ms_separates_two_sounds() -> None:
     assert len(audible_spans(signal, RATE_HZ)) == 2
 
 
-def test_rate_scales_the_hop() -> None:
-    assert AUDIBLE.hop_samples(48_000) == 480
+@pytest.mark.parametrize("shift", [1, 37, 80, 159])
+def test_edges_move_exactly_with_the_sound(shift: int) -> None:
+    rise = np.linspace(0, 1, 4_000, dtype=np.float32) * tone(4_000)
+    at = [np.concatenate((np.zeros(1_600 + by, dtype=np.float32), rise)) for by in (0, shift)]
+    first, moved = (first_audible(signal, RATE_HZ) for signal in at)
+    assert first is not None
+    assert moved == first + shift
+
+
+def test_a_packet_is_loud_by_its_rms() -> None:
+    assert is_loud(tone(320, dbfs=-44.0))
+    assert not is_loud(tone(320, dbfs=-46.0))
+    assert not is_loud(np.zeros(0, dtype=np.float32))
 
 
 @pytest.mark.parametrize("bad", [np.zeros((2, 10), dtype=np.float32), np.zeros(10, dtype=np.int16)])
@@ -104,4 +115,4 @@ def test_meter_says_whether_it_sounds_now() -> None:
     assert meter.sounding
     meter.feed(np.zeros(HOP, dtype=np.float32))
     assert not meter.sounding
-    assert meter.samples_judged == 1_760
+    assert meter.samples_seen == 1_760

@@ -70,6 +70,15 @@ def test_a_cough_ends_as_an_empty_turn():
     assert endpoint.kind is EndpointKind.EMPTY
 
 
+def test_a_possible_voice_puts_the_end_off_until_it_is_confirmed_or_not():
+    endpointer = said("what are your opening hours", 0.95)
+    due_ms = endpointer.next_deadline_ms()
+    endpointer.on_maybe_voice(due_ms - 10)
+    assert endpointer.on_deadline(due_ms) is None
+    assert endpointer.next_deadline_ms() == due_ms - 10 + SETTINGS.onset_hold_ms
+    assert endpointer.on_deadline(endpointer.next_deadline_ms()) is not None
+
+
 def test_a_turn_ends_once():
     endpointer = said("what are your opening hours", 0.95)
     assert endpointer.on_deadline(2_000) is not None

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import EngineError
-from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt, spoken
+from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt, channel_mean, spoken
 from tests.voices import say, silence
 
 CACHE = Path("out/test-cache")
@@ -54,3 +54,37 @@ def test_a_long_utterance_is_heard_in_parts_with_one_time_line() -> None:
     assert heard.text.count("name") == 3
     # A partial keeps the words of the closed parts.
     assert [partial for partial in partials if partial][-1].text.count("name") == 3
+
+
+def test_a_measured_channel_goes_nearly_all_the_way_to_what_was_heard() -> None:
+    # 150 frames moved the decoder's mean by 150 / 650 of the distance to 53.
+    assert channel_mean("40,3", "43.0,3.0,0.0", 150) == "49.7500,3.0000,0.0000"
+
+
+def errors(expected: str, heard: str) -> int:
+    """Word insertions, deletions and substitutions (Levenshtein)."""
+    said, got = expected.split(), heard.split()
+    row = list(range(len(got) + 1))
+    for count, word in enumerate(said, start=1):
+        before, row[0] = row[:], count
+        for at, other in enumerate(got, start=1):
+            row[at] = min(before[at] + 1, row[at - 1] + 1, before[at - 1] + (word != other))
+    return row[-1]
+
+
+@pytest.mark.parametrize(("voice", "bound"), [("rms", 0.15), ("awb", 0.35)])
+def test_the_first_words_of_a_new_caller_are_understood(voice: str, bound: float) -> None:
+    engine = PocketsphinxStt(PocketsphinxSettings(cache_dir=CACHE))
+    questions = (
+        "how do i block my card if i lost it",
+        "what is the interest rate on the savings account",
+        "when does the branch open on saturday",
+        "how do i report a payment that i did not make",
+    )
+    wrong = sum(
+        errors(text, understand(engine, silence(250) + say(text, voice) + silence(200))) for text in questions
+    )
+    rate = wrong / sum(len(text.split()) for text in questions)
+    print(f"{voice}: word error rate of first utterances {rate:.3f}")
+    # Without measuring the channel: 0.17 and 0.33 over 20 questions.
+    assert rate < bound

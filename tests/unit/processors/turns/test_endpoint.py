@@ -55,7 +55,7 @@ class Turn:
             await asyncio.sleep(0.02)
 
     async def fall_silent(self, words: str | None) -> None:
-        await self.give(VADUserStoppedSpeakingFrame(stop_secs=0.2))
+        await self.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
         if words is not None:
             await self.give(TranscriptionFrame(text=words, user_id="", timestamp="", finalized=True))
 
@@ -65,7 +65,9 @@ def play(probabilities: Sequence[float | EngineError], scenario: Callable[[Turn]
         turn = Turn(probabilities)
         tasks = TaskManager()
         tasks.setup(TaskManagerParams(loop=asyncio.get_running_loop()))
-        setup = FrameProcessorSetup(clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000)  # type: ignore[arg-type]
+        setup = FrameProcessorSetup(
+            clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
+        )  # type: ignore[arg-type]
         await turn.strategy.setup(setup)
         await turn.strategy.handle_user_turn_started()
         await scenario(turn)
@@ -83,7 +85,7 @@ def test_a_complete_turn_ends_after_the_shortest_silence():
         await asyncio.sleep(1)
 
     turn = play([0.99], scenario)
-    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [220]
+    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [180]
     assert turn.stopped == 1
 
 
@@ -147,7 +149,7 @@ def test_a_failing_model_costs_its_hint_and_not_the_turn():
         await asyncio.sleep(2)
 
     turn = play([EngineError("broken", engine="turn")], scenario)
-    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [680]
+    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [600]
 
 
 def test_a_turn_without_words_ends_empty():

@@ -1,0 +1,28 @@
+import asyncio
+
+from runtime.loop_clock import LoopClock
+from tests import virtual_time
+
+
+def test_a_deadline_has_come_when_its_sleep_returns():
+    async def scenario() -> None:
+        clock = LoopClock()
+        for step_ms in (1, 7, 33, 160, 601) * 200:
+            # Times that are no whole milliseconds, as timers of others leave them.
+            await asyncio.sleep(0.0003337)
+            deadline_ms = clock.now_ms() + step_ms
+            await clock.sleep_until_ms(deadline_ms)
+            assert clock.now_ms() >= deadline_ms
+
+    virtual_time.run(scenario())
+
+
+def test_time_starts_anywhere_and_goes_forward():
+    async def scenario() -> tuple[int, int]:
+        clock = LoopClock()
+        before_us = clock.now_us()
+        await asyncio.sleep(1.5)
+        return before_us, clock.now_us()
+
+    before_us, after_us = virtual_time.run(scenario())
+    assert after_us - before_us == 1_500_000
