@@ -118,7 +118,8 @@ class Endpointer:
 
     def on_maybe_voice(self, at_ms: int) -> None:
         """Something that may be the caller's voice began. Voice activity needs a while to be sure; a turn that ended
-        meanwhile would cut the caller off."""
+        meanwhile would cut the caller off.
+        """
         self._hold_until_ms = at_ms + self._settings.onset_hold_ms
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:

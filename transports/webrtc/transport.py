@@ -34,7 +34,6 @@ from pipecat.transports.smallwebrtc.transport import (
 
 from transports.webrtc.audio_track import PacedAudioTrack
 
-
 # aiortc queues decoded frames of 20 ms without a bound.
 MAX_BACKLOG_FRAMES = 25
 
