@@ -86,8 +86,11 @@ async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
 
 async def _end_when_idle(turns: TurnLog, worker: PipelineWorker) -> None:
     """Pipecat's own idle observer would look at every frame of the call."""
-    while turns.idle_ms() < IDLE_TIMEOUT_MS:
-        await asyncio.sleep((IDLE_TIMEOUT_MS - turns.idle_ms()) / 1000)
+    while True:
+        left_ms = IDLE_TIMEOUT_MS - turns.idle_ms()
+        if left_ms <= 0:
+            break
+        await asyncio.sleep(left_ms / 1000)
     logger.info("nobody has made a sound for a long time, ending the conversation")
     await worker.queue_frame(EndFrame())
 
