@@ -7,6 +7,7 @@ the process: they are loaded once, before the first call, and closed when the se
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -159,6 +160,9 @@ async def _serve(deployment: Deployment, listener: socket.socket) -> int:
         )
         server = uvicorn.Server(config)
         address = f"http://{'localhost' if host == '127.0.0.1' else host}:{port}"
+        # What is loaded stays: full collections need not look at it again while people talk.
+        gc.collect()
+        gc.freeze()
         print(banner(engines.describe(), address), flush=True)
         await server.serve(sockets=[listener])
     return 0

@@ -16,12 +16,14 @@ T = TypeVar("T")
 # A Monday in 2026, so that nothing depends on the day of the run.
 EPOCH_S = 1_767_600_000.0
 
+# Where the loop's time begins. Not zero: Pipecat takes a clock that reads zero for one that was not started.
+START_S = 1_000.0
+
 
 class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
-        # Not zero: Pipecat takes a clock that reads zero for one that was not started.
-        self.now_s = 1_000.0
+        self.now_s = START_S
 
     def select(self, timeout: float | None = None) -> list[Any]:
         ready = super().select(0)

@@ -59,6 +59,8 @@ class OpusPacketizer:
         codec.format = "s16"
         codec.layout = "mono"
         codec.sample_rate = self.rate_hz
+        # The default is a thread for each core and codec, for a codec that uses none.
+        codec.thread_count = 1
         codec.options = {
             "application": "voip",
             "frame_duration": str(PACKET_MS),

@@ -131,6 +131,8 @@ def test_a_missing_model_file_says_make_models(
     registry: Registry[ServiceRow[Any]], name: str, tmp_path: Path
 ):
     row = create(registry, name, models_dir=tmp_path)
+    if name == "moonshine":
+        pytest.importorskip("moonshine_voice", reason="its list of files comes with the package")
 
     class Installed(type(row)):  # type: ignore[misc]
         # A package that is there, where the real one is not: the files are looked for after it.
