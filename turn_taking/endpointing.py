@@ -36,7 +36,7 @@ class EndpointSettings(BaseModel):
         1_100, ge=100, le=10_000, description="wait after a conjunction, an article or a filler"
     )
     complete_probability: float = Field(
-        0.5, gt=0, lt=1, description="from here on the turn counts as complete"
+        0.8, gt=0, lt=1, description="from here on the turn counts as complete"
     )
     onset_hold_ms: int = Field(
         150, ge=0, le=1_000, description="a possible voice puts the end of the turn off for this long"

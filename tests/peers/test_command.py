@@ -60,6 +60,7 @@ def test_bot_is_a_pipecat_entry_point():
         (["--config", "nothing"], "no deployment 'nothing'"),
         (["--transport", "file"], "needs --input WAV and --output WAV"),
         (["--transport", "file", "--input", "no.wav", "--output", "out/x.wav"], "no.wav: No such file"),
+        (["--transport", "local"], "needs PortAudio and the extra 'local'"),
         (["--port", "70000"], "command line: port: Input should be less than or equal to 65535"),
     ],
 )
