@@ -33,10 +33,16 @@ class EndpointSettings(BaseModel):
     )
     max_silence_ms: int = Field(600, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
     hanging_silence_ms: int = Field(
-        1_100, ge=100, le=10_000, description="wait after a conjunction, an article or a filler"
+        900, ge=100, le=10_000, description="wait after a conjunction, an article or a filler"
     )
     complete_probability: float = Field(
-        0.8, gt=0, lt=1, description="from here on the turn counts as complete"
+        0.5, gt=0, lt=1, description="from here on the turn counts as complete"
+    )
+    hanging_confidence: float = Field(
+        0.6,
+        ge=0,
+        le=1,
+        description="a last word that was understood worse than this says nothing about the turn",
     )
     onset_hold_ms: int = Field(
         150, ge=0, le=1_000, description="a possible voice puts the end of the turn off for this long"
@@ -98,6 +104,7 @@ class Endpointer:
         self._completeness: float | None = None
         self._completeness_due = False
         self._text = ""
+        self._last_word_confidence = 0.0
         self._transcript_due_ms: int | None = None
         self._hold_until_ms: int | None = None
         self._done = False
@@ -138,15 +145,20 @@ class Endpointer:
         self._completeness = probability
         self._completeness_due = False
 
-    def on_transcript(self, text: str) -> None:
-        """Final words of the speech that just ended; they add to those of earlier pauses. May be empty."""
+    def on_transcript(self, text: str, *, last_word_confidence: float = 1.0) -> None:
+        """Final words of the speech that just ended; they add to those of earlier pauses. May be empty.
+
+        Recognisers fill noise with short words ("the", "and"): the last word counts as far as it was understood.
+        """
+        if text:
+            self._last_word_confidence = last_word_confidence
         self._text = f"{self._text} {text}".strip()
         self._transcript_due_ms = None
 
     def wait_ms(self) -> int:
         """Silence after which the turn is over, from what is known now."""
         chosen = self._settings
-        if ends_hanging(self._text):
+        if self._last_word_confidence >= chosen.hanging_confidence and ends_hanging(self._text):
             return chosen.hanging_silence_ms
         if self._completeness is None:
             return chosen.max_silence_ms

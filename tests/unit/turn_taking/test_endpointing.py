@@ -31,6 +31,12 @@ def test_a_turn_that_ends_on_a_conjunction_waits_longest_however_it_sounds():
     assert said("i want to send it to my", 0.99).next_deadline_ms() == 800 + SETTINGS.hanging_silence_ms
 
 
+def test_a_last_word_that_was_hardly_understood_does_not_hang():
+    endpointer = said("", 0.99)
+    endpointer.on_transcript("how to argue the", last_word_confidence=0.2)
+    assert endpointer.wait_ms() == SETTINGS.min_silence_ms
+
+
 def test_without_an_estimate_the_longer_wait_applies():
     assert said("opening hours", None).wait_ms() == SETTINGS.max_silence_ms
 
