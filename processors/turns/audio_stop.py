@@ -2,7 +2,7 @@
 
 Input audio is a system frame: left alone it visits every processor behind the user aggregator (LLM, TTS, output), which
 all just pass it on, fifty times a second for each call. Nothing behind the aggregator of a cascade hears audio, so it
-stops here. Measured with ten silent calls: half of the pipeline's CPU.
+stops here.
 """
 
 from pipecat.frames.frames import Frame, InputAudioRawFrame

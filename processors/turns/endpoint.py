@@ -6,8 +6,8 @@ the strategy and end with it. A slow or failing model costs its hint, not the tu
 
 The model takes 40 to 90 ms, so it is asked early, when a pause has just begun (``on_pause``): a clear yes is at hand when
 voice activity confirms the silence. Anything else is asked again then, with the silence in its ears, and that answer
-counts. (Believing the lower of the two saves half of the cut-ins behind fillers, which sound complete only once silence
-follows them, but costs so many whole questions their short wait that the median answer came 200 ms later.)
+counts. (A run that believed the lower of the two, with a higher threshold and a longer hanging wait, had 4 cut-ins in 40
+turns instead of 7 and a median of 769 ms instead of 577; the three changes were not measured apart.)
 """
 
 import asyncio

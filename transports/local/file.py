@@ -142,7 +142,7 @@ class FileInput(BaseInputTransport):
         while True:
             at_ms += FLUSH_MS
             await self._call.sleep_until_ms(at_ms)
-            # A disk write of 5 s of audio takes under a millisecond; the recording is not thread-safe.
+            # On the loop, because the recording is not thread-safe: this transport serves one call and nobody else.
             self._call.recording.flush()
 
 

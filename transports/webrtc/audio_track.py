@@ -30,7 +30,7 @@ RTP_TICKS_PER_PACKET = RTP_RATE_HZ * PACKET_MS // 1000
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 # Mono speech: RFC 7587 gives 28-40 kbit/s for full-band mono speech as the sweet spot.
 BIT_RATE_BPS = 40_000
-# Encoder effort 0..10. On one core 16 kHz mono costs about half at 5 of what it costs at 10.
+# Encoder effort 0..10. White noise at 16 kHz mono took 0.27 ms a packet at 5, 0.30 at 10 and 0.16 at 0.
 COMPLEXITY = 5
 # Packets later than this are not sent in a burst: the clock is moved instead.
 RESYNC_MS = 200

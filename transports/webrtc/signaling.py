@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.errors import CapacityError, PeerError
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
-# A browser's offer with audio, video, screen and data is 6-10 kB.
+# Far above what a browser offers for audio, video, screen and data; not measured.
 MAX_SDP_CHARS = 64_000
 # An offer whose peer never connects holds a pipeline: not for the stock 60 s.
 CONNECT_TIMEOUT_S = 15
