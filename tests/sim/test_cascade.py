@@ -66,7 +66,10 @@ def test_a_caller_who_says_nothing_gets_no_answer_and_the_call_ends(tmp_path: Pa
     assert call.model.asked == []
 
 
-@pytest.mark.xfail(strict=True, reason="1.4 to 1.7 s with the 20 ms pieces that a real call delivers")
+@pytest.mark.xfail(
+    strict=False,
+    reason="a faster machine may pass; 1.4 to 1.7 s with the 20 ms pieces that a real call delivers",
+)
 def test_a_minute_of_talk_in_20_ms_pieces_runs_in_under_a_second_of_processor_time(tmp_path: Path):
     minute = [silence(500)] + [voice(1_500), silence(4_450)] * 10
     simulate(minute[:3], tmp_path)
