@@ -1,8 +1,9 @@
 """One conversation: a Pipecat bot module (``async def bot(runner_args)``) and a command.
 
-``python bot.py`` serves a browser page with the engines of a deployment; ``--transport file`` and ``--transport local`` hold one
-call on this machine and end. Decides which transport meets which pipeline; everything else lives below. Owns the engines of
-the process: they are loaded once, before the first call, and closed when the server ends.
+``python bot.py`` serves a browser page with the engines of a deployment; ``--transport file`` and
+``--transport local`` hold one call on this machine and end. Decides which transport meets which pipeline;
+everything else lives below. Owns the engines of the process: they are loaded once, before the first call, and
+closed when the server ends.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from loguru import logger
 from configs.deployment import Deployment
 from configs.load import known_deployments, load_deployment, parse_settings
 from core.errors import ConfigError, MediaError
+from runtime import event_loop
 from serving.gateway.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ def with_flags(deployment: Deployment, options: argparse.Namespace) -> Deploymen
 def serve(deployment: Deployment) -> int:
     """Serve the page until a signal ends it."""
     listener = claim_port(deployment.server.host, deployment.server.port)
-    return asyncio.run(_serve(deployment, listener))
+    return event_loop.run(_serve(deployment, listener))
 
 
 def claim_port(host: str, port: int) -> socket.socket:
@@ -298,7 +300,8 @@ async def call_from_microphone(deployment: Deployment) -> int:
 class _ProcessEngines:
     """Engines for a runner that is not ours (Pipecat's imports this module and calls ``bot``).
 
-    Such a runner has no place to keep what is loaded once, so this module keeps it: one deployment per process.
+    Such a runner has no place to keep what is loaded once, so this module keeps it: one deployment per
+    process.
     """
 
     def __init__(self) -> None:

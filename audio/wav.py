@@ -1,7 +1,7 @@
 """WAV bytes of any rate, width and channel count to mono PCM of the rate that is asked for.
 
-Pure: bytes in, bytes out. Decoding is libsndfile's (``soundfile``), resampling is ``soxr`` at high quality, because a file is
-converted once and before the call.
+Pure: bytes in, bytes out. Decoding is libsndfile's (``soundfile``), resampling is ``soxr`` at high quality,
+because a file is converted once and before the call.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""YAML to a checked ``Deployment``; every fault is a ``ConfigError`` that says where it is and what would be right."""
+"""YAML to a checked ``Deployment``; a fault is a ``ConfigError``: where it is and what would be right."""
 
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,8 @@ def load_deployment(source: str | Path) -> Deployment:
     """Read a deployment from a path or, without a folder and suffix, by the name of a shipped one.
 
     Raises:
-        ConfigError: missing or unreadable file, not YAML, unknown field (the known ones are listed), wrong value.
+        ConfigError: missing or unreadable file, not YAML, unknown field (the known ones are listed), wrong
+            value.
     """
     path = Path(source)
     if not path.suffix and path.parent == Path("."):

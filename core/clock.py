@@ -1,8 +1,8 @@
 """The one clock of a session.
 
-Decides nothing: it names what time means. Every pure core takes times as arguments; every edge asks a ``Clock``.
-``runtime.loop_clock.LoopClock`` reads the running event loop, so that a loop whose selector jumps to the next timer
-(``tests.virtual_time``) makes a whole call run on virtual time.
+Decides nothing: it names what time means. Every pure core takes times as arguments; every edge asks a
+``Clock``. ``runtime.loop_clock.LoopClock`` reads the running event loop, so that a loop whose selector jumps
+to the next timer (``tests.virtual_time``) makes a whole call run on virtual time.
 """
 
 from typing import Protocol

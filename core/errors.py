@@ -1,7 +1,7 @@
 """The errors of Parley, by what the caller can do about them.
 
-A class carries its facts as fields, the message is for people. Outside exceptions are translated where they enter.
-Transcripts and audio stay out of messages.
+A class carries its facts as fields, the message is for people. Outside exceptions are translated where they
+enter. Transcripts and audio stay out of messages.
 """
 
 

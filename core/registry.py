@@ -1,8 +1,8 @@
 """Swappable parts by name, resolved on use.
 
-A row is ``"package.module:Attribute"``: importing a registry loads no engine and no weights. Asking for an unknown
-name is a ``ConfigError`` that lists the known ones; a row whose optional package is missing is a ``ConfigError`` that
-names the extra to install.
+A row is ``"package.module:Attribute"``: importing a registry loads no engine and no weights. Asking for an
+unknown name is a ``ConfigError`` that lists the known ones; a row whose optional package is missing is a
+``ConfigError`` that names the extra to install.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,9 +1,11 @@
 """The cascade: ears, turns, thought, voice, in the order the data meets them.
 
-``run_conversation`` builds one call's pipeline from the shared engines, runs it until the caller is gone and returns. It
-owns everything of the call: Pipecat's worker owns the tasks, and whatever ends it (hang-up, cancellation, idleness) ends them.
+``run_conversation`` builds one call's pipeline from the shared engines, runs it until the caller is gone and
+returns. It owns everything of the call: Pipecat's worker owns the tasks, and whatever ends it (hang-up,
+cancellation, idleness) ends them.
 
-    transport.input -> VAD -> STT -> user turns -> (audio stops) -> guarded LLM -> TTS -> transport.output -> bot turns
+    transport.input -> VAD -> STT -> (audio stops) -> user turns
+        -> guarded LLM -> TTS -> transport.output -> bot turns
 """
 
 import asyncio
@@ -98,7 +100,7 @@ async def _end_when_idle(turns: TurnLog, worker: PipelineWorker) -> None:
 async def build_worker(
     engines: Engines, transport: BaseTransport, *, turns: TurnLog, rtvi: bool = True
 ) -> PipelineWorker:
-    """The pipeline of one call. Nothing here loads a model; what a cloud service builds is built in a thread."""
+    """The pipeline of one call. Loads no model; what a cloud service builds is built in a thread."""
     deployment = engines.deployment
     hearing = deployment.hearing
     stt, thinking, tts = await asyncio.gather(engines.build_stt(), engines.build_llm(), engines.build_tts())
@@ -112,7 +114,6 @@ async def build_worker(
         completeness=engines.turn,
         executor=engines.executors.turn,
         on_endpoint=on_endpoint,
-        on_audio=turns.heard,
         on_words=turns.words_arrived,
     )
     user, assistant = LLMContextAggregatorPair(
@@ -123,6 +124,11 @@ async def build_worker(
             )
         ),
     )
+
+    def hear(pcm: bytes) -> None:
+        turns.heard(pcm)
+        endpoint.hear(pcm)
+
     vad = SharedVadAnalyzer(
         engines.vad,
         executor=engines.executors.vad,
@@ -130,15 +136,16 @@ async def build_worker(
         on_pause=endpoint.on_pause,
         on_onset=endpoint.on_onset,
         pause_ms=hearing.voice.pause_ms,
+        on_audio=hear,
     )
     pipeline = Pipeline(
         [
             transport.input(),
-            VADProcessor(vad_analyzer=vad),
+            VADProcessor(vad_analyzer=vad, enable_direct_mode=True),
             stt,
+            AudioStop(),
             TypingTap(turns),
             user,
-            AudioStop(),
             *thinking,
             ThinkingTap(turns),
             tts,

@@ -22,7 +22,8 @@ def engine_settings(
     Args:
         engines: the stage's registry.
         choice: of the deployment.
-        given: values of the deployment itself, for those fields that the engine has and the choice leaves out.
+        given: values of the deployment itself, for those fields that the engine has and the choice leaves
+            out.
         where: the place in the deployment, for messages.
 
     Raises:

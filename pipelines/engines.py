@@ -1,8 +1,9 @@
 """The engines of one process: chosen by the deployment, loaded once, shared by every call.
 
-``plan`` finds everything that would stop a call (unknown names, wrong settings, missing keys, files, packages) before
-the server says that it is ready. ``load`` reads weights in threads and starts the child processes of recognisers that
-would hold the interpreter; nothing embedded is loaded per call. ``close`` ends processes, threads and connections.
+``plan`` finds everything that would stop a call (unknown names, wrong settings, missing keys, files,
+packages) before the server says that it is ready. ``load`` reads weights in threads and starts the child
+processes of recognisers that would hold the interpreter; nothing embedded is loaded per call. ``close`` ends
+processes, threads and connections.
 """
 
 import asyncio
@@ -32,7 +33,8 @@ from runtime.engine_process import EnginePool, EngineProcess, UtteranceEngine
 CLOUD_VOICE_RATE_HZ = 24_000
 # Rates that a browser call carries as they are; another is resampled once, behind the voice.
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
-# Clauses of different calls that are synthesised at the same moment: one for each core of the smallest machine.
+# Clauses of different calls that are synthesised at the same moment: one for each core of the smallest
+# machine.
 SPEECH_THREADS = 2
 
 
@@ -182,7 +184,7 @@ class Engines:
         stt = self._loaded.stt
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
-        return EngineSttService(stt)
+        return EngineSttService(stt, audio_passthrough=False)
 
     async def build_llm(self) -> list[FrameProcessor]:
         """What answers in one call, in pipeline order."""

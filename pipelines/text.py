@@ -1,7 +1,8 @@
-"""A conversation typed in the terminal: the deployment's language model, its guard and context, without ears and voice.
+"""A conversation typed in the terminal: the deployment's language model, guard and context, no audio.
 
-Lines come in, answers are printed as they stream; end of input ends the conversation after the last answer. The reader is a
-task of its own because a terminal blocks; a question is asked when the answer before it is complete.
+Lines come in, answers are printed as they stream; end of input ends the conversation after the last answer.
+The reader is a task of its own because a terminal blocks; a question is asked when the answer before it is
+complete.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """A call as a stereo WAV: the caller left, the bot right, on one time line.
 
-Pieces are placed by their time from the start of the call, in any order within ``WINDOW_MS``; what nobody placed is
-silence. Older audio is written out, so memory does not grow with the call. Not thread-safe; ``flush`` blocks on the disk:
-call it in a thread.
+Pieces are placed by their time from the start of the call, in any order within ``WINDOW_MS``; what nobody
+placed is silence. Older audio is written out, so memory does not grow with the call. Not thread-safe;
+``flush`` blocks on the disk: call it in a thread.
 """
 
 import wave

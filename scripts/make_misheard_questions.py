@@ -1,8 +1,9 @@
-"""Makes tests/golden/questions_heard.json: the evaluation questions as the embedded speech recognition hears them.
+"""Makes tests/golden/questions_heard.json: the evaluation questions as the embedded recogniser hears them.
 
 Run by hand in the product's environment: ``python scripts/make_misheard_questions.py``. Every question of
-tests/golden/questions.json is spoken by the flite command, in a voice that changes from one question to the next, and
-transcribed by pocketsphinx with its stock language model: the wrong words in the result are real ones.
+tests/golden/questions.json is spoken by the flite command, in a voice that changes from one question to the
+next, and transcribed by pocketsphinx with its stock language model: the wrong words in the result are real
+ones.
 """
 
 import json

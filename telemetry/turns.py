@@ -1,8 +1,9 @@
 """The record of every turn: what was said, and when each stage was reached.
 
-Stages report marks; the first report of a mark in a turn counts. Spans are differences of neighbouring marks, so they add
-up to the server's share of voice-to-voice (DESIGN section 9) by construction; what the network adds is measured at the
-client against the same wall clock. Marks are wall-clock microseconds because they leave the process.
+Stages report marks; the first report of a mark in a turn counts. Spans are differences of neighbouring marks,
+so they add up to the server's share of voice-to-voice (DESIGN section 9) by construction; what the network
+adds is measured at the client against the same wall clock. Marks are wall-clock microseconds because they
+leave the process.
 
 One ``TurnLog`` belongs to one conversation and lives on its event loop. It keeps the last ``keep`` turns.
 """
@@ -12,9 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 
-import numpy as np
-
-from core.media import PCM_BYTES_PER_SAMPLE, PCM_FULL_SCALE
+from audio.audible import is_loud_pcm16
 
 # The order in which a turn reaches its marks.
 MARKS = (
@@ -35,8 +34,6 @@ SPANS = (
     ("tts_first_audio", "first_clause", "tts_first_audio"),
     ("playout_queue", "tts_first_audio", "playout"),
 )
-# 10 ms hops louder than this are audible (the same definition as in audio.audible).
-AUDIBLE_DBFS = -45.0
 
 
 @dataclass
@@ -116,7 +113,7 @@ class TurnLog:
 
     def heard(self, pcm: bytes) -> None:
         """A piece of the caller's audio arrived; remembers when an audible one last did."""
-        if is_audible(pcm):
+        if is_loud_pcm16(pcm):
             self._speech_end_us = self._active_us = self._now_us()
 
     def words_arrived(self) -> None:
@@ -157,7 +154,7 @@ class TurnLog:
         """A packet of bot audio left for the caller."""
         self._active_us = self._now_us()
         marks_us = self._current.marks_us
-        if "tts_first_audio" in marks_us and "playout" not in marks_us and is_audible(pcm):
+        if "tts_first_audio" in marks_us and "playout" not in marks_us and is_loud_pcm16(pcm):
             marks_us["playout"] = self._now_us()
 
     def idle_ms(self) -> int:
@@ -172,11 +169,3 @@ class TurnLog:
         self._records.append(record)
         self._current = TurnRecord(turn=self._turns)
         self._undrained = [*self._undrained[1 - self._keep :], record]
-
-
-def is_audible(pcm: bytes) -> bool:
-    """Whether 16-bit PCM is louder than ``AUDIBLE_DBFS`` RMS."""
-    if len(pcm) < PCM_BYTES_PER_SAMPLE:
-        return False
-    samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32)
-    return float(np.sqrt(np.mean(samples * samples))) > PCM_FULL_SCALE * 10 ** (AUDIBLE_DBFS / 20)

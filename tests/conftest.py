@@ -1,4 +1,6 @@
-"""Logs of the tests: warnings and worse, so that a failure can be read and virtual time is not spent on writing."""
+"""Logs of the tests: warnings and worse, so that a failure can be read and virtual time is not spent on
+writing.
+"""
 
 import sys
 

@@ -1,7 +1,8 @@
 """An event loop whose clock jumps to the next timer instead of waiting for it.
 
-``run`` gives a coroutine such a loop. While it runs, ``time.time`` and ``time.monotonic`` follow the loop too, so that
-Pipecat, which reads them, lives on the same clock. Threads do not: what is given to an executor runs inline.
+``run`` gives a coroutine such a loop. While it runs, ``time.time`` and ``time.monotonic`` follow the loop
+too, so that Pipecat, which reads them, lives on the same clock. Threads do not: what is given to an executor
+runs inline.
 """
 
 import asyncio

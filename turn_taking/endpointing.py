@@ -1,12 +1,14 @@
 """When is the caller's turn over?
 
-The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. The wait after
-the last voice is therefore a function of how complete the turn sounds (a model's probability, heard) and how complete
-it reads (its last words): short after a complete clause, long after a conjunction or a filler.
+The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. The
+wait after the last voice is therefore a function of how complete the turn sounds (a model's probability,
+heard) and how complete it reads (its last words): short after a complete clause, long after a conjunction or
+a filler.
 
-Events and times come in, at most one ``Endpoint`` per turn goes out. All times are milliseconds on the session clock.
-The final transcript gates the decision, so that the answer is to what was said: it is waited for a bounded time only.
-A turn in which nothing was understood ends as ``EMPTY`` after ``empty_ms``, so that a cough never holds the floor.
+Events and times come in, at most one ``Endpoint`` per turn goes out. All times are milliseconds on the
+session clock. The final transcript gates the decision, so that the answer is to what was said: it is waited
+for a bounded time only. A turn in which nothing was understood ends as ``EMPTY`` after ``empty_ms``, so that
+a cough never holds the floor.
 """
 
 from dataclasses import dataclass
@@ -14,11 +16,12 @@ from enum import Enum
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-# A clause rarely ends on these: the speaker has more to say. Closed classes of English (conjunctions, determiners,
-# possessives, contracted subjects). Prepositions and auxiliaries are left out: questions end on them ("what is it for").
+# A clause rarely ends on these: the speaker has more to say. Closed classes of English (conjunctions,
+# determiners, possessives, contracted subjects). Prepositions and auxiliaries are left out: questions end on
+# them ("what is it for").
 HANGING_WORDS = frozenset(
-    "a an and the but or so because if when while although though than as of my your his her our their its these "
-    "those i'm i'd i'll we're we'd we'll you're they're which whose i we".split()
+    "a an and the but or so because if when while although though than as of my your his her our their "
+    "its these those i'm i'd i'll we're we'd we'll you're they're which whose i we".split()
 )
 FILLERS = frozenset("uh um er erm hmm mm ah eh like well".split())
 
@@ -84,7 +87,7 @@ class Endpoint:
 
 
 def ends_hanging(text: str) -> bool:
-    """Whether the words end in the middle of a clause or on a hesitation. Case and punctuation do not matter."""
+    """Whether the words end inside a clause or on a hesitation. Case and punctuation do not matter."""
     words = text.lower().strip(" .,!?;:-").split()
     if not words:
         return False
@@ -124,13 +127,15 @@ class Endpointer:
         self._done = False
 
     def on_maybe_voice(self, at_ms: int) -> None:
-        """Something that may be the caller's voice began. Voice activity needs a while to be sure; a turn that ended
-        meanwhile would cut the caller off.
+        """Something that may be the caller's voice began. Voice activity needs a while to be sure; a turn
+        that ended meanwhile would cut the caller off.
         """
         self._hold_until_ms = at_ms + self._settings.onset_hold_ms
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
-        """The caller fell silent ``silence_ms`` before ``at_ms``. A completeness estimate and words are expected."""
+        """The caller fell silent ``silence_ms`` before ``at_ms``. A completeness estimate and words are
+        expected.
+        """
         self._silent_since_ms = at_ms - silence_ms
         self._completeness = None
         self._completeness_due = True
@@ -148,7 +153,8 @@ class Endpointer:
     def on_transcript(self, text: str, *, last_word_confidence: float = 1.0) -> None:
         """Final words of the speech that just ended; they add to those of earlier pauses. May be empty.
 
-        Recognisers fill noise with short words ("the", "and"): the last word counts as far as it was understood.
+        Recognisers fill noise with short words ("the", "and"): the last word counts as far as it was
+        understood.
         """
         if text:
             self._last_word_confidence = last_word_confidence

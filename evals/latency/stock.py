@@ -50,6 +50,7 @@ from pipecat.workers.runner import WorkerRunner
 from configs.load import load_deployment
 from core.errors import ConfigError, EngineError
 from pipelines.engines import Engines
+from runtime import event_loop
 
 HOST = "127.0.0.1"
 
@@ -147,7 +148,7 @@ def main() -> int:
     logger.remove()
     logger.add(sys.stderr, level="WARNING")
     try:
-        asyncio.run(serve(arguments.config, arguments.port))
+        event_loop.run(serve(arguments.config, arguments.port))
     except (ConfigError, EngineError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

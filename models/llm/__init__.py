@@ -1,6 +1,7 @@
 """The text that answers: a dialogue in, pieces of spoken text out.
 
-Asynchronous, because every useful engine waits for a socket or a thread. Cancelling the iteration stops the engine.
+Asynchronous, because every useful engine waits for a socket or a thread. Cancelling the iteration stops the
+engine.
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,7 @@
-"""Decides what a dialogue was about so far: which sentences of the documents were said, and what is asked now.
+"""Decides what a dialogue was about so far: which sentences of the documents were said, and what is asked.
 
-In: the messages, oldest first, and the sentences that answers are made of. Out: a ``Dialogue``. Pure; nothing is kept
-between calls, because the messages are the only memory: what the caller did not hear is not in them.
+In: the messages, oldest first, and the sentences that answers are made of. Out: a ``Dialogue``. Pure; nothing
+is kept between calls, because the messages are the only memory: what the caller did not hear is not in them.
 """
 
 import re
@@ -23,7 +23,8 @@ class Dialogue:
     Attributes:
         words: the last user message in words; empty when there is none.
         opened: whether the user has said anything at all.
-        previous_words: the user message before, when no answer from the documents came in between; else empty.
+        previous_words: the user message before, when no answer from the documents came in between; else
+            empty.
         last_reply: the last assistant message without its cut-off mark; empty when there is none.
         last_said: numbers of the sentences in the last assistant message, in order, a started one included.
         started: number of the sentence in which the last assistant message breaks off, or None.

@@ -1,11 +1,13 @@
 """Decides what to answer from the documents: which sentences, which follow-up, or "I don't know".
 
-In: the messages of a dialogue. Out: the whole answer as text. Blocking (the question is embedded, about 10 ms) and
-thread-safe; owns nothing that changes. ``models.llm.documents`` runs it in a thread and streams the result.
+In: the messages of a dialogue. Out: the whole answer as text. Blocking (the question is embedded, about 10
+ms) and thread-safe; owns nothing that changes. ``models.llm.documents`` runs it in a thread and streams the
+result.
 
-An answer is made of whole sentences of one passage, so that it cannot say what the documents do not, and so that the
-next turn can find it again in the messages. The limits below were chosen on the questions of tests/golden (written,
-misheard, out of scope); the tests state what they reach on questions that were not used for choosing.
+An answer is made of whole sentences of one passage, so that it cannot say what the documents do not, and so
+that the next turn can find it again in the messages. The limits below were chosen on the questions of
+tests/golden (written, misheard, out of scope); the tests state what they reach on questions that were not
+used for choosing.
 """
 
 from collections.abc import Sequence
@@ -34,8 +36,8 @@ _SMALL_TALK_LIKENESS = 0.62
 _SELF_CONTAINED_SCORE = 0.5
 # Share of the question itself, beside the question under the heading of the topic, in a follow-up.
 _OWN_SHARE = 0.4
-# The heading alone lifts every score, so a follow-up needs more than a first question: pizza under "opening hours"
-# scores 0.39, Sundays 0.63.
+# The heading alone lifts every score, so a follow-up needs more than a first question: pizza under "opening
+# hours" scores 0.39, Sundays 0.63.
 _FOLLOW_UP_THRESHOLD = 0.44
 _FOLLOW_UP_WORDS = 4
 _FOLLOW_UP_MARKED_WORDS = 9
@@ -49,9 +51,9 @@ _FIRST_SENTENCE_BONUS = 0.06
 _SHARED_WORDS_BONUS = 0.12
 # Words that say nothing about what is asked for, beside those of one or two letters.
 _EMPTY_WORDS = frozenset(
-    "what when where which who how why does did can could will would should shall may must have has are was were you "
-    "your the and for about any there that this they them with from many much long please tell know want need "
-    "get give say use it's i'm don't not cost costs price open".split()
+    "what when where which who how why does did can could will would should shall may must have has are "
+    "was were you your the and for about any there that this they them with from many much long please "
+    "tell know want need get give say use it's i'm don't not cost costs price open".split()
 )
 _STEM_LETTERS = 5
 # A sentence that begins so cannot stand without the one before it.
@@ -91,7 +93,8 @@ class DocumentAnswer:
         threshold: a question whose best passage scores less is answered with "I don't know".
         max_words: longest answer, without the naming of the source; one sentence is always said whole.
         max_sentences: sentences in one answer.
-        greeting: said when the dialogue holds no user message yet; None makes one from the name and some topics.
+        greeting: said when the dialogue holds no user message yet; None makes one from the name and some
+            topics.
     """
 
     def __init__(

@@ -1,10 +1,11 @@
-"""Answers from the deployment's own documents: retrieval instead of a large model, with no key and no network.
+"""Answers from the deployment's own documents: retrieval instead of a large model, no key, no network.
 
-Decides nothing about content (``document_answer`` does): it loads the documents, runs each answer in a thread and
-streams it in clauses. In: the messages of a dialogue. Out: pieces of text that a voice can begin with. The constructor
-reads files and embeds every sentence, so it blocks: it is called once per process, in a thread, and the object is
-shared by all calls afterwards. It owns no task and no thread; a cancelled ``reply`` leaves at most one look-up of about
-10 ms behind in the executor. An executor that stays full for ``timeout_s`` is an ``EngineError``.
+Decides nothing about content (``document_answer`` does): it loads the documents, runs each answer in a thread
+and streams it in clauses. In: the messages of a dialogue. Out: pieces of text that a voice can begin with.
+The constructor reads files and embeds every sentence, so it blocks: it is called once per process, in a
+thread, and the object is shared by all calls afterwards. It owns no task and no thread; a cancelled ``reply``
+leaves at most one look-up of about 10 ms behind in the executor. An executor that stays full for
+``timeout_s`` is an ``EngineError``.
 """
 
 import asyncio
@@ -82,8 +83,8 @@ class DocumentLlmSettings(BaseModel):
         folder: markdown files, read with their sub-folders; default: the shipped examples.
         name: what the agent calls itself.
         greeting: said when nobody has spoken yet; None makes one from the name and some topics.
-        threshold: score of the best passage, -1..1, below which the answer is "I don't know". Out-of-scope questions
-            score 0.3 at most, with few exceptions; see tests/golden/questions.json.
+        threshold: score of the best passage, -1..1, below which the answer is "I don't know". Out-of-scope
+            questions score 0.3 at most, with few exceptions; see tests/golden/questions.json.
         max_words: longest answer, without the name of the source.
         max_sentences: sentences in one answer.
         timeout_s: longest wait for a look-up.
@@ -162,7 +163,9 @@ class DocumentLlm:
             yield piece
 
     def vocabulary_sentences(self) -> list[str]:
-        """What callers and documents say, lower case without punctuation, for a language model of the recognition."""
+        """What callers and documents say, lower case without punctuation, for a language model of the
+        recognition.
+        """
         titles = dict.fromkeys(" ".join(spoken_words(passage.title)) for passage in self._index.passages)
         spoken = (" ".join(spoken_words(sentence)) for sentence in self._index.sentences)
         asked = (stem.format(title) for title in titles for stem in _STEMS)

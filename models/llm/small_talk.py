@@ -1,8 +1,8 @@
 """Decides whether the caller is only being polite, and what to answer then.
 
-In: what the caller said. Out: an ``Intent`` with answers to choose from. Pure: text in, text out. Exact phrases are
-matched here; a phrase that was misheard or worded differently is found by the document engine, which compares the
-question with ``PHRASES`` as it does with the passages.
+In: what the caller said. Out: an ``Intent`` with answers to choose from. Pure: text in, text out. Exact
+phrases are matched here; a phrase that was misheard or worded differently is found by the document engine,
+which compares the question with ``PHRASES`` as it does with the passages.
 """
 
 import re
@@ -68,7 +68,8 @@ class Intent:
         name: what it is called.
         phrases: what callers say, lower case without punctuation.
         answers: ready to speak; ``{name}`` is the agent, ``{topics}`` a spoken list of topics.
-        similar: whether words like these mean the same; no for commands, where "why do you stop talking" is a question.
+        similar: whether words like these mean the same; no for commands, where "why do you stop talking" is a
+            question.
     """
 
     name: str
@@ -336,7 +337,9 @@ def phrase_intent(number: int) -> Intent:
 
 
 def question_words(words: Sequence[str]) -> list[str]:
-    """The words without greetings, thanks and hesitation around the question; never empty unless ``words`` is."""
+    """The words without greetings, thanks and hesitation around the question; never empty unless ``words``
+    is.
+    """
     text = " ".join(word for word in words if word not in _HESITATION) or " ".join(words)
     changed = True
     while changed:

@@ -34,7 +34,8 @@ class Embedder(Protocol):
 
     Attributes:
         dimensions: numbers per vector.
-        identity: changes whenever the same text would become another vector; part of the key of stored vectors.
+        identity: changes whenever the same text would become another vector; part of the key of stored
+            vectors.
     """
 
     dimensions: int

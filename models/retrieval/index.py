@@ -1,13 +1,15 @@
 """Decides which passages, and which sentences of them, speak about a question.
 
-In: passages once, then questions. Out: scores and ``Hit``s. Building embeds every sentence, which blocks for about
-10 ms per sentence unless the vectors are in the cache folder; afterwards the index is read-only and thread-safe. A
-search blocks for the embedding of the question, so callers run it in a thread. No tasks, no threads, no clock.
+In: passages once, then questions. Out: scores and ``Hit``s. Building embeds every sentence, which blocks for
+about 10 ms per sentence unless the vectors are in the cache folder; afterwards the index is read-only and
+thread-safe. A search blocks for the embedding of the question, so callers run it in a thread. No tasks, no
+threads, no clock.
 
-The score of a passage is a weighted mean of three cosines: heading and text together (what it is about), its best
-sentence under its heading (the detail that was asked for), the heading alone (the question in short). Term overlap
-(BM25 on stems) and character 4-gram cosines were measured as a fourth part on the evaluation questions, written and
-misheard, and left out: they changed the top hit of two in a hundred questions, as often for the worse.
+The score of a passage is a weighted mean of three cosines: heading and text together (what it is about), its
+best sentence under its heading (the detail that was asked for), the heading alone (the question in short).
+Term overlap (BM25 on stems) and character 4-gram cosines were measured as a fourth part on the evaluation
+questions, written and misheard, and left out: they changed the top hit of two in a hundred questions, as
+often for the worse.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Decides what a passage of the deployment's documents is: a paragraph of markdown under a heading.
 
-In: a folder of ``*.md`` files, read recursively in name order. Out: ``Passage`` objects in reading order. Blocking file
-access, done once at start; nothing here keeps state. A folder without documents is a ``ConfigError``, because a
-server that can only say "I don't know" is a mistake and not a deployment.
+In: a folder of ``*.md`` files, read recursively in name order. Out: ``Passage`` objects in reading order.
+Blocking file access, done once at start; nothing here keeps state. A folder without documents is a
+``ConfigError``, because a server that can only say "I don't know" is a mistake and not a deployment.
 """
 
 import re
@@ -27,7 +27,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]?\s+(?=[\"'(\[]?[A-Z0-9])")
 def load_passages(folder: Path) -> list[Passage]:
     """Every paragraph below ``folder``, in the order of file names and lines.
 
-    The first ``#`` heading of a file names the source (else the file name does), deeper headings are titles. Code
+    The first ``#`` heading of a file names the source (else the file name does), deeper headings are titles.
+    Code
     blocks, tables and pictures are left out: they cannot be spoken.
 
     Raises:

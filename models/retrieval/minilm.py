@@ -1,15 +1,16 @@
 """Decides how a sentence becomes a vector: all-MiniLM-L6-v2 with a forward pass in numpy.
 
-In: sentences. Out: unit vectors. The weights come from the files of an installed package and are loaded once, by the
-constructor, which blocks for about a quarter of a second; after that the object is read-only and thread-safe. It
-starts no thread of its own and keeps nothing of what it embedded. ``embed`` blocks for about 10 ms per question, so
-callers run it in a thread.
+In: sentences. Out: unit vectors. The weights come from the files of an installed package and are loaded once,
+by the constructor, which blocks for about a quarter of a second; after that the object is read-only and
+thread-safe. It starts no thread of its own and keeps nothing of what it embedded. ``embed`` blocks for about
+10 ms per question, so callers run it in a thread.
 
-The matrix library of the process is set to one thread: beside other work, OpenBLAS spinning on two busy cores made a
-question take 210 ms instead of 9 ms, and took that time from the audio as well.
+The matrix library of the process is set to one thread: beside other work, OpenBLAS spinning on two busy cores
+made a question take 210 ms instead of 9 ms, and took that time from the audio as well.
 
-The pass is BERT (Devlin et al. 2018, arXiv:1810.04805) with mean pooling over the tokens and length 1, as the model
-card of all-MiniLM-L6-v2 gives it. Rejected: torch, which costs five seconds and 440 MB at start for the same vector.
+The pass is BERT (Devlin et al. 2018, arXiv:1810.04805) with mean pooling over the tokens and length 1, as the
+model card of all-MiniLM-L6-v2 gives it. Rejected: torch, which costs five seconds and 440 MB at start for the
+same vector.
 """
 
 import hashlib
@@ -32,7 +33,8 @@ class MiniLmSettings(BaseModel):
     """Where the weights are and how much is embedded at once.
 
     Attributes:
-        folder: holds ``model.safetensors`` and ``tokenizer.json``; None looks them up in the installed package.
+        folder: holds ``model.safetensors`` and ``tokenizer.json``; None looks them up in the installed
+            package.
         max_tokens: a longer text is cut; the model was trained on up to 256.
         batch_texts: texts per pass; more only costs memory.
         blas_threads: threads of the matrix library, for the whole process; None leaves them alone.
@@ -48,7 +50,7 @@ class MiniLmSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Weights of one layer, transposed so that ``x @ w`` is the layer; the three projections are one matrix."""
+    """Weights of one layer, transposed so that ``x @ w`` is the layer; three projections in one matrix."""
 
     qkv: np.ndarray
     qkv_bias: np.ndarray
@@ -81,7 +83,7 @@ class MiniLm:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise ConfigError(
-                f"the sentence embedder needs the packages safetensors, threadpoolctl and tokenizers ({error})"
+                f"the sentence embedder needs safetensors, threadpoolctl and tokenizers ({error})"
             ) from error
         try:
             weights = load_file(folder / "model.safetensors")
@@ -90,7 +92,8 @@ class MiniLm:
             raise ConfigError(f"cannot load the sentence embedder from {folder}: {error}") from error
         if self.settings.blas_threads is not None:
             threadpool_limits(limits=self.settings.blas_threads, user_api="blas")
-        # The shipped tokenizer.json pads every text to 128 tokens: seven eighths of the work on a short question.
+        # The shipped tokenizer.json pads every text to 128 tokens: seven eighths of the work on a short
+        # question.
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length=self.settings.max_tokens)
         self._words = weights["embeddings.word_embeddings.weight"]
@@ -193,7 +196,7 @@ def _layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarr
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    """X * Phi(x), with erf by Abramowitz and Stegun 7.1.26 (absolute error below 1.5e-7; numpy has no erf)."""
+    """X * Phi(x), with erf by Abramowitz and Stegun 7.1.26 (error below 1.5e-7; numpy has none)."""
     z = np.abs(x) * np.float32(0.7071067811865476)
     t = 1.0 / (1.0 + np.float32(0.3275911) * z)
     poly = np.float32(1.061405429) * t + np.float32(-1.453152027)

@@ -1,8 +1,9 @@
 """Decides whether vectors that were computed once may be used again.
 
-In: a folder and a key that stands for every text and for the model. Out: the stored matrix, or None. A damaged, foreign
-or half-written file is a miss, never an error; a folder that cannot be written costs a warning and the time to compute
-again. Files are replaced atomically, so several processes may share the folder. Blocking; owns no state and no thread.
+In: a folder and a key that stands for every text and for the model. Out: the stored matrix, or None. A
+damaged, foreign or half-written file is a miss, never an error; a folder that cannot be written costs a
+warning and the time to compute again. Files are replaced atomically, so several processes may share the
+folder. Blocking; owns no state and no thread.
 """
 
 import hashlib
@@ -50,7 +51,9 @@ def read_vectors(folder: Path, key: str, shape: tuple[int, int]) -> np.ndarray |
 
 
 def write_vectors(folder: Path, key: str, matrix: np.ndarray) -> None:
-    """Store ``matrix`` under ``key`` and drop the oldest files; a folder that refuses is logged and left alone."""
+    """Store ``matrix`` under ``key`` and drop the oldest files; a folder that refuses is logged and left
+    alone.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, partial = tempfile.mkstemp(dir=folder, suffix=".partial")

@@ -1,8 +1,8 @@
 """Speech to text: audio of one caller in, words with times and confidence out.
 
-The engine holds the weights; a stream is one caller. A stream works in utterances: ``start`` opens one, ``feed`` takes
-audio and may return a partial, ``finish`` closes it and returns the final transcript, ``discard`` closes it without.
-All methods block and a stream is used from one thread at a time.
+The engine holds the weights; a stream is one caller. A stream works in utterances: ``start`` opens one,
+``feed`` takes audio and may return a partial, ``finish`` closes it and returns the final transcript,
+``discard`` closes it without. All methods block and a stream is used from one thread at a time.
 """
 
 from dataclasses import dataclass

@@ -286,8 +286,8 @@ def spoken(text: str) -> list[str]:
 def channel_mean(prior: str, updated: str, frames: int) -> str:
     """The cepstral mean of ``frames`` frames, from the decoder's mean before and after them.
 
-    Both means are comma-separated numbers, as the decoder writes them; missing ones of ``prior`` are 0. The decoder
-    moved from the prior by ``frames`` of ``frames + PRIOR_FRAMES``; this goes nearly all the way.
+    Both means are comma-separated numbers, as the decoder writes them; missing ones of ``prior`` are 0. The
+    decoder moved from the prior by ``frames`` of ``frames + PRIOR_FRAMES``; this goes nearly all the way.
     """
     after = [float(number) for number in updated.split(",")]
     before = [float(number) for number in prior.split(",")]

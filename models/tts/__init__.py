@@ -1,7 +1,7 @@
 """Text to speech: one clause in, audio pieces with word times out.
 
-Synthesis blocks and streams: each piece goes to ``sink`` as soon as it exists, and the sink's False stops the engine
-inside the word. Shared by all calls; an engine that can only speak once at a time locks itself.
+Synthesis blocks and streams: each piece goes to ``sink`` as soon as it exists, and the sink's False stops the
+engine inside the word. Shared by all calls; an engine that can only speak once at a time locks itself.
 """
 
 from collections.abc import Callable
@@ -33,8 +33,8 @@ class TextToSpeech(Protocol):
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
         """Speak ``text`` into ``sink``.
 
-        Returns True when all of it was spoken, False when the sink stopped it.
-        Raises EngineError when the engine fails; text without any pronounceable character is silence, not an error.
+        Returns True when all of it was spoken, False when the sink stopped it. Raises EngineError when the
+        engine fails; text without any pronounceable character is silence, not an error.
         """
         ...
 

@@ -61,14 +61,17 @@ class SharedVadAnalyzer(VADAnalyzer):
         detector: shared weights.
         executor: where inference runs, shared by all calls; None runs it on the loop.
         params: thresholds and times; the defaults are those of ``VadSettings``.
-        on_pause: told once when ``pause_ms`` of quiet have passed inside speech, before it has ended: the moment to
-            begin what will be needed if it does. Called on the loop; must not block.
+        on_pause: told once when ``pause_ms`` of quiet have passed inside speech, before it has ended: the
+            moment to begin what will be needed if it does. Called on the loop; must not block.
         pause_ms: see there.
-        on_onset: told when the first window of a possible speech was heard. Called on the loop; must not block.
+        on_onset: told when the first window of a possible speech was heard. Called on the loop; must not
+            block.
+        on_audio: shown every piece of the caller's audio before it is judged, so that whoever keeps it has
+            all that a later ``on_pause`` is about. Called on the loop; must not block.
 
     Attributes:
-        speech_started_sample: where the voice of the last begun speech was first heard, counted from the first
-            sample of the stream; None before any.
+        speech_started_sample: where the voice of the last begun speech was first heard, counted from the
+            first sample of the stream; None before any.
         speech_stopped_sample: where it fell quiet; None before any.
     """
 
@@ -81,7 +84,9 @@ class SharedVadAnalyzer(VADAnalyzer):
         on_pause: Callable[[], None] | None = None,
         pause_ms: int = 96,
         on_onset: Callable[[], None] | None = None,
+        on_audio: Callable[[bytes], None] | None = None,
     ) -> None:
+        self._on_audio = on_audio
         self._on_onset = on_onset
         self._on_pause = on_pause
         self._pause_ms = pause_ms
@@ -140,6 +145,8 @@ class SharedVadAnalyzer(VADAnalyzer):
         Raises:
             EngineError: the detector failed.
         """
+        if self._on_audio:
+            self._on_audio(buffer)
         self._pending += buffer
         whole = len(self._pending) - len(self._pending) % self._window_bytes
         if not whole:
@@ -158,7 +165,10 @@ class SharedVadAnalyzer(VADAnalyzer):
     def _measure(self, pcm: bytes) -> list[tuple[float, float]]:
         """Voice probability and mean power of each window."""
         windows = pcm16_to_float(pcm).reshape(-1, self._detector.window_samples)
-        return [(self._stream.probability(window), float(np.mean(window * window))) for window in windows]
+        return [
+            (self._stream.probability(window), float(np.vdot(window, window)) / window.size)
+            for window in windows
+        ]
 
     def _on_window(self, probability: float, power: float) -> None:
         began_sample, self._position = self._position, self._position + self._detector.window_samples

@@ -104,21 +104,30 @@ def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
 class EngineSttService(STTService):
     """Pipecat's STT service over an ``UtteranceEngine``.
 
-    Voice activity may come from a processor in front (downstream) or from the user aggregator behind (upstream).
+    Voice activity may come from a processor in front (downstream) or from the user aggregator behind
+    (upstream).
 
     Args:
         engine: shared by all calls, started by its owner, not closed here.
         settings: see the model.
+        audio_passthrough: whether somebody behind hears the audio too.
     """
 
     def __init__(
-        self, engine: UtteranceEngine[Transcript], settings: EngineSttSettings | None = None
+        self,
+        engine: UtteranceEngine[Transcript],
+        settings: EngineSttSettings | None = None,
+        *,
+        audio_passthrough: bool = True,
     ) -> None:
         chosen = settings or EngineSttSettings()
         super().__init__(
             sample_rate=engine.rate_hz,
             ttfs_p99_latency=chosen.ttfs_p99_ms / 1000,
             settings=STTSettings(model=None, language=Language.EN),
+            audio_passthrough=audio_passthrough,
+            # Audio is only appended here: a queue and a task for each piece would cost more than the work.
+            enable_direct_mode=True,
         )
         self._engine = engine
         self._chosen = chosen

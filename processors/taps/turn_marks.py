@@ -1,8 +1,8 @@
 """Marks of the answer's way through the pipeline, for ``telemetry.turns``.
 
-Three taps, because the stages between them consume what they work on: ``TypingTap`` stands first and sees typed text,
-``ThinkingTap`` before the speech synthesis sees the first text of the answer, ``SpeakingTap`` behind it sees the first
-clause and the first audio. They pass every frame on, in the task of whoever pushes.
+Three taps, because the stages between them consume what they work on: ``TypingTap`` stands first and sees
+typed text, ``ThinkingTap`` before the speech synthesis sees the first text of the answer, ``SpeakingTap``
+behind it sees the first clause and the first audio. They pass every frame on, in the task of whoever pushes.
 """
 
 from pipecat.frames.frames import (

@@ -1,8 +1,8 @@
 """The end of the road for the caller's audio.
 
-Input audio is a system frame: left alone it visits every processor behind the user aggregator (LLM, TTS, output), which
-all just pass it on, fifty times a second for each call. Nothing behind the aggregator of a cascade hears audio, so it
-stops here.
+Input audio is a system frame: left alone it visits every processor behind the recogniser (turns, LLM, TTS,
+output), which all just pass it on, fifty times a second for each call. Nothing behind the recogniser of a
+cascade hears audio, so it stops here; the end of turn gets it from the voice activity detector.
 """
 
 from pipecat.frames.frames import Frame, InputAudioRawFrame

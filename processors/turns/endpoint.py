@@ -1,13 +1,16 @@
 """Ends the user's turn: the Pipecat shell of ``turn_taking.endpointing``.
 
-In: voice activity, audio and transcripts, as the user aggregator shows them to a stop strategy. Out: the end of the
-turn. The completeness model runs in a shared executor, never on the loop; its task and the deadline timer belong to
-the strategy and end with it. A slow or failing model costs its hint, not the turn: the wait then is the longer one.
+In: voice activity and transcripts, as the user aggregator shows them to a stop strategy, and the caller's
+audio straight from the voice activity detector (``hear``): as frames it would cross the aggregator fifty
+times a second, and arrive later than the pause it is about. Out: the end of the turn. The completeness model
+runs in a shared executor, never on the loop; its task and the deadline timer belong to the strategy and end
+with it. A slow or failing model costs its hint, not the turn: the wait then is the longer one.
 
-The model takes 40 to 90 ms, so it is asked early, when a pause has just begun (``on_pause``): a clear yes is at hand when
-voice activity confirms the silence. Anything else is asked again then, with the silence in its ears, and that answer
-counts. (A run that believed the lower of the two, with a higher threshold and a longer hanging wait, had 4 cut-ins in 40
-turns instead of 7 and a median of 769 ms instead of 577; the three changes were not measured apart.)
+The model takes 40 to 90 ms, so it is asked early, when a pause has just begun (``on_pause``): a clear yes is
+at hand when voice activity confirms the silence. Anything else is asked again then, with the silence in its
+ears, and that answer counts. (A run that believed the lower of the two, with a higher threshold and a longer
+hanging wait, had 4 cut-ins in 40 turns instead of 7 and a median of 769 ms instead of 577; the three changes
+were not measured apart.)
 """
 
 import asyncio
@@ -17,7 +20,6 @@ from concurrent.futures import Executor
 from loguru import logger
 from pipecat.frames.frames import (
     Frame,
-    InputAudioRawFrame,
     TranscriptionFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
@@ -46,7 +48,6 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         completeness: the shared model, or None to decide by time and words alone.
         executor: where the model runs; shared by all calls.
         on_endpoint: told about every decision, for telemetry; must not block.
-        on_audio: shown every piece of the caller's audio, for telemetry; must not block.
         on_words: told when final words arrive, for telemetry; must not block.
     """
 
@@ -57,7 +58,6 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         completeness: TurnCompleteness | None,
         executor: Executor,
         on_endpoint: Callable[[Endpoint], None] | None = None,
-        on_audio: Callable[[bytes], None] | None = None,
         on_words: Callable[[], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -66,7 +66,6 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._model = completeness
         self._executor = executor
         self._on_endpoint = on_endpoint
-        self._on_audio = on_audio
         self._on_words = on_words
         self._clock = clock or LoopClock()
         self._audio = bytearray()
@@ -94,11 +93,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         await self._drop_conclusions()
 
     async def process_frame(self, frame: Frame) -> ProcessFrameResult:
-        if isinstance(frame, InputAudioRawFrame):
-            self._remember(frame.audio)
-            if self._on_audio:
-                self._on_audio(frame.audio)
-        elif isinstance(frame, VADUserStartedSpeakingFrame):
+        if isinstance(frame, VADUserStartedSpeakingFrame):
             self._voice = True
             self._early = None
             self._endpointer.on_voice_started(self._clock.now_ms())
@@ -115,7 +110,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             await self._rearm()
         return ProcessFrameResult.CONTINUE
 
-    def _remember(self, pcm: bytes) -> None:
+    def hear(self, pcm: bytes) -> None:
+        """A piece of the caller's audio, 16-bit at the pipeline's rate."""
         keep = self._model.max_samples * PCM_BYTES_PER_SAMPLE if self._model else 0
         if not self._voice and self._endpointer.next_deadline_ms() is None:
             keep = PRE_SPEECH_MS * self._rate_hz // 1000 * PCM_BYTES_PER_SAMPLE

@@ -1,9 +1,10 @@
 """HTTP routes: the page, WebRTC signalling, the evaluation socket, health.
 
-In: requests of browsers and Pipecat clients. Out: one conversation per accepted call, run by ``run_call`` in a task that
-the app owns: it ends with the call, is cancelled after ``drain_s`` when the server stops, and its failure is logged once
-and ends that call only. Bodies are bounded before they are parsed; whatever is malformed is a 4xx that says why and
-disturbs nobody else. The number of conversations is capped: the one too many gets 503.
+In: requests of browsers and Pipecat clients. Out: one conversation per accepted call, run by ``run_call`` in
+a task that the app owns: it ends with the call, is cancelled after ``drain_s`` when the server stops, and its
+failure is logged once and ends that call only. Bodies are bounded before they are parsed; whatever is
+malformed is a 4xx that says why and disturbs nobody else. The number of conversations is capped: the one too
+many gets 503.
 """
 
 import asyncio
@@ -70,7 +71,8 @@ class CallTasks:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not self._tasks:
-            # A call leaves cycles that hold codecs with their threads. Nobody is listening now: a pause is free.
+            # A call leaves cycles that hold codecs with their threads. Nobody is listening now: a pause is
+            # free.
             gc.collect()
 
     async def _run(self, arguments: RunnerArguments) -> None:

@@ -1,4 +1,6 @@
-"""A browser's side of a call, played by aiortc: sends a microphone track, collects what the bot says and sends."""
+"""A browser's side of a call, played by aiortc: sends a microphone track, collects what the bot says and
+sends.
+"""
 
 import asyncio
 import fractions

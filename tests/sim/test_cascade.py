@@ -3,8 +3,6 @@
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.sim.call import silence, simulate, voice
 
 
@@ -43,7 +41,8 @@ def test_an_interruption_silences_the_bot_and_only_heard_words_are_remembered(tm
     spoken = first.bot_text.split()
     assert 5 < len(spoken) < 20
     assert second.bot_text == "Sure."
-    # The voice that interrupts begins at 3.0 s and is confirmed by voice activity; the bot is silent soon after.
+    # The voice that interrupts begins at 3.0 s and is confirmed by voice activity; the bot is silent soon
+    # after.
     _, end_ms = call.bot_spans_ms()[0]
     assert end_ms - 3_000 <= 300
     # A word lasts 100 ms: what is remembered is what was heard, to the word.
@@ -66,23 +65,11 @@ def test_a_caller_who_says_nothing_gets_no_answer_and_the_call_ends(tmp_path: Pa
     assert call.model.asked == []
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="a faster machine may pass; 1.4 to 1.7 s with the 20 ms pieces that a real call delivers",
-)
-def test_a_minute_of_talk_in_20_ms_pieces_runs_in_under_a_second_of_processor_time(tmp_path: Path):
+def test_a_minute_of_talk_runs_in_under_a_second_of_processor_time(tmp_path: Path):
     minute = [silence(500)] + [voice(1_500), silence(4_450)] * 10
     simulate(minute[:3], tmp_path)
     started = time.process_time()
-    simulate(minute, tmp_path, tail_ms=500)
-    assert time.process_time() - started < 1.0
-
-
-def test_a_minute_of_talk_in_100_ms_pieces_runs_in_under_a_second_of_processor_time(tmp_path: Path):
-    minute = [silence(500)] + [voice(1_500), silence(4_450)] * 10
-    simulate(minute[:3], tmp_path)
-    started = time.process_time()
-    call = simulate(minute, tmp_path, tail_ms=500, frame_ms=100)
+    call = simulate(minute, tmp_path, tail_ms=500)
     assert len(call.turns) == 10
     assert time.process_time() - started < 1.0
 

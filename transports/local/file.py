@@ -1,11 +1,13 @@
 """A WAV file as the caller, in real time, and the call recorded in stereo.
 
-In: mono PCM of the caller. Out: a recording (caller left, bot right) and ``FileCall.finished`` once the caller's audio is
-over and the bot has been silent for ``tail_ms``, or when ``limit_s`` has passed. The caller waits for the greeting, as a person
-does: speaks when the bot has been silent for a moment, or after ``patience_ms`` when it says nothing.
+In: mono PCM of the caller. Out: a recording (caller left, bot right) and ``FileCall.finished`` once the
+caller's audio is over and the bot has been silent for ``tail_ms``, or when ``limit_s`` has passed. The caller
+waits for the greeting, as a person does: speaks when the bot has been silent for a moment, or after
+``patience_ms`` when it says nothing.
 
-Two tasks, both owned by the input side: the caller's microphone, 20 ms at a time, and the recording's disk writes. The output
-side is paced by the clock: a chunk is taken when it is due, so a barge-in finds the rest still in Pipecat's queue.
+Two tasks, both owned by the input side: the caller's microphone, 20 ms at a time, and the recording's disk
+writes. The output side is paced by the clock: a chunk is taken when it is due, so a barge-in finds the rest
+still in Pipecat's queue.
 """
 
 import asyncio
@@ -13,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipecat.frames.frames import InputAudioRawFrame, OutputAudioRawFrame, StartFrame
-from pipecat.transports.base_input import BaseInputTransport
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
@@ -21,6 +22,7 @@ from core.clock import Clock
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from recording.stereo import Side, StereoRecording
 from runtime.loop_clock import LoopClock
+from transports.direct_input import DirectAudioInput
 
 SETTLE_MS = 500
 FLUSH_MS = 5_000
@@ -85,7 +87,7 @@ class FileCall:
         await self.clock.sleep_until_ms(-(-started_us // 1000) + at_ms)
 
 
-class FileInput(BaseInputTransport):
+class FileInput(DirectAudioInput):
     """The caller's microphone."""
 
     def __init__(self, transport: "FileTransport", call: FileCall, params: TransportParams) -> None:
@@ -142,7 +144,8 @@ class FileInput(BaseInputTransport):
         while True:
             at_ms += FLUSH_MS
             await self._call.sleep_until_ms(at_ms)
-            # On the loop, because the recording is not thread-safe: this transport serves one call and nobody else.
+            # On the loop, because the recording is not thread-safe: this transport serves one call and nobody
+            # else.
             self._call.recording.flush()
 
 

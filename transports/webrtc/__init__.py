@@ -1,1 +1,1 @@
-"""Browser calls over WebRTC: Pipecat's SmallWebRTC transport with paced output, fast flush and peer liveness."""
+"""Browser calls over WebRTC: Pipecat's transport with paced output, fast flush and peer liveness."""

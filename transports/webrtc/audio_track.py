@@ -1,14 +1,14 @@
 """The bot's voice as a paced Opus stream.
 
-Decides when each 20 ms packet leaves and what is in it. PCM comes in through ``write``, which returns once no more than
-``lead_ms`` is waiting (the caller is held back, nothing is dropped); packets leave through ``recv``, which the peer
-connection calls and which sleeps until the packet is due. An empty buffer sends silence. ``clear`` drops what has not
-left, so a barge-in is silent from the next packet on.
+Decides when each 20 ms packet leaves and what is in it. PCM comes in through ``write``, which returns once no
+more than ``lead_ms`` is waiting (the caller is held back, nothing is dropped); packets leave through
+``recv``, which the peer connection calls and which sleeps until the packet is due. An empty buffer sends
+silence. ``clear`` drops what has not left, so a barge-in is silent from the next packet on.
 
-Pipecat's own track keeps one chunk only and resolves a write when the chunk is gone, so a loop that is 10 ms late
-inserts silence into the middle of a word; the lead here covers ``lead_ms`` of lateness. Packets are encoded here, in
-mono at the bot's own rate, and silence is one packet encoded once: the stock path resamples every 10 ms to 48 kHz stereo
-and encodes in a thread, silence included.
+Pipecat's own track keeps one chunk only and resolves a write when the chunk is gone, so a loop that is 10 ms
+late inserts silence into the middle of a word; the lead here covers ``lead_ms`` of lateness. Packets are
+encoded here, in mono at the bot's own rate, and silence is one packet encoded once: the stock path resamples
+every 10 ms to 48 kHz stereo and encodes in a thread, silence included.
 """
 
 import asyncio
@@ -99,7 +99,8 @@ class PacedAudioTrack(MediaStreamTrack):
     Args:
         rate_hz: rate of the PCM that is written.
         lead_ms: how much may wait to be sent when ``write`` returns.
-        on_packet: told the PCM of every packet that carries written audio, at the moment it leaves; must not block.
+        on_packet: told the PCM of every packet that carries written audio, at the moment it leaves; must not
+            block.
     """
 
     kind = "audio"

@@ -1,8 +1,9 @@
 """Offers to answers: who may open a browser call, and what a bad offer is told.
 
-In: offer and trickle-ICE requests of the Pipecat clients. Out: an answer, and one ``on_call`` for each new connection,
-which is awaited so that a call that cannot start is refused instead of answered. Holds the live connections by ``pc_id``
-and nothing else; a closed one is dropped at once. A failed negotiation closes what it had opened.
+In: offer and trickle-ICE requests of the Pipecat clients. Out: an answer, and one ``on_call`` for each new
+connection, which is awaited so that a call that cannot start is refused instead of answered. Holds the live
+connections by ``pc_id`` and nothing else; a closed one is dropped at once. A failed negotiation closes what
+it had opened.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +24,9 @@ CONNECT_TIMEOUT_S = 15
 
 
 class OfferRequest(BaseModel):
-    """Body of ``POST /api/offer``. Field names are those of Pipecat's clients, which send others that we ignore."""
+    """Body of ``POST /api/offer``. Field names are those of Pipecat's clients, which send others that we
+    ignore.
+    """
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 

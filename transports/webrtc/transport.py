@@ -1,11 +1,11 @@
 """Pipecat's SmallWebRTC transport with three changes that a live call needs.
 
-1. Output goes through ``PacedAudioTrack``: late loops do not tear words, silence costs nothing, and an interruption
-   drops what has not been sent (stock keeps up to one chunk).
-2. The bot never believes it spoke to a peer that heard nothing: audio is written while the peer connection stands, not
-   only while pings arrive (a throttled tab stops pinging and keeps listening).
-3. A peer that vanishes is noticed after ``vanish_ms`` without media or messages, instead of when ICE consent expires
-   half a minute later. The watch is a task of the input transport and ends with it.
+1. Output goes through ``PacedAudioTrack``: late loops do not tear words, silence costs nothing, and an
+   interruption drops what has not been sent (stock keeps up to one chunk).
+2. The bot never believes it spoke to a peer that heard nothing: audio is written while the peer connection
+   stands, not only while pings arrive (a throttled tab stops pinging and keeps listening).
+3. A peer that vanishes is noticed after ``vanish_ms`` without media or messages, instead of when ICE consent
+   expires half a minute later. The watch is a task of the input transport and ends with it.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from pipecat.transports.smallwebrtc.transport import (
     SmallWebRTCTransport,
 )
 
+from transports.direct_input import DirectAudioInput
 from transports.webrtc.audio_track import PacedAudioTrack
 
 # aiortc queues decoded frames of 20 ms without a bound.
@@ -128,7 +129,7 @@ class PacedWebRTCClient(SmallWebRTCClient):
         await self._webrtc_connection.disconnect()
 
 
-class PacedWebRTCInput(SmallWebRTCInputTransport):
+class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
     """Input side; owns the watch for a vanished peer."""
 
     def __init__(
@@ -190,7 +191,8 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
         vanish_ms: int = 3_500,
         on_packet: Callable[[bytes], None] | None = None,
     ) -> None:
-        # Not SmallWebRTCTransport's: it would build a second client, and every message would be handled twice.
+        # Not SmallWebRTCTransport's: it would build a second client, and every message would be handled
+        # twice.
         BaseTransport.__init__(self)
         self._params = params
         self._callbacks = SmallWebRTCCallbacks(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audio.audible import AudibleMeter, audible_spans, first_audible, is_loud, last_audible
+from audio.audible import AudibleMeter, audible_spans, first_audible, is_loud, is_loud_pcm16, last_audible
 from core.errors import ShapeError
 
 RATE_HZ = 16_000
@@ -78,6 +78,13 @@ def test_a_packet_is_loud_by_its_rms() -> None:
     assert is_loud(tone(320, dbfs=-44.0))
     assert not is_loud(tone(320, dbfs=-46.0))
     assert not is_loud(np.zeros(0, dtype=np.float32))
+
+
+@pytest.mark.parametrize(("level_dbfs", "loud"), [(-44, True), (-46, False), (-90, False)])
+def test_a_packet_of_16_bit_audio_is_loud_by_the_same_level(level_dbfs: float, loud: bool) -> None:
+    samples = np.tile([1, -1], 160) * 32_768 * 10 ** (level_dbfs / 20)
+    assert is_loud_pcm16(samples.astype("<i2").tobytes()) is loud
+    assert not is_loud_pcm16(b"")
 
 
 @pytest.mark.parametrize("bad", [np.zeros((2, 10), dtype=np.float32), np.zeros(10, dtype=np.int16)])

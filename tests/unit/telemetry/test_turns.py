@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from telemetry.turns import MARKS, TurnLog, TurnRecord, is_audible
+from telemetry.turns import MARKS, TurnLog, TurnRecord
 
 LOUD = (np.ones(320) * 3_000).astype("<i2").tobytes()
 QUIET = bytes(640)
@@ -110,10 +110,3 @@ def test_idleness_counts_from_the_last_sound_of_either_side(now: Now):
     assert log.idle_ms() == 1_000
     log.played(LOUD)
     assert log.idle_ms() == 0
-
-
-@pytest.mark.parametrize(("level_dbfs", "audible"), [(-44, True), (-46, False), (-90, False)])
-def test_audible_is_a_level(level_dbfs: float, audible: bool):
-    samples = np.tile([1, -1], 160) * 32_768 * 10 ** (level_dbfs / 20)
-    assert is_audible(samples.astype("<i2").tobytes()) is audible
-    assert not is_audible(b"")

@@ -1,8 +1,10 @@
-"""How often the shipped documents answer rightly, on questions as written and as the embedded recognition hears them.
+"""How often the shipped documents answer rightly, on questions as written and as the embedded recognition
+hears them.
 
-The limits of ``document_answer`` were chosen on the parts named ``tune``. ``held_out`` was not used for choosing; after
-its first run (38 of 44 right) six questions were moved to ``tune``, the documents were improved for those, and eight
-new ones were written blind. The bounds lie a little below what was measured, which stands beside each.
+The limits of ``document_answer`` were chosen on the parts named ``tune``. ``held_out`` was not used for
+choosing; after its first run (38 of 44 right) six questions were moved to ``tune``, the documents were
+improved for those, and eight new ones were written blind. The bounds lie a little below what was measured,
+which stands beside each.
 """
 
 import json

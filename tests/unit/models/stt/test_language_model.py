@@ -25,7 +25,10 @@ def words(path: Path) -> set[str]:
 
 
 def test_text_becomes_clauses_of_plain_words() -> None:
-    text = "# Lost card\nCall us at once, day or night. It's the \u201cself-service\u201d line: don\u2019t wait!\n"
+    text = (
+        "# Lost card\nCall us at once, day or night. "
+        "It's the \u201cself-service\u201d line: don\u2019t wait!\n"
+    )
     assert list(spoken_sentences(text)) == [
         "lost card",
         "call us at once",

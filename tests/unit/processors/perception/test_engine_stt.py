@@ -101,7 +101,7 @@ def audio(pcm: bytes, rate_hz: int = 16_000) -> list[Frame]:
 
 
 def utterance(duration_ms: int = 600) -> list[Frame]:
-    """Voice activity as a detector in front reports it: 128 ms after the voice began, 200 ms after it ended."""
+    """Voice activity as a detector in front reports it: 128 ms after the onset, 200 ms after the end."""
     pcm = tone(duration_ms)
     onset = 4 * FRAME_BYTES * 2
     return [

@@ -7,13 +7,12 @@ import numpy as np
 from pipecat.clocks.system_clock import SystemClock
 from pipecat.frames.frames import (
     Frame,
-    InputAudioRawFrame,
     TranscriptionFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameProcessorSetup
-from pipecat.utils.asyncio.task_manager import TaskManager, TaskManagerParams
+from pipecat.utils.asyncio.task_manager import TaskManager
 
 from core.errors import EngineError
 from processors.turns.endpoint import EndpointStopStrategy
@@ -51,7 +50,7 @@ class Turn:
 
     async def audio(self, duration_ms: int) -> None:
         for _ in range(duration_ms // 20):
-            await self.give(InputAudioRawFrame(audio=bytes(640), sample_rate=16_000, num_channels=1))
+            self.strategy.hear(bytes(640))
             await asyncio.sleep(0.02)
 
     async def fall_silent(self, words: str | None) -> None:
@@ -64,7 +63,6 @@ def play(probabilities: Sequence[float | EngineError], scenario: Callable[[Turn]
     async def run() -> Turn:
         turn = Turn(probabilities)
         tasks = TaskManager()
-        tasks.setup(TaskManagerParams(loop=asyncio.get_running_loop()))
         setup = FrameProcessorSetup(
             clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
         )  # type: ignore[arg-type]

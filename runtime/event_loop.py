@@ -1,0 +1,22 @@
+"""The event loop of a server process: uvloop where it is installed, as uvicorn and Pipecat's own runner
+choose too.
+
+With eight calls the main thread took 0.52 of a core instead of 0.57, and lateness p99 fell from 42 to 28 ms
+(one run each, two cores). uvloop does not exist for Windows, where asyncio's own loop serves.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run ``main`` as ``asyncio.run`` does."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
