@@ -201,6 +201,17 @@ class _ClauseFailed(ControlFrame):
     handled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass
+class _TextDue(ControlFrame):
+    """Travels behind the audio of a clause without words; the service consumes it.
+
+    Attributes:
+        due_ns: when the text of the clause counts as said, in the pipeline's clock.
+    """
+
+    due_ns: int = 0
+
+
 class _PlayoutClock:
     """When the audio that left is heard, in nanoseconds of the pipeline's clock.
 
@@ -296,6 +307,12 @@ class EngineTtsService(TTSService):
             self._aggregated_frame_sequencer.clear(keep_contexts=others)
             frame.handled.set()
             return
+        if isinstance(frame, _TextDue):
+            # Pipecat gives text that nobody timed the time of the last word, however long ago that was, or
+            # none: replies that are queued at once would overtake each other.
+            tracker = self._word_timestamp_tracker
+            tracker.last_pts = max(tracker.last_pts, frame.due_ns)
+            return
         await super().push_frame(frame, direction)
 
     async def cleanup(self) -> None:
@@ -351,7 +368,11 @@ class EngineTtsService(TTSService):
             await self._add_words(cutter.late_words(), cutter, context_id)
         else:
             # Nothing to pronounce. A breath of silence, or Pipecat takes the context for a dead engine.
+            due_ns = self._playout.clause_start_ns(context_id, self.get_clock().get_time())
+            due_ns += self._options.frame_ms * self._options.word_due_percent * _NS_PER_MS // 100
             yield self._frame(bytes(cutter.frame_bytes), context_id)
+            self._playout.word_due_s(context_id, due_ns)
+            await self.append_to_audio_context(context_id, _TextDue(due_ns=due_ns))
 
     async def _timed_frame(
         self, pcm: bytes, words: list[WordTime], cutter: "_FrameCutter", context_id: str
