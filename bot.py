@@ -241,7 +241,10 @@ def call_from_file(deployment: Deployment, source: Path, output: Path) -> int:
         raise MediaError(f"{source}: {error}") from error
     document = asyncio.run(_call_from_pcm(deployment, pcm, output))
     written = output.with_suffix(".json")
-    written.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    try:
+        written.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{written}: {error.strerror}") from error
     print(f"{output} and {written}: {len(document['turns'])} turns")
     return 0
 

@@ -1,16 +1,20 @@
 """A call as a stereo WAV: the caller left, the bot right, on one time line.
 
 Pieces are placed by their time from the start of the call, in any order within ``WINDOW_MS``; what nobody
-placed is silence. Older audio is written out, so memory does not grow with the call. Not thread-safe;
-``flush`` blocks on the disk: call it in a thread.
+placed is silence. Older audio is written out, so memory does not grow with the call: ``settle`` takes it from
+the time line, on the thread that places pieces, and ``write`` brings it to the disk, on any thread, since it
+blocks. A write that comes late, even after ``close``, finds nothing left to do.
 """
 
+import threading
 import wave
+from collections import deque
 from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
 
+from core.errors import MediaError
 from core.media import ms_to_samples
 
 WINDOW_MS = 10_000
@@ -33,23 +37,29 @@ class StereoRecording:
 
     def __init__(self, path: Path, *, rate_hz: int) -> None:
         self.rate_hz = rate_hz
-        self._file = wave.open(str(path), "wb")
+        self._path = path
+        # Opened here, not by ``wave``, which tries again to close a file that failed to.
+        self._raw = path.open("wb")
+        self._file = wave.open(self._raw, "wb")
         self._file.setnchannels(2)
         self._file.setsampwidth(2)
         self._file.setframerate(rate_hz)
-        self._written = 0
+        self._settled_samples = 0
+        # Settled audio on its way to the file, oldest first; the lock is held while it is written.
+        self._settled: deque[bytes] = deque()
+        self._writing = threading.Lock()
         self._open = np.zeros((ms_to_samples(2 * WINDOW_MS, rate_hz), 2), dtype="<i2")
         self._end = 0
 
     @property
     def end_samples(self) -> int:
         """Length so far."""
-        return self._written + self._end
+        return self._settled_samples + self._end
 
     def place(self, side: Side, at_samples: int, pcm: bytes) -> None:
-        """Put a piece at its position; the part that lies before what is already written is dropped."""
+        """Put a piece at its position; the part that lies before what has settled is dropped."""
         samples = np.frombuffer(pcm, dtype="<i2")
-        start = at_samples - self._written
+        start = at_samples - self._settled_samples
         if start < 0:
             samples = samples[-start:]
             start = 0
@@ -63,21 +73,50 @@ class StereoRecording:
         self._open[start:needed, side] = samples
         self._end = max(self._end, needed)
 
-    def flush(self) -> None:
-        """Write out what is older than the window."""
+    def settle(self) -> None:
+        """Hand what is older than the window over to ``write``."""
         settled = self._end - ms_to_samples(WINDOW_MS, self.rate_hz)
         if settled > 0:
-            self._write(settled)
+            self._take(settled)
 
-    def _write(self, samples: int) -> None:
-        self._file.writeframes(self._open[:samples].tobytes())
+    def write(self) -> None:
+        """Bring to the disk what has settled. Blocks; from any thread.
+
+        Raises:
+            MediaError: the file cannot be written (a full disk).
+        """
+        with self._writing:
+            try:
+                while self._settled:
+                    self._file.writeframes(self._settled.popleft())
+            except OSError as error:
+                raise MediaError(f"cannot write {self._path}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Write the rest and close the file. Blocks.
+
+        Raises:
+            MediaError: see ``write``.
+        """
+        self._take(self._end)
+        try:
+            self.write()
+        finally:
+            self._close_file()
+
+    def _close_file(self) -> None:
+        try:
+            try:
+                self._file.close()
+            finally:
+                self._raw.close()
+        except OSError as error:
+            raise MediaError(f"cannot write {self._path}: {error.strerror or error}") from error
+
+    def _take(self, samples: int) -> None:
+        self._settled.append(self._open[:samples].tobytes())
         rest = self._open[samples : self._end].copy()
         self._open[: len(rest)] = rest
         self._open[len(rest) : self._end] = 0
-        self._written += samples
+        self._settled_samples += samples
         self._end = len(rest)
-
-    def close(self) -> None:
-        """Write the rest and close the file."""
-        self._write(self._end)
-        self._file.close()

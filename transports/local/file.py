@@ -144,9 +144,8 @@ class FileInput(DirectAudioInput):
         while True:
             at_ms += FLUSH_MS
             await self._call.sleep_until_ms(at_ms)
-            # On the loop, because the recording is not thread-safe: this transport serves one call and nobody
-            # else.
-            self._call.recording.flush()
+            self._call.recording.settle()
+            await asyncio.to_thread(self._call.recording.write)
 
 
 class FileOutput(BaseOutputTransport):
