@@ -10,7 +10,7 @@ from tests.peers.server import RunningServer, running_server
 from tests.peers.webrtc_caller import Caller
 
 CALLS = 50
-AT_ONCE = 5
+AT_ONCE = 10
 FREED_WITHIN_S = 5.0
 
 

@@ -84,18 +84,21 @@ class PacedWebRTCClient(SmallWebRTCClient):
 
     async def read_audio_frame(self) -> AsyncGenerator[InputAudioRawFrame, None]:
         loop = asyncio.get_running_loop()
+        # What came in while the pipeline was being built is no sign of overload.
+        level = "DEBUG"
         async for frame in super().read_audio_frame():
             self._last_media_s = loop.time()
             yield frame
-            await self._drop_backlog()
+            await self._drop_backlog(level)
+            level = "WARNING"
 
-    async def _drop_backlog(self) -> None:
-        """An overloaded process hears the present with a gap, not the past in full."""
+    async def _drop_backlog(self, level: str) -> None:
+        """A process that is late hears the present with a gap, not the past in full."""
         track = self._audio_input_track
         waiting = getattr(track, "_queue", None)
         if track is None or waiting is None or waiting.qsize() <= MAX_BACKLOG_FRAMES:
             return
-        logger.warning(f"dropping {waiting.qsize() * 20} ms of input audio: this process is overloaded")
+        logger.log(level, f"dropping {waiting.qsize() * 20} ms of input audio: this process is late")
         await track.discard_old_frames()
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
