@@ -52,11 +52,13 @@ LISTEN = """() => {
   let state = "", since = 0;
   window.heard = [];
   setInterval(() => {
-    analyser.getFloatTimeDomainData(samples); const power = samples.reduce((sum, value) => sum + value *
-    value, 0) / samples.length; const rms = sound.muted || sound.paused ? 0 : sound.volume * Math.sqrt(power);
-    if (document.body.dataset.state !== state) [state, since] = [document.body.dataset.state,
-    performance.now()]; window.heard.push({ rms, state, settled_ms: performance.now() - since, played_s:
-    sound.currentTime });
+    analyser.getFloatTimeDomainData(samples);
+    const power = samples.reduce((sum, value) => sum + value * value, 0) / samples.length;
+    const rms = sound.muted || sound.paused ? 0 : sound.volume * Math.sqrt(power);
+    const shown = document.body.dataset.state;
+    if (shown !== state) [state, since] = [shown, performance.now()];
+    const settled_ms = performance.now() - since;
+    window.heard.push({ rms, state, settled_ms, played_s: sound.currentTime });
   }, 40);
 }"""
 
