@@ -55,11 +55,15 @@ _EMPTY_WORDS = frozenset(
     "was were you your the and for about any there that this they them with from many much long please "
     "tell know want need get give say use it's i'm don't not cost costs price open".split()
 )
+# Asks for one sentence of a passage, whatever else is asked.
+_AMOUNT = frozenset("cost costs price much many long".split())
 _STEM_LETTERS = 5
 # A sentence that begins so cannot stand without the one before it.
 _LEANING = frozenset(
     "it they this that these those then he she both otherwise anything also its their".split()
 )
+# "You can also ..."
+_ALSO_WORDS = 4
 _TOPIC_SCORE = 0.15
 
 _ASK_AGAIN = (
@@ -193,7 +197,10 @@ class DocumentAnswer:
         passage = self._index.passages[choice.passage]
         numbers = list(self._index.sentence_numbers(choice.passage))
         fits = self._sentence_fits(choice)
-        ordered = sorted(numbers, key=lambda number: -fits[number])
+        if self._asks_for_the_whole(choice):
+            # "What are your opening hours": the passage is the answer, from its beginning.
+            fits = {number: 1.0 for number in numbers}
+        ordered = sorted(numbers, key=lambda number: (-fits[number], number))
         best = ordered[0]
         taken = self._with_support(best, numbers[0])
         for number in ordered[1:]:
@@ -204,6 +211,14 @@ class DocumentAnswer:
                 taken = grown
         body = self._join(sorted(taken))
         return f"{_lead_in(passage.source, dialogue.replies)}{body}"
+
+    def _asks_for_the_whole(self, choice: _Choice) -> bool:
+        """Whether the question says nothing that the heading does not say, and wants no amount."""
+        if choice.follow_up or _AMOUNT.intersection(choice.question):
+            return False
+        asked = _stems(choice.question)
+        title = _stems(spoken_words(self._index.passages[choice.passage].title))
+        return asked <= title
 
     def _sentence_fits(self, choice: _Choice) -> dict[int, float]:
         """How well each sentence of the chosen passage answers the question, by its number."""
@@ -220,8 +235,10 @@ class DocumentAnswer:
         return fits
 
     def _with_support(self, number: int, first: int) -> set[int]:
-        """A sentence with those before it that it leans on."""
+        """A sentence with those before it that it leans on; an "also" comes after the main point."""
         taken = {number}
+        if "also" in spoken_words(self._index.sentences[number])[:_ALSO_WORDS]:
+            taken.add(first)
         while (
             number > first
             and spoken_words(self._index.sentences[number])[:1]

@@ -21,7 +21,7 @@ A wire costs twenty dollars. It leaves on the same day. Wires abroad cost forty 
 Branches are open until five. On Saturdays branches are open until two. All branches are closed on Sundays.
 
 ## Lost card
-Call the hotline when your card is lost. The hotline never sleeps.
+Call the hotline when your card is lost. The hotline never sleeps. You can also block the card in the app.
 """
 
 
@@ -51,6 +51,11 @@ async def test_an_answer_is_the_sentence_that_was_asked_for(model: DocumentLlm) 
     assert await talk(model, "What does a wire cost?") == "From the fee guide: A wire costs twenty dollars."
 
 
+async def test_a_question_for_the_topic_is_answered_from_the_beginning(model: DocumentLlm) -> None:
+    whole = "Branches are open until five. On Saturdays branches are open until two."
+    assert whole in await talk(model, "What are your branch hours?")
+
+
 async def test_the_source_comes_first_and_alone(model: DocumentLlm) -> None:
     pieces = [piece async for piece in model.reply([Message("user", "what does a wire cost")])]
     assert pieces[0] == "From the fee guide: "
@@ -59,6 +64,11 @@ async def test_the_source_comes_first_and_alone(model: DocumentLlm) -> None:
 async def test_a_sentence_that_leans_on_another_brings_it_along(model: DocumentLlm) -> None:
     text = await talk(model, "on which day leaves a wire on the same day")
     assert "A wire costs twenty dollars. It leaves on the same day." in text
+
+
+async def test_an_addition_comes_after_the_main_point(model: DocumentLlm) -> None:
+    text = await talk(model, "how do i block the card in the app")
+    assert text.index("Call the hotline") < text.index("You can also block")
 
 
 async def test_a_later_answer_names_the_source_in_another_way(model: DocumentLlm) -> None:
