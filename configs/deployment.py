@@ -40,6 +40,13 @@ class Bot(_Part):
     name: str = "Parley"
     greeting: str = Field(DEFAULT_GREETING, description="said when a call begins; empty for none")
     system_prompt: str = DEFAULT_PROMPT
+    reprompt: str = Field(
+        "Sorry, I did not catch that.",
+        description="said when something cut the bot off and no word was understood; empty for nothing",
+    )
+    idle_timeout_ms: int = Field(
+        300_000, ge=5_000, le=86_400_000, description="nobody has made a sound: the conversation ends"
+    )
     knowledge: Path = Field(Path("knowledge"), description="folder of markdown documents")
 
 

@@ -30,6 +30,7 @@ from pipecat.turns.user_start import TranscriptionUserTurnStartStrategy, VADUser
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
+from configs.deployment import Bot
 from pipelines.engines import Engines
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.taps.turn_marks import SpeakingTap, ThinkingTap, TypingTap
@@ -39,7 +40,6 @@ from telemetry.turns import TurnLog
 from turn_taking.endpointing import Endpoint, Endpointer
 
 INPUT_RATE_HZ = 16_000
-IDLE_TIMEOUT_MS = 300_000
 
 
 async def run_conversation(
@@ -70,7 +70,8 @@ async def run_conversation(
         await runner.cancel(reason="the caller is gone")
 
     async with asyncio.TaskGroup() as tasks:
-        enders = [tasks.create_task(_end_when_idle(turns, worker), name="conversation.idle")]
+        idle_timeout_ms = engines.deployment.bot.idle_timeout_ms
+        enders = [tasks.create_task(_end_when_idle(turns, worker, idle_timeout_ms), name="conversation.idle")]
         if finished:
             enders.append(tasks.create_task(_end_when(finished, worker), name="conversation.end"))
         try:
@@ -86,10 +87,10 @@ async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
     await worker.queue_frame(EndFrame())
 
 
-async def _end_when_idle(turns: TurnLog, worker: PipelineWorker) -> None:
+async def _end_when_idle(turns: TurnLog, worker: PipelineWorker, idle_timeout_ms: int) -> None:
     """Pipecat's own idle observer would look at every frame of the call."""
     while True:
-        left_ms = IDLE_TIMEOUT_MS - turns.idle_ms()
+        left_ms = idle_timeout_ms - turns.idle_ms()
         if left_ms <= 0:
             break
         await asyncio.sleep(left_ms / 1000)
@@ -121,7 +122,10 @@ async def build_worker(
         user_params=LLMUserAggregatorParams(
             user_turn_strategies=UserTurnStrategies(
                 start=[VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()], stop=[endpoint]
-            )
+            ),
+            # Pipecat would have the model answer a developer message, which stays in the context and which
+            # the documents take for a question: ``_follow`` asks again instead.
+            empty_user_turn=None,
         ),
     )
 
@@ -168,7 +172,7 @@ async def build_worker(
         ),
         idle_timeout_secs=None,
     )
-    _follow(worker, transport, user, assistant, turns=turns, greeting=deployment.bot.greeting, rtvi=rtvi)
+    _follow(worker, transport, user, assistant, turns=turns, bot=deployment.bot, rtvi=rtvi)
     return worker
 
 
@@ -179,23 +183,37 @@ def _follow(
     assistant: FrameProcessor,
     *,
     turns: TurnLog,
-    greeting: str,
+    bot: Bot,
     rtvi: bool,
 ) -> None:
-    """Greet, and keep the turn log in step with the aggregators."""
+    """Greet once, ask again after a cough, and keep the turn log in step with the aggregators."""
+    greeted = cut_off = reprompted = False
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
-        if greeting:
-            await worker.queue_frame(TTSSpeakFrame(greeting, append_to_context=True))
+        nonlocal greeted
+        # A peer that reconnects in the middle of the conversation is not greeted again.
+        if bot.greeting and not greeted:
+            greeted = True
+            await worker.queue_frame(TTSSpeakFrame(bot.greeting, append_to_context=True))
 
     @user.event_handler("on_user_turn_stopped")
     async def on_user_turn(_aggregator: Any, _strategy: Any, message: UserTurnStoppedMessage) -> None:
+        nonlocal cut_off, reprompted
         if message.content:
+            reprompted = False
             turns.user_said(message.content)
+        elif cut_off and bot.reprompt and not reprompted:
+            # Nobody answers a cough, but the bot fell silent over it: better to say so than to leave a hole.
+            # Once: in a noisy room it would go on for ever.
+            reprompted = True
+            await worker.queue_frame(TTSSpeakFrame(bot.reprompt, append_to_context=True))
+        cut_off = False
 
     @assistant.event_handler("on_assistant_turn_stopped")
     async def on_bot_turn(_aggregator: Any, message: AssistantTurnStoppedMessage) -> None:
+        nonlocal cut_off
+        cut_off = message.interrupted
         turns.bot_said(message.content, interrupted=message.interrupted)
         turns.close()
         for record in turns.drain():

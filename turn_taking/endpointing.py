@@ -23,6 +23,12 @@ HANGING_WORDS = frozenset(
     "a an and the but or so because if when while although though than as of my your his her our their "
     "its these those i'm i'd i'll we're we'd we'll you're they're which whose i we".split()
 )
+# A sentence may end on these (prepositions, auxiliaries, question words, pronouns after a verb), but when it
+# also sounds unfinished it goes on: two weak signs together are a strong one.
+TRAILING_WORDS = frozenset(
+    "for to of with about from in on at by into is are was do does did can could will would should have has "
+    "when how what where who that them him her me you us one if".split()
+)
 FILLERS = frozenset("uh um er erm hmm mm ah eh like well".split())
 
 
@@ -34,15 +40,21 @@ class EndpointSettings(BaseModel):
     min_silence_ms: int = Field(
         180, ge=100, le=2_000, description="wait after a turn that is surely complete"
     )
-    max_silence_ms: int = Field(600, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
+    max_silence_ms: int = Field(640, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
     hanging_silence_ms: int = Field(
         900, ge=100, le=10_000, description="wait after a conjunction, an article or a filler"
     )
     complete_probability: float = Field(
         0.5, gt=0, lt=1, description="from here on the turn counts as complete"
     )
+    unfinished_probability: float = Field(
+        0.3,
+        ge=0,
+        lt=1,
+        description="below this the turn sounds unfinished, and a word that may trail off hangs",
+    )
     hanging_confidence: float = Field(
-        0.6,
+        0.15,
         ge=0,
         le=1,
         description="a last word that was understood worse than this says nothing about the turn",
@@ -88,10 +100,13 @@ class Endpoint:
 
 def ends_hanging(text: str) -> bool:
     """Whether the words end inside a clause or on a hesitation. Case and punctuation do not matter."""
+    word = _last_word(text)
+    return word in FILLERS or word in HANGING_WORDS
+
+
+def _last_word(text: str) -> str:
     words = text.lower().strip(" .,!?;:-").split()
-    if not words:
-        return False
-    return words[-1] in FILLERS or words[-1] in HANGING_WORDS
+    return words[-1] if words else ""
 
 
 class Endpointer:
@@ -99,6 +114,8 @@ class Endpointer:
 
     def __init__(self, settings: EndpointSettings | None = None) -> None:
         self._settings = settings or EndpointSettings()
+        self._voice = False
+        self._fell_silent_ms: int | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -119,6 +136,7 @@ class Endpointer:
 
     def on_voice_started(self, at_ms: int) -> None:
         """The caller speaks (again): whatever was concluded from the pause is void."""
+        self._voice = True
         self._silent_since_ms = None
         self._completeness = None
         self._completeness_due = False
@@ -136,7 +154,8 @@ class Endpointer:
         """The caller fell silent ``silence_ms`` before ``at_ms``. A completeness estimate and words are
         expected.
         """
-        self._silent_since_ms = at_ms - silence_ms
+        self._voice = False
+        self._silent_since_ms = self._fell_silent_ms = at_ms - silence_ms
         self._completeness = None
         self._completeness_due = True
         self._transcript_due_ms = at_ms + self._settings.transcript_wait_ms
@@ -150,14 +169,17 @@ class Endpointer:
         self._completeness = probability
         self._completeness_due = False
 
-    def on_transcript(self, text: str, *, last_word_confidence: float = 1.0) -> None:
+    def on_transcript(self, at_ms: int, text: str, *, last_word_confidence: float = 1.0) -> None:
         """Final words of the speech that just ended; they add to those of earlier pauses. May be empty.
 
-        Recognisers fill noise with short words ("the", "and"): the last word counts as far as it was
-        understood.
+        Words may come when the turn has long ended, or without a voice that anybody noticed: then they are a
+        turn of their own, and the silence behind it began when the voice did end. Recognisers fill noise with
+        short words ("the", "and"): the last word counts as far as it was understood.
         """
         if text:
             self._last_word_confidence = last_word_confidence
+            if not self._voice and self._silent_since_ms is None:
+                self._silent_since_ms = self._fell_silent_ms if self._fell_silent_ms is not None else at_ms
         self._text = f"{self._text} {text}".strip()
         self._transcript_due_ms = None
 
@@ -165,6 +187,11 @@ class Endpointer:
         """Silence after which the turn is over, from what is known now."""
         chosen = self._settings
         if self._last_word_confidence >= chosen.hanging_confidence and ends_hanging(self._text):
+            return chosen.hanging_silence_ms
+        sounds_unfinished = self._completeness is not None and (
+            self._completeness < chosen.unfinished_probability
+        )
+        if sounds_unfinished and _last_word(self._text) in TRAILING_WORDS:
             return chosen.hanging_silence_ms
         if self._completeness is None:
             return chosen.max_silence_ms

@@ -104,7 +104,9 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             await self._conclude_pause()
             await self._rearm()
         elif isinstance(frame, TranscriptionFrame):
-            self._endpointer.on_transcript(frame.text, last_word_confidence=_last_word_confidence(frame))
+            self._endpointer.on_transcript(
+                self._clock.now_ms(), frame.text, last_word_confidence=_last_word_confidence(frame)
+            )
             if self._on_words:
                 self._on_words()
             await self._rearm()

@@ -1,8 +1,10 @@
 """A whole call on virtual time: the real pipeline, a scripted caller, engines that cost nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -76,6 +78,7 @@ def simulate(
     completeness: Sequence[float] = (0.95,),
     tail_ms: int = 3_000,
     frame_ms: int = 20,
+    bot: Mapping[str, Any] = MappingProxyType({}),
 ) -> SimulatedCall:
     """Hold a call with the caller's audio on virtual time and read what was recorded."""
     model = ScriptedLanguageModel(*scripts)
@@ -84,7 +87,7 @@ def simulate(
 
     async def scenario() -> TurnLog:
         turns = TurnLog()
-        deployment = Deployment(bot=Bot(greeting=greeting))
+        deployment = Deployment(bot=Bot(greeting=greeting, **bot))
         answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
         ears = InPlaceEngine[Transcript](
             ScriptedStt(ScriptedSttSettings(words=("what", "is", "it"))), _accept_transcript

@@ -15,7 +15,7 @@ def said(text: str, completeness: float | None, *, at_ms: int = 1_000) -> Endpoi
     endpointer.on_voice_stopped(at_ms, silence_ms=200)
     if completeness is not None:
         endpointer.on_completeness(completeness)
-    endpointer.on_transcript(text)
+    endpointer.on_transcript(at_ms, text)
     return endpointer
 
 
@@ -33,8 +33,38 @@ def test_a_turn_that_ends_on_a_conjunction_waits_longest_however_it_sounds():
 
 def test_a_last_word_that_was_hardly_understood_does_not_hang():
     endpointer = said("", 0.99)
-    endpointer.on_transcript("how to argue the", last_word_confidence=0.2)
+    endpointer.on_transcript(1_100, "how to argue the", last_word_confidence=0.1)
     assert endpointer.wait_ms() == SETTINGS.min_silence_ms
+
+
+def test_a_word_that_may_trail_off_hangs_only_when_the_turn_sounds_unfinished():
+    assert said("what do i need for", 0.05).wait_ms() == SETTINGS.hanging_silence_ms
+    assert said("what is it for", 0.95).wait_ms() == SETTINGS.min_silence_ms
+    assert said("a student account", 0.05).wait_ms() < SETTINGS.max_silence_ms
+
+
+def test_words_that_come_after_the_end_of_the_turn_are_decided_on_the_silence_that_has_passed():
+    endpointer = said("what are your", 0.9)
+    assert endpointer.on_deadline(1_900) is not None
+    endpointer.reset()
+    endpointer.on_transcript(3_000, "opening hours")
+    endpoint = endpointer.on_deadline(3_000)
+    assert endpoint is not None
+    assert endpoint.kind is EndpointKind.COMPLETE
+    assert endpoint.silence_ms == 2_200
+
+
+def test_words_without_a_voice_that_was_noticed_are_a_turn():
+    endpointer = Endpointer(SETTINGS)
+    endpointer.on_transcript(5_000, "hello")
+    assert endpointer.next_deadline_ms() == 5_000 + SETTINGS.max_silence_ms
+
+
+def test_words_of_a_speech_that_goes_on_end_nothing():
+    endpointer = Endpointer(SETTINGS)
+    endpointer.on_voice_started(1_000)
+    endpointer.on_transcript(1_500, "hello")
+    assert endpointer.next_deadline_ms() is None
 
 
 def test_without_an_estimate_the_longer_wait_applies():
@@ -51,7 +81,7 @@ def test_nothing_is_due_while_the_caller_speaks():
 def test_the_decision_waits_for_the_final_words_but_not_for_ever():
     endpointer = Endpointer(SETTINGS)
     endpointer.on_voice_stopped(1_000, silence_ms=200)
-    endpointer.on_transcript("first half")
+    endpointer.on_transcript(1_100, "first half")
     endpointer.on_voice_started(1_100)
     endpointer.on_voice_stopped(2_000, silence_ms=200)
     endpointer.on_completeness(0.99)
@@ -62,7 +92,7 @@ def test_words_of_several_stretches_belong_to_one_turn():
     endpointer = said("send fifty dollars", 0.2)
     endpointer.on_voice_started(1_100)
     endpointer.on_voice_stopped(2_000, silence_ms=200)
-    endpointer.on_transcript("to my sister")
+    endpointer.on_transcript(1_100, "to my sister")
     assert endpointer.text == "send fifty dollars to my sister"
 
 

@@ -19,7 +19,7 @@ from processors.turns.endpoint import EndpointStopStrategy
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
-from turn_taking.endpointing import Endpoint, Endpointer
+from turn_taking.endpointing import Endpoint, Endpointer, EndpointSettings
 
 
 class Turn:
@@ -147,7 +147,7 @@ def test_a_failing_model_costs_its_hint_and_not_the_turn():
         await asyncio.sleep(2)
 
     turn = play([EngineError("broken", engine="turn")], scenario)
-    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [600]
+    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [EndpointSettings().max_silence_ms]
 
 
 def test_a_turn_without_words_ends_empty():
@@ -177,3 +177,16 @@ def test_the_model_hears_the_last_seconds_and_a_little_before_the_voice():
         await asyncio.sleep(1)
 
     assert play([0.99], short).model.heard_samples == [16_000 * 3 // 2]
+
+
+def test_words_that_come_after_the_end_of_the_turn_are_answered_at_once():
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(1_000)
+        await turn.fall_silent("what are your")
+        await asyncio.sleep(2)
+        # The user aggregator begins a turn for them before the strategy sees them.
+        await turn.strategy.handle_user_turn_started()
+        await turn.give(TranscriptionFrame(text="opening hours", user_id="", timestamp="", finalized=True))
+        await asyncio.sleep(0.01)
+
+    assert len(play([0.9], scenario).endpoints) == 2
