@@ -32,6 +32,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from configs.deployment import Bot
 from pipelines.engines import Engines
+from processors.dialogue.rtvi import CheckedRtvi
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.taps.turn_marks import SpeakingTap, ThinkingTap, TypingTap
 from processors.turns.audio_stop import AudioStop
@@ -165,6 +166,7 @@ async def build_worker(
         ),
         enable_turn_tracking=False,
         enable_rtvi=rtvi,
+        rtvi_processor=CheckedRtvi() if rtvi else None,
         rtvi_observer_params=RTVIObserverParams(
             metrics_enabled=False,
             system_logs_enabled=False,

@@ -81,8 +81,16 @@ class TurnRecord:
 class TurnLog:
     """Marks and texts of one conversation."""
 
-    def __init__(self, *, keep: int = 500, now_us: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        keep: int = 500,
+        now_us: Callable[[], int] | None = None,
+        steady_us: Callable[[], int] | None = None,
+    ) -> None:
         self._now_us = now_us or (lambda: time.time_ns() // 1000)
+        # Decisions are not taken on the wall clock: somebody may set it while people talk.
+        self._steady_us = steady_us or (lambda: time.monotonic_ns() // 1000)
         self._keep = keep
         self._records: deque[TurnRecord] = deque(maxlen=keep)
         self._undrained: list[TurnRecord] = []
@@ -90,7 +98,7 @@ class TurnLog:
         self._current = TurnRecord(turn=0)
         self._speech_end_us: int | None = None
         self._transcript_us: int | None = None
-        self._active_us = self._now_us()
+        self._active_us = self._steady_us()
 
     @property
     def finished(self) -> Iterable[TurnRecord]:
@@ -114,7 +122,8 @@ class TurnLog:
     def heard(self, pcm: bytes) -> None:
         """A piece of the caller's audio arrived; remembers when an audible one last did."""
         if is_loud_pcm16(pcm):
-            self._speech_end_us = self._active_us = self._now_us()
+            self._speech_end_us = self._now_us()
+            self._active_us = self._steady_us()
 
     def words_arrived(self) -> None:
         """Final words of the caller's latest speech arrived."""
@@ -152,14 +161,14 @@ class TurnLog:
 
     def played(self, pcm: bytes) -> None:
         """A packet of bot audio left for the caller."""
-        self._active_us = self._now_us()
+        self._active_us = self._steady_us()
         marks_us = self._current.marks_us
         if "tts_first_audio" in marks_us and "playout" not in marks_us and is_loud_pcm16(pcm):
             marks_us["playout"] = self._now_us()
 
     def idle_ms(self) -> int:
         """How long neither side has made a sound."""
-        return (self._now_us() - self._active_us) // 1000
+        return (self._steady_us() - self._active_us) // 1000
 
     def close(self) -> None:
         """The current turn is finished; an empty one leaves no record."""

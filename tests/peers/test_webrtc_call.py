@@ -89,6 +89,19 @@ async def test_a_message_is_handled_once(server_url: str):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_a_blank_line_is_refused_and_cuts_nothing_off(server_url: str):
+    async with call(server_url) as caller:
+        question = {"content": "How do I report a lost card?", "options": {"run_immediately": True}}
+        caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": question})
+        await caller.until(lambda: len(caller.of_type("bot-started-speaking")) == 2, within_s=20)
+        for id_, blank in (("3", ""), ("4", "   ")):
+            caller.send({"label": "rtvi-ai", "type": "send-text", "id": id_, "data": {"content": blank}})
+        await caller.until(lambda: len(caller.of_type("error-response")) == 2, within_s=5)
+        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+        assert not turns_of(caller)[1]["interrupted"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_an_interrupted_answer_is_remembered_as_far_as_it_was_heard(server_url: str):
     async with call(server_url) as caller:
         text = {"content": "How do I report a lost card?", "options": {"run_immediately": True}}

@@ -9,7 +9,6 @@
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -53,6 +52,7 @@ class PacedWebRTCClient(SmallWebRTCClient):
         self._on_packet = on_packet
         self._paced: PacedAudioTrack | None = None
         self._last_media_s: float | None = None
+        self._last_ping: float | None = None
 
     async def _handle_client_connected(self) -> None:
         if not self._params:
@@ -120,12 +120,14 @@ class PacedWebRTCClient(SmallWebRTCClient):
         """How long nothing came from the peer: no audio, no message, no ping. 0 before the call is up."""
         if self._last_media_s is None:
             return 0
-        quiet_s = asyncio.get_running_loop().time() - self._last_media_s
+        now_s = asyncio.get_running_loop().time()
         # Pings end in the connection, which keeps the wall-clock time of the last one and offers no event.
-        pinged_s = self._webrtc_connection._last_received_time
-        if pinged_s is not None:
-            quiet_s = min(quiet_s, time.time() - pinged_s)
-        return int(quiet_s * 1000)
+        # Only whether it changed counts: the wall clock may be set.
+        pinged = self._webrtc_connection._last_received_time
+        if pinged != self._last_ping:
+            self._last_ping = pinged
+            self._last_media_s = now_s
+        return int((now_s - self._last_media_s) * 1000)
 
     async def close_peer(self) -> None:
         """Close the connection as if the peer had hung up."""

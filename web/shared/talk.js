@@ -36,6 +36,7 @@ class TalkPage {
   #state = "ready";
   #call = null;
   #microphone = null;
+  #asking = false;
   #context = null;
   #watches = [];
   #startedAt = 0;
@@ -133,14 +134,34 @@ class TalkPage {
     if (this.#microphone) {
       const [track] = this.#microphone.getAudioTracks();
       track.enabled = !track.enabled;
-    } else if (call) {
-      const microphone = await this.#openMicrophone(call);
-      if (!microphone || call.closed) return;
-      await call.useMicrophone(microphone);
-      this.#microphone = microphone;
-      this.#say("");
+    } else if (call && !this.#asking) {
+      // The browser may be asking for permission: a second click must not open a second microphone.
+      this.#asking = true;
+      try {
+        await this.#addMicrophone(call);
+      } finally {
+        this.#asking = false;
+      }
     }
     this.#show();
+  }
+
+  async #addMicrophone(call) {
+    const microphone = await this.#openMicrophone(call);
+    if (!microphone) return;
+    try {
+      await call.useMicrophone(microphone);
+    } catch (error) {
+      stopTracks(microphone);
+      this.#say(`The microphone could not be used: ${error.message}`, { bad: true });
+      return;
+    }
+    if (call.closed) {
+      stopTracks(microphone);
+      return;
+    }
+    this.#microphone = microphone;
+    this.#say("");
   }
 
   #submit() {

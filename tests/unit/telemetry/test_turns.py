@@ -102,11 +102,14 @@ def test_memory_is_bounded(now: Now):
 
 
 def test_idleness_counts_from_the_last_sound_of_either_side(now: Now):
-    log = TurnLog(now_us=now)
+    wall = Now()
+    log = TurnLog(now_us=wall, steady_us=now)
     now.us = 1_000_000
     log.heard(LOUD)
     now.us = 2_000_000
     log.heard(QUIET)
+    assert log.idle_ms() == 1_000
+    wall.us = 10**15  # somebody set the clock
     assert log.idle_ms() == 1_000
     log.played(LOUD)
     assert log.idle_ms() == 0
