@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from processors.dialogue.reply_watch import GuardSettings
 from processors.front_end.vad import VadSettings
+from processors.perception.engine_stt import EngineSttSettings
+from processors.speech.engine_tts import EngineTtsSettings
 from serving.gateway.settings import ServerSettings
 from turn_taking.endpointing import EndpointSettings
 
@@ -59,6 +61,7 @@ class Hearing(_Part):
     endpoint: EndpointSettings = EndpointSettings()
     stt: Choice = Choice(name="pocketsphinx")
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
+    recognition: EngineSttSettings = EngineSttSettings()
 
 
 class Thinking(_Part):
@@ -73,6 +76,10 @@ class Speaking(_Part):
     """The voice."""
 
     tts: Choice = Choice(name="flite")
+    fallback: Choice | None = Field(
+        None, description="embedded voice that speaks when an embedded one does not load or fails"
+    )
+    delivery: EngineTtsSettings = EngineTtsSettings()
 
 
 class Deployment(_Part):

@@ -22,7 +22,8 @@ class GuardSettings(BaseModel):
     """Deadlines of one answer.
 
     Attributes:
-        first_token_ms: from the question to the first text.
+        first_token_ms: from the end of the turn to the first text; the caller has then been waiting for the
+            end of turn as well (180 to 900 ms), and 2 s of silence sound like a broken line.
         token_gap_ms: between two pieces of text, while the caller has something to listen to.
         silence_budget_ms: how long the caller may hear nothing before ``silent_gap_ms`` counts instead.
         silent_gap_ms: between two pieces of text, once the silence budget is used up.
@@ -38,7 +39,7 @@ class GuardSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    first_token_ms: int = Field(default=1200, ge=20, le=30_000)
+    first_token_ms: int = Field(default=1000, ge=20, le=30_000)
     token_gap_ms: int = Field(default=1500, ge=20, le=30_000)
     silence_budget_ms: int = Field(default=1400, ge=20, le=30_000)
     silent_gap_ms: int = Field(default=400, ge=20, le=30_000)

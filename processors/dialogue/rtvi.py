@@ -1,7 +1,8 @@
 """What a client may say by RTVI, checked before it acts.
 
-Pipecat lets typed text interrupt the bot before anybody looks at it: a blank line would cut an answer off and have the
-model answer nothing. Here it gets an ``error-response`` and changes nothing. No state, no tasks of its own.
+Pipecat lets typed text interrupt the bot before anybody looks at it: a blank line would cut an answer off and
+have the model answer nothing. Here it gets an ``error-response`` and changes nothing. No state, no tasks of
+its own.
 """
 
 from pipecat.processors.frameworks.rtvi import RTVIProcessor

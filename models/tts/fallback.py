@@ -1,0 +1,85 @@
+"""A voice with another one behind it: what the first cannot say, the second says.
+
+Decides clause by clause: a clause of which nothing has been heard yet is given to the second voice when the
+first raises ``EngineError``; one that broke off in the middle stays so, because nothing is said twice.
+A first voice that says it will not recover is not asked again. The audio of the second is brought to the rate
+of the first while it streams. Blocking and thread-safe like the voices themselves; owns nothing else.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import soxr
+from loguru import logger
+
+from core.errors import EngineError
+from core.media import WordTime
+from models.tts import SpeechPiece, TextToSpeech
+
+
+class FallbackTts:
+    """Two voices as one engine.
+
+    Args:
+        first: is asked for every clause; its rate is the rate of both.
+        second: says what the first cannot.
+    """
+
+    def __init__(self, first: TextToSpeech, second: TextToSpeech) -> None:
+        self.rate_hz = first.rate_hz
+        self._first = first
+        self._second = second
+        self._given_up = False
+
+    def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        """See ``TextToSpeech``.
+
+        Raises:
+            EngineError: the first broke off inside the clause, or the second failed as well.
+        """
+        if not self._given_up:
+            begun = False
+
+            def watched(piece: SpeechPiece) -> bool:
+                nonlocal begun
+                begun = True
+                return sink(piece)
+
+            try:
+                return self._first.synthesize(text, watched)
+            except EngineError as error:
+                if begun:
+                    raise
+                self._given_up = not error.retryable
+                logger.warning(f"the voice failed, another one speaks: {error}")
+        return self._speak_second(text, sink)
+
+    def _speak_second(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        if self._second.rate_hz == self.rate_hz:
+            return self._second.synthesize(text, sink)
+        converted = _Resampled(self._second.rate_hz, self.rate_hz, sink)
+        return self._second.synthesize(text, converted.take) and converted.finish()
+
+
+class _Resampled:
+    """A sink at one rate in front of a sink at another; words travel with the audio or its next piece."""
+
+    def __init__(self, from_hz: int, to_hz: int, sink: Callable[[SpeechPiece], bool]) -> None:
+        self._resampler = soxr.ResampleStream(from_hz, to_hz, 1, dtype="int16")
+        self._sink = sink
+        self._words: tuple[WordTime, ...] = ()
+
+    def take(self, piece: SpeechPiece) -> bool:
+        self._words += piece.words
+        return self._pass_on(self._resampler.resample_chunk(np.frombuffer(piece.pcm, dtype="<i2")))
+
+    def finish(self) -> bool:
+        return self._pass_on(
+            self._resampler.resample_chunk(np.zeros(0, dtype=np.int16), last=True), last=True
+        )
+
+    def _pass_on(self, samples: np.ndarray, *, last: bool = False) -> bool:
+        if not samples.size and not (last and self._words):
+            return True
+        words, self._words = self._words, ()
+        return self._sink(SpeechPiece(samples.astype("<i2").tobytes(), words))
