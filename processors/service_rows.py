@@ -3,14 +3,13 @@
 A row is created with its settings, is checked once when the deployment starts (``check``) and builds one
 service per call (``build``). Importing a registry of rows imports no vendor SDK: the service class is
 imported by ``build``. Secrets never stand in settings, only the name of the environment variable that holds
-one. Local models are never fetched here: a missing file is a ``ConfigError``.
+one. Models that run on this machine are no rows here but engines of ``models``.
 """
 
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -21,8 +20,6 @@ from models.llm import LanguageModel
 if TYPE_CHECKING:
     import aiohttp
     from pipecat.processors.frame_processor import FrameProcessor
-
-MODELS_DIR = Path("models-cache")
 
 
 class RowSettings(BaseModel):
@@ -72,7 +69,7 @@ class ServiceRow(ABC, Generic[S]):
         """Find out whether ``build`` can work, without a connection and without loading a model.
 
         Raises:
-            ConfigError: a package, key, file or shared part is missing; names what to install, set or run.
+            ConfigError: a package, key or shared part is missing; names what to install or set.
         """
         if self.package is not None and find_spec(self.package) is None:
             raise ConfigError(f"{self.name!r} needs the extra {self.extra!r}: pip install '.[{self.extra}]'")
@@ -81,7 +78,7 @@ class ServiceRow(ABC, Generic[S]):
     def build(self, shared: Shared = NOTHING_SHARED) -> "FrameProcessor":
         """Build the service of one call.
 
-        A row with a local model loads it here, which blocks: call it in a thread.
+        Imports the vendor's package, which blocks: call it in a thread.
 
         Raises:
             ConfigError: see ``check``.
@@ -98,14 +95,3 @@ def secret(row: str, env: str) -> str:
     if not value:
         raise ConfigError(f"{row!r} needs its key in the environment variable {env}")
     return value
-
-
-def require_files(row: str, *paths: Path) -> None:
-    """Make sure that local model files are there.
-
-    Raises:
-        ConfigError: names the first missing file and the command that fetches it.
-    """
-    for path in paths:
-        if not path.is_file():
-            raise ConfigError(f"{row!r} needs {path}, which is not there: run `make models`")

@@ -74,5 +74,15 @@ STT: Registry[SpeechToText] = Registry(
             "models.stt.pocketsphinx:PocketsphinxStt",
             "offline floor: works everywhere, understands clear simple English only",
         ),
+        "moonshine": Row(
+            "models.stt.moonshine:MoonshineStt",
+            "streaming, small, English and some other languages; needs `make models`",
+            extra="moonshine",
+        ),
+        "whisper": Row(
+            "models.stt.whisper:WhisperStt",
+            "whole utterances, many languages, slow on a CPU; needs `make models`",
+            extra="whisper",
+        ),
     },
 )

@@ -44,5 +44,7 @@ TTS: Registry[TextToSpeech] = Registry(
     {
         "flite": Row("models.tts.flite:FliteTts", "in process, 14 ms to first audio, US English"),
         "espeak": Row("models.tts.espeak:EspeakTts", "in process, many languages, robotic"),
+        "kokoro": Row("models.tts.kokoro:KokoroTts", "local neural voice", extra="kokoro"),
+        "piper": Row("models.tts.piper:PiperTts", "local neural voice, GPL-3.0 package", extra="piper"),
     },
 )

@@ -1,27 +1,14 @@
 """Speech to text that Pipecat ships, as rows.
 
-Decides nothing about turns: every service here hands transcripts to the user aggregator. Deepgram and Soniox
-stream over a socket that the service owns and ends with the pipeline; Whisper and Moonshine transcribe one
-utterance at a time in a thread and are slower than real time on a busy machine, which delays the turn and
-drops nothing.
+Decides nothing about turns: every service here hands transcripts to the user aggregator, and streams over a
+socket that the service owns and ends with the pipeline. Engines of this machine are in ``models.stt``.
 """
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError
 from core.registry import Registry, Row
-from processors.service_rows import (
-    MODELS_DIR,
-    NOTHING_SHARED,
-    RowSettings,
-    ServiceRow,
-    Shared,
-    require_files,
-    secret,
-)
+from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
     from pipecat.services.stt_service import STTService
@@ -33,8 +20,6 @@ STT_SERVICES: Registry[ServiceRow[Any]] = Registry(
             f"{__name__}:Deepgram", "cloud, streaming", extra="deepgram", env=("DEEPGRAM_API_KEY",)
         ),
         "soniox": Row(f"{__name__}:Soniox", "cloud, streaming", env=("SONIOX_API_KEY",)),
-        "whisper": Row(f"{__name__}:Whisper", "local, whole utterances", extra="whisper"),
-        "moonshine": Row(f"{__name__}:Moonshine", "local, whole utterances, small", extra="moonshine"),
     },
 )
 
@@ -127,123 +112,4 @@ class Soniox(ServiceRow[SonioxSettings]):
             url=self.settings.url,
             vad_force_turn_endpoint=True,
             settings=SonioxSTTService.Settings(model=self.settings.model, language_hints=hints or None),
-        )
-
-
-class WhisperSettings(RowSettings):
-    """Whisper on this machine.
-
-    Attributes:
-        model: the folder under ``models_dir/whisper`` that holds the converted model.
-        language: ISO 639-1.
-        device: where it runs.
-        compute_type: CTranslate2 number format.
-        no_speech_prob: segments above this probability of silence are dropped.
-        models_dir: where ``make models`` puts files.
-    """
-
-    model: str = "base.en"
-    language: str = "en"
-    device: Literal["cpu", "cuda", "auto"] = "cpu"
-    compute_type: str = "int8"
-    no_speech_prob: float = Field(default=0.4, ge=0.0, le=1.0)
-    models_dir: Path = MODELS_DIR
-
-
-class Whisper(ServiceRow[WhisperSettings]):
-    """faster-whisper, one utterance at a time, no partials."""
-
-    name = "whisper"
-    settings_type = WhisperSettings
-    package = "faster_whisper"
-    extra = "whisper"
-
-    @property
-    def folder(self) -> Path:
-        """Where the model's files are expected."""
-        return self.settings.models_dir / "whisper" / self.settings.model
-
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        # Without tokenizer.json faster-whisper fetches one by itself.
-        names = ("model.bin", "config.json", "tokenizer.json")
-        require_files(self.name, *(self.folder / name for name in names))
-
-    def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
-        """See ``ServiceRow.build``."""
-        self.check()
-        from pipecat.services.whisper.stt import WhisperSTTService
-        from pipecat.transcriptions.language import Language
-
-        return WhisperSTTService(
-            device=self.settings.device,
-            compute_type=self.settings.compute_type,
-            settings=WhisperSTTService.Settings(
-                model=str(self.folder),
-                language=Language(self.settings.language),
-                no_speech_prob=self.settings.no_speech_prob,
-            ),
-        )
-
-
-class MoonshineSettings(RowSettings):
-    """Moonshine on this machine.
-
-    Attributes:
-        model: architecture.
-        language: ISO 639-1.
-        models_dir: where ``make models`` puts files.
-    """
-
-    model: Literal[
-        "tiny", "base", "tiny-streaming", "base-streaming", "small-streaming", "medium-streaming"
-    ] = "small-streaming"
-    language: str = "en"
-    models_dir: Path = MODELS_DIR
-
-
-class Moonshine(ServiceRow[MoonshineSettings]):
-    """Moonshine on the CPU, one utterance at a time, no partials."""
-
-    name = "moonshine"
-    settings_type = MoonshineSettings
-    package = "moonshine_voice"
-    extra = "moonshine"
-
-    def files(self) -> list[Path]:
-        """The files that this model consists of, in the layout of Moonshine's own cache.
-
-        Raises:
-            ConfigError: there is no such model for the language.
-        """
-        from moonshine_voice import string_to_model_arch
-        from moonshine_voice.download import find_model_info, get_components_for_model_info
-
-        try:
-            info = find_model_info(self.settings.language, string_to_model_arch(self.settings.model))
-        except ValueError as error:
-            raise ConfigError(
-                f"{self.name!r} has no {self.settings.model!r} for {self.settings.language!r}"
-            ) from error
-        folder = self.cache_dir / str(info["download_url"]).removeprefix("https://")
-        return [folder / name for name in get_components_for_model_info(info)]
-
-    @property
-    def cache_dir(self) -> Path:
-        """The cache root that the files are fetched under."""
-        return self.settings.models_dir / "moonshine"
-
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        require_files(self.name, *self.files())
-
-    def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
-        """See ``ServiceRow.build``."""
-        self.check()
-        from processors.perception.moonshine_service import LocalMoonshineService
-
-        return LocalMoonshineService(
-            folder=self.files()[0].parent, model=self.settings.model, language=self.settings.language
         )

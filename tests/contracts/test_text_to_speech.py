@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from models.tts import TTS, SpeechPiece, TextToSpeech
 from models.tts.espeak import EspeakTts
+from models.tts.fallback import FallbackTts
 from models.tts.flite import FliteSettings, FliteTts
 from tests.fakes.tts import ToneTts
 
@@ -18,6 +20,15 @@ ENGINES: dict[str, Callable[[], TextToSpeech]] = {
     "flite-kal16": lambda: FliteTts(FliteSettings(voice="kal16")),
     "espeak": EspeakTts,
     "tone": ToneTts,
+    "espeak behind a voice that fails": lambda: FallbackTts(ToneTts(fail_after_pieces=0), EspeakTts()),
+}
+# Engines with files, here tiny ones: package, and the engine on files that are written into a folder. Without
+# and with the durations that some exports report.
+MODEL_ENGINES: dict[str, tuple[str, Callable[[Path], TextToSpeech]]] = {
+    "kokoro": ("kokoro_onnx", lambda folder: tiny_kokoro(folder, durations=False)),
+    "kokoro-durations": ("kokoro_onnx", lambda folder: tiny_kokoro(folder, durations=True)),
+    "piper": ("piper", lambda folder: tiny_piper(folder, durations=False)),
+    "piper-durations": ("piper", lambda folder: tiny_piper(folder, durations=True)),
 }
 AUDIBLE = 164
 
@@ -25,9 +36,30 @@ CLAUSE = "The monthly fee is five dollars, and you can cancel."
 AWKWARD = '– "Your balance" is $1,250.50 at 3 p.m. & rising 🙂, e.g. see https://www.example.com/help !'
 
 
-@pytest.fixture(scope="module", params=list(ENGINES))
-def engine(request: pytest.FixtureRequest) -> TextToSpeech:
-    return ENGINES[request.param]()
+def tiny_kokoro(folder: Path, *, durations: bool) -> TextToSpeech:
+    from models.tts.kokoro import KokoroSettings, KokoroTts
+    from tests.tiny_voices import write_kokoro
+
+    write_kokoro(folder, durations=durations)
+    return KokoroTts(KokoroSettings(models_dir=folder))
+
+
+def tiny_piper(folder: Path, *, durations: bool) -> TextToSpeech:
+    from models.tts.piper import PiperSettings, PiperTts
+    from tests.tiny_voices import write_piper
+
+    write_piper(folder, durations=durations)
+    return PiperTts(PiperSettings(models_dir=folder))
+
+
+@pytest.fixture(scope="module", params=[*ENGINES, *MODEL_ENGINES])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextToSpeech:
+    if request.param in ENGINES:
+        return ENGINES[request.param]()
+    package, build = MODEL_ENGINES[request.param]
+    for needed in (package, "onnx"):
+        pytest.importorskip(needed, reason=f"{request.param} is tested with the package {needed}")
+    return build(tmp_path_factory.mktemp(request.param))
 
 
 def speak(engine: TextToSpeech, text: str) -> tuple[bool, list[SpeechPiece]]:
@@ -49,7 +81,7 @@ def words(pieces: list[SpeechPiece]) -> list[str]:
 
 
 def test_the_registry_knows_the_engines():
-    assert {"flite", "espeak"} <= set(TTS.names())
+    assert {"espeak", "flite", "kokoro", "piper"} <= set(TTS.names())
     assert TTS.create("flite").rate_hz == 16_000
 
 

@@ -1,36 +1,589 @@
-"""This machine's microphone and loudspeaker, through Pipecat's PortAudio transport."""
+"""A call over this machine's microphone and loudspeaker, through PortAudio.
 
-from pipecat.transports.base_transport import BaseTransport
+Decides at which rate and in how many channels each device is opened (16 kHz or the voice's rate where the
+device takes it, otherwise the next rate that it does take, converted), and when a device counts as lost.
+Pieces of 20 ms come from the microphone and go straight into the pipeline; the bot's PCM goes out.
+
+PortAudio calls back from a thread of its own for each device, and those callbacks never wait for the event
+loop. The microphone's leaves its piece in ``Backlog``, where a loop that is late loses the oldest piece; the
+loudspeaker's takes from ``LoudspeakerBuffer``, which is silence where nothing was written, holds the writer
+back when it is full and is emptied by an interruption. So an interruption is silent after the device's own
+latency, and neither side can grow. Every other PortAudio call runs on one thread of ``AudioDevices``, which
+owns the library and the streams; the tasks (the reader and the watch) belong to the input side. A device that
+stops calling back ends the conversation, and ``LocalTransport.lost`` says which.
+
+Pipecat's own PortAudio transport reports no caller, so nobody is greeted; it opens the microphone before the
+pipeline has started; and it writes with a blocking call that a hang-up tears the stream away from, which
+ended the process with a corrupted heap.
+"""
+
+import asyncio
+import math
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType, TracebackType
+from typing import Any
+
+import numpy as np
+import soxr
+from loguru import logger
+from pipecat.frames.frames import (
+    Frame,
+    InputAudioRawFrame,
+    InterruptionFrame,
+    OutputAudioRawFrame,
+    StartFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.transports.base_output import BaseOutputTransport
+from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 from core.errors import ConfigError
+from core.media import PCM_BYTES_PER_SAMPLE
+from transports.direct_input import DirectAudioInput
+
+INPUT_PIECE_MS = 20
+# PortAudio gives the device two of these. Two of 20 ms at 16 kHz on PulseAudio 16 ran dry over and over (up
+# to 108 times in 2.5 s), and each time PortAudio threw away what it had; two of 25 ms and more never did.
+OUTPUT_PIECE_MS = 30
+MAX_BACKLOG_PIECES = 25
+# As for a browser call: how late the loop may be before a word has a hole.
+LEAD_MS = 60
+# What sound hardware takes; the device's own rate is tried as well.
+DEVICE_RATES_HZ = (16_000, 24_000, 32_000, 44_100, 48_000, 96_000)
+# A device that has not called back for so long is gone: unplugged, or its sound server has ended. PulseAudio
+# was silent for 1.9 s after the first two callbacks of a loudspeaker that had been idle.
+LOST_MS = 5_000
+WATCH_MS = 250
 
 
-def open_microphone() -> BaseTransport:
-    """The default input and output devices at 16 kHz.
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """How a device is opened.
 
-    Raises ConfigError when the binding, the library or a device is missing.
+    Attributes:
+        rate_hz: samples per second.
+        channels: 1, or 2 for hardware that has no mono.
     """
-    try:
-        import pyaudio
-        from pipecat.transports.local.audio import LocalAudioTransport, LocalAudioTransportParams
-    except ImportError as error:
-        raise ConfigError(
-            "the local transport needs PortAudio and the extra 'local': "
-            "sudo apt-get install portaudio19-dev && .venv/bin/pip install '.[local]'"
-        ) from error
-    devices = pyaudio.PyAudio()
-    try:
-        devices.get_default_input_device_info()
-        devices.get_default_output_device_info()
-    except OSError as error:
-        raise ConfigError(f"no microphone or loudspeaker on this machine: {error}") from error
-    finally:
-        devices.terminate()
-    return LocalAudioTransport(
-        LocalAudioTransportParams(
+
+    rate_hz: int
+    channels: int
+
+
+def choose_format(
+    wanted_hz: int, *, own_hz: int, takes: Callable[[LineFormat], bool], device: str
+) -> LineFormat:
+    """The format that loses least: the wanted rate, the next higher ones, then lower ones; mono first.
+
+    Args:
+        wanted_hz: what the pipeline uses.
+        own_hz: the rate that the device says is its own.
+        takes: whether the device can be opened so.
+        device: its name, for the error.
+
+    Raises:
+        ConfigError: the device takes none of the rates, which are named.
+    """
+    rates = sorted({wanted_hz, own_hz, *DEVICE_RATES_HZ})
+    by_loss = [rate for rate in rates if rate >= wanted_hz] + [
+        rate for rate in rates[::-1] if rate < wanted_hz
+    ]
+    for rate_hz in by_loss:
+        for channels in (1, 2):
+            line = LineFormat(rate_hz, channels)
+            if takes(line):
+                return line
+    tried = ", ".join(str(rate) for rate in rates)
+    raise ConfigError(f"{device} cannot be opened with 16-bit samples at any of {tried} Hz")
+
+
+class ToPipeline:
+    """What the microphone delivers, as mono at the pipeline's rate, piece by piece.
+
+    soxr's "LQ" runs 20 ms behind at most and stops what would fold over (a tone of 10 kHz at 48 kHz came out
+    at -54 dB); the better qualities run 37 ms and more behind and deliver in bursts.
+    """
+
+    def __init__(self, line: LineFormat, rate_hz: int) -> None:
+        self._channels = line.channels
+        self._resampler = (
+            soxr.ResampleStream(line.rate_hz, rate_hz, 1, dtype="int16", quality="LQ")
+            if line.rate_hz != rate_hz
+            else None
+        )
+
+    def convert(self, pcm: bytes) -> bytes:
+        """16-bit PCM of the device to 16-bit mono at the pipeline's rate; empty while the filter fills."""
+        samples = np.frombuffer(pcm, dtype="<i2")
+        if self._channels > 1:
+            mixed = samples.reshape(-1, self._channels).astype(np.int32).sum(axis=1) // self._channels
+            samples = mixed.astype("<i2")
+        if self._resampler is not None:
+            samples = self._resampler.resample_chunk(samples)
+        return samples.tobytes()
+
+
+class Backlog:
+    """Pieces on their way from the microphone's thread to the event loop.
+
+    Full: the oldest piece goes. Made on the loop that reads it.
+    """
+
+    def __init__(self, *, max_pieces: int = MAX_BACKLOG_PIECES) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._max_pieces = max_pieces
+        self._pieces: deque[bytes] = deque()
+        self._lock = threading.Lock()
+        self._arrived = asyncio.Event()
+        self._dropped = 0
+
+    def put(self, pcm: bytes) -> None:
+        """From any thread, without waiting for the loop."""
+        with self._lock:
+            # Whoever finds it empty wakes the reader, so a loop that is late has one call to run, not many.
+            was_empty = not self._pieces
+            self._pieces.append(pcm)
+            if len(self._pieces) > self._max_pieces:
+                self._pieces.popleft()
+                self._dropped += 1
+        if was_empty:
+            self._loop.call_soon_threadsafe(self._arrived.set)
+
+    async def get(self) -> bytes:
+        """The oldest piece, as soon as there is one."""
+        while True:
+            with self._lock:
+                if self._pieces:
+                    return self._pieces.popleft()
+                self._arrived.clear()
+            await self._arrived.wait()
+
+    def take_dropped(self) -> int:
+        """How many pieces were lost since the last call."""
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
+        return dropped
+
+
+class LoudspeakerBuffer:
+    """The bot's PCM on its way from the event loop to the loudspeaker's thread.
+
+    Full: ``write`` waits. Empty: ``take`` gives silence. Made on the loop that writes it.
+
+    Args:
+        lead_bytes: how much may wait to be played when ``write`` returns.
+        on_packet: told, on the loop, the PCM of every piece that was taken; must not block.
+    """
+
+    def __init__(self, *, lead_bytes: int, on_packet: Callable[[bytes], None] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lead_bytes = lead_bytes
+        self._on_packet = on_packet
+        self._pcm = bytearray()
+        self._lock = threading.Lock()
+        self._room = asyncio.Event()
+
+    async def write(self, pcm: bytes) -> None:
+        """Queue PCM; return once at most the lead is waiting."""
+        with self._lock:
+            self._pcm += pcm
+        while True:
+            with self._lock:
+                if len(self._pcm) <= self._lead_bytes:
+                    return
+                self._room.clear()
+            await self._room.wait()
+
+    def take(self, size: int) -> bytes:
+        """The next ``size`` bytes, from any thread, without waiting for the loop."""
+        with self._lock:
+            pcm = bytes(self._pcm[:size])
+            del self._pcm[:size]
+        if pcm:
+            # Bounded: there is never more to take than the lead and one chunk.
+            self._loop.call_soon_threadsafe(self._taken, pcm)
+        return pcm.ljust(size, b"\0")
+
+    def _taken(self, pcm: bytes) -> None:
+        self._room.set()
+        if self._on_packet:
+            self._on_packet(pcm)
+
+    def clear(self) -> None:
+        """Silence from the next piece on; releases who waits in ``write``."""
+        with self._lock:
+            self._pcm.clear()
+        self._room.set()
+
+
+class Device:
+    """One stream of PortAudio and when it last called back. All calls run on the thread of its owner.
+
+    Args:
+        name: for messages.
+        line_format: how it is opened.
+    """
+
+    def __init__(self, name: str, line_format: LineFormat) -> None:
+        self.name = name
+        self.format = line_format
+        self._xruns = 0
+        self._stream: Any = None
+        self._alive_s: float | None = None
+
+    def note_callback(self, *, xrun: bool) -> None:
+        """A sign of life, from PortAudio's thread, and whether the device says that it over- or underran."""
+        self._alive_s = time.monotonic()
+        if xrun:
+            self._xruns += 1
+
+    def take_xruns(self) -> int:
+        """Over- or underruns since the last call."""
+        xruns, self._xruns = self._xruns, 0
+        return xruns
+
+    def opened(self, stream: Any) -> None:
+        """Takes over the stream."""
+        self._stream = stream
+
+    def start(self) -> None:
+        """Callbacks begin."""
+        self._alive_s = time.monotonic()
+        self._stream.start_stream()
+
+    def close(self) -> None:
+        """End at once, without playing what the device still has. PortAudio waits for a running callback."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def is_lost(self) -> bool:
+        """Whether it was started and has stopped calling back."""
+        return self._alive_s is not None and (time.monotonic() - self._alive_s) * 1000 > LOST_MS
+
+
+class LocalInput(DirectAudioInput):
+    """The microphone; owns the reader and the watch over both devices."""
+
+    def __init__(self, transport: "LocalTransport", params: TransportParams) -> None:
+        super().__init__(params)
+        self._local = transport
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+        await self._local.start_devices()
+        self._tasks = [
+            self.create_task(self._read(), name="microphone"),
+            self.create_task(self._watch(), name="device_watch"),
+        ]
+        await self._local.connected()
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            await self.cancel_task(task)
+
+    async def _read(self) -> None:
+        converter = ToPipeline(self._local.microphone.format, self.sample_rate)
+        backlog = self._local.backlog
+        while True:
+            pcm = converter.convert(await backlog.get())
+            if pcm:
+                await self.push_audio_frame(
+                    InputAudioRawFrame(audio=pcm, sample_rate=self.sample_rate, num_channels=1)
+                )
+
+    async def _watch(self) -> None:
+        local = self._local
+        while True:
+            await asyncio.sleep(WATCH_MS / 1000)
+            dropped = local.backlog.take_dropped()
+            if dropped:
+                logger.warning(
+                    f"dropped {dropped * INPUT_PIECE_MS} ms of input audio: this process is overloaded"
+                )
+            ran_dry = local.loudspeaker.take_xruns()
+            if ran_dry:
+                logger.warning(f"{local.loudspeaker.name} ran dry {ran_dry} times: speech has holes")
+            lost_input = local.microphone.take_xruns()
+            if lost_input:
+                logger.warning(f"{local.microphone.name} lost audio {lost_input} times")
+            lost = next((line for line in (local.microphone, local.loudspeaker) if line.is_lost()), None)
+            if lost is not None:
+                await local.disconnected(f"{lost.name} has gone: nothing from it for {LOST_MS} ms")
+                return
+
+
+class LocalOutput(BaseOutputTransport):
+    """The loudspeaker; an interruption also drops what waits for it."""
+
+    def __init__(self, transport: "LocalTransport", params: TransportParams) -> None:
+        super().__init__(params)
+        self._local = transport
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        if isinstance(frame, InterruptionFrame):
+            self._local.buffer.clear()
+        await super().process_frame(frame, direction)
+
+    async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
+        await self._local.buffer.write(frame.audio)
+        return True
+
+
+class LocalTransport(BaseTransport):
+    """Both devices as one call.
+
+    Event handlers available: ``on_client_connected(transport, client)`` when both devices run,
+    ``on_client_disconnected(transport, client)`` when one is lost.
+
+    Attributes:
+        lost: why the call ended by itself, or None.
+    """
+
+    def __init__(
+        self,
+        devices: "AudioDevices",
+        microphone: Device,
+        loudspeaker: Device,
+        *,
+        rate_hz: int,
+        on_packet: Callable[[bytes], None] | None,
+    ) -> None:
+        super().__init__()
+        self.microphone = microphone
+        self.loudspeaker = loudspeaker
+        self.backlog = Backlog()
+        lead_bytes = LEAD_MS * loudspeaker.format.rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
+        self.buffer = LoudspeakerBuffer(lead_bytes=lead_bytes, on_packet=on_packet)
+        self.lost: str | None = None
+        self._devices = devices
+        params = TransportParams(
             audio_in_enabled=True,
             audio_out_enabled=True,
-            audio_in_sample_rate=16_000,
-            audio_out_sample_rate=16_000,
+            audio_in_sample_rate=rate_hz,
+            # Pipecat converts from the voice's rate to this one, and knows where speech ends.
+            audio_out_sample_rate=loudspeaker.format.rate_hz,
+            # The device plays silence by itself.
+            audio_out_end_silence_secs=0,
         )
-    )
+        self._local_input = LocalInput(self, params)
+        self._local_output = LocalOutput(self, params)
+        self._register_event_handler("on_client_connected")
+        self._register_event_handler("on_client_disconnected")
+
+    def input(self) -> LocalInput:
+        return self._local_input
+
+    def output(self) -> LocalOutput:
+        return self._local_output
+
+    async def start_devices(self) -> None:
+        """Both devices run from here on."""
+        await self._devices.start(self.loudspeaker, self.microphone)
+
+    async def connected(self) -> None:
+        """The caller is there."""
+        await self._call_event_handler("on_client_connected", self.microphone)
+
+    async def disconnected(self, why: str) -> None:
+        """The caller cannot be reached any more."""
+        self.lost = why
+        await self._call_event_handler("on_client_disconnected", self.microphone)
+
+
+class AudioDevices:
+    """PortAudio, its one thread and its streams: an async context manager that ends all three.
+
+    Entering finds the default devices, so that a missing one is said before engines are loaded.
+
+    Raises ConfigError on entering when the binding, the library or a device is missing.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="portaudio")
+        self._binding: ModuleType | None = None
+        self._library: Any = None
+        self._lines: list[Device] = []
+
+    async def __aenter__(self) -> "AudioDevices":
+        try:
+            await self._call(self._find)
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._call(self._close)
+        self._thread.shutdown(wait=False)
+
+    async def connect(
+        self, *, input_rate_hz: int, output_rate_hz: int, on_packet: Callable[[bytes], None] | None = None
+    ) -> LocalTransport:
+        """Open both devices for one call.
+
+        Args:
+            input_rate_hz: of what the pipeline hears.
+            output_rate_hz: of the bot's voice.
+            on_packet: told, on the loop, the PCM of every piece of bot audio as the device takes it.
+
+        Raises:
+            ConfigError: a device takes no rate that can be converted, or does not open.
+        """
+        microphone = Device(*await self._call(lambda: self._choose("input", input_rate_hz)))
+        loudspeaker = Device(*await self._call(lambda: self._choose("output", output_rate_hz)))
+        transport = LocalTransport(self, microphone, loudspeaker, rate_hz=input_rate_hz, on_packet=on_packet)
+        await self._call(lambda: self._open(transport))
+        return transport
+
+    async def start(self, *lines: Device) -> None:
+        """Start opened devices."""
+        for line in lines:
+            await self._call(line.start)
+
+    async def _call(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _find(self) -> None:
+        try:
+            import pyaudio
+        except ImportError as error:
+            raise ConfigError(
+                "the local transport needs PortAudio and the extra 'local': "
+                "sudo apt-get install portaudio19-dev && .venv/bin/pip install '.[local]'"
+            ) from error
+        self._binding = pyaudio
+        try:
+            with _quiet_libraries():
+                self._library = pyaudio.PyAudio()
+        except OSError as error:
+            raise ConfigError(f"PortAudio does not start: {error}") from error
+        for side in ("input", "output"):
+            try:
+                self._describe(side)
+            except ConfigError:
+                self._close()
+                raise
+
+    def _describe(self, side: str) -> dict[str, Any]:
+        try:
+            if side == "input":
+                return self._library.get_default_input_device_info()
+            return self._library.get_default_output_device_info()
+        except OSError as error:
+            missing = "microphone" if side == "input" else "loudspeaker"
+            raise ConfigError(f"no {missing} on this machine: {error}") from error
+
+    def _choose(self, side: str, wanted_hz: int) -> tuple[str, LineFormat]:
+        assert self._binding is not None
+        found = self._describe(side)
+        sample_format = self._binding.paInt16
+
+        def takes(line: LineFormat) -> bool:
+            asked = {
+                f"{side}_device": found["index"],
+                f"{side}_channels": line.channels,
+                f"{side}_format": sample_format,
+            }
+            try:
+                return bool(self._library.is_format_supported(line.rate_hz, **asked))
+            except ValueError:
+                # How PyAudio says no.
+                return False
+
+        kind = "microphone" if side == "input" else "loudspeaker"
+        name = f"the {kind} {found['name']!r}"
+        with _quiet_libraries():
+            line = choose_format(
+                wanted_hz, own_hz=round(found["defaultSampleRate"]), takes=takes, device=name
+            )
+        if line.rate_hz != wanted_hz:
+            logger.info(f"{name} is opened at {line.rate_hz} Hz and converted: it does not take {wanted_hz}")
+        return name, line
+
+    def _open(self, transport: LocalTransport) -> None:
+        assert self._binding is not None
+        proceed = self._binding.paContinue
+        microphone, loudspeaker = transport.microphone, transport.loudspeaker
+        backlog, buffer = transport.backlog, transport.buffer
+        overflow, underflow = self._binding.paInputOverflow, self._binding.paOutputUnderflow
+
+        def on_heard(pcm: bytes, _samples: int, _times: object, status: int) -> tuple[None, int]:
+            microphone.note_callback(xrun=bool(status & overflow))
+            backlog.put(pcm)
+            return None, proceed
+
+        def on_wanted(_pcm: None, samples: int, _times: object, status: int) -> tuple[bytes, int]:
+            loudspeaker.note_callback(xrun=bool(status & underflow))
+            pcm = buffer.take(samples * PCM_BYTES_PER_SAMPLE)
+            return _spread(pcm, loudspeaker.format.channels), proceed
+
+        self._open_line(microphone, INPUT_PIECE_MS, input=True, stream_callback=on_heard)
+        self._open_line(loudspeaker, OUTPUT_PIECE_MS, output=True, stream_callback=on_wanted)
+
+    def _open_line(self, line: Device, piece_ms: int, **how: Any) -> None:
+        assert self._binding is not None
+        try:
+            with _quiet_libraries():
+                stream = self._library.open(
+                    rate=line.format.rate_hz,
+                    channels=line.format.channels,
+                    format=self._binding.paInt16,
+                    frames_per_buffer=math.ceil(line.format.rate_hz * piece_ms / 1000),
+                    start=False,
+                    **how,
+                )
+        except OSError as error:
+            raise ConfigError(f"{line.name} does not open: {error}") from error
+        line.opened(stream)
+        self._lines.append(line)
+
+    def _close(self) -> None:
+        lines, self._lines = self._lines, []
+        for line in lines:
+            line.close()
+        library, self._library = self._library, None
+        if library is not None:
+            library.terminate()
+
+
+def _spread(pcm: bytes, channels: int) -> bytes:
+    if channels == 1:
+        return pcm
+    return np.repeat(np.frombuffer(pcm, dtype="<i2"), channels).tobytes()
+
+
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """ALSA and JACK write a page to stderr about every card that this machine does not have."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as page:
+        os.dup2(page.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            page.seek(0)
+            said = page.read().decode(errors="replace").strip()
+    if said:
+        logger.debug(f"the sound libraries say:\n{said}")

@@ -41,8 +41,8 @@ def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_missing_extra_is_named():
-    with pytest.raises(ConfigError, match=r"pip install '.\[whisper\]'"):
-        plan(Deployment(hearing=Hearing(stt=Choice(name="whisper"))))
+    with pytest.raises(ConfigError, match=r"pip install '.\[deepgram\]'"):
+        plan(Deployment(hearing=Hearing(stt=Choice(name="deepgram"))))
 
 
 def test_a_fallback_stands_behind_another_model(monkeypatch: pytest.MonkeyPatch):

@@ -3,7 +3,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 from core.errors import ConfigError
 from core.registry import Registry
 from processors.dialogue.services import LLM_SERVICES, AnthropicSettings
-from processors.perception.services import STT_SERVICES, Moonshine, MoonshineSettings
+from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow, Shared
 from processors.speech.services import TTS_SERVICES
 from tests.fakes.scripted_llm import ScriptedLanguageModel
@@ -113,59 +112,8 @@ def test_a_missing_package_is_named_with_its_extra(registry: Registry[ServiceRow
 
 
 def test_an_unknown_service_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="deepgram, moonshine, soniox, whisper"):
+    with pytest.raises(ConfigError, match="deepgram, soniox"):
         STT_SERVICES.factory("ears")
-
-
-@pytest.mark.parametrize(
-    ("registry", "name"),
-    [
-        (STT_SERVICES, "whisper"),
-        (STT_SERVICES, "moonshine"),
-        (TTS_SERVICES, "kokoro"),
-        (TTS_SERVICES, "piper"),
-    ],
-    ids=["whisper", "moonshine", "kokoro", "piper"],
-)
-def test_a_missing_model_file_says_make_models(
-    registry: Registry[ServiceRow[Any]], name: str, tmp_path: Path
-):
-    row = create(registry, name, models_dir=tmp_path)
-    if name == "moonshine":
-        pytest.importorskip("moonshine_voice", reason="its list of files comes with the package")
-
-    class Installed(type(row)):  # type: ignore[misc]
-        # A package that is there, where the real one is not: the files are looked for after it.
-        package = row.package if row.package and find_spec(row.package) else "json"
-
-    with pytest.raises(ConfigError, match="make models"):
-        Installed(row.settings).check()
-    with pytest.raises(ConfigError, match="make models"):
-        Installed(row.settings).build()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_moonshine_looks_where_its_own_download_would_put_the_files(tmp_path: Path):
-    pytest.importorskip("moonshine_voice")
-    files = Moonshine(MoonshineSettings(models_dir=tmp_path)).files()
-    assert {file.name for file in files} >= {"encoder.ort", "tokenizer.bin"}
-    assert len({file.parent for file in files}) == 1
-    assert files[0].is_relative_to(tmp_path / "moonshine")
-    for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    Moonshine(MoonshineSettings(models_dir=tmp_path)).check()
-
-
-def test_moonshine_has_no_model_for_every_language():
-    pytest.importorskip("moonshine_voice")
-    with pytest.raises(ConfigError, match="'xx'"):
-        Moonshine(MoonshineSettings(language="xx")).check()
-
-
-def test_a_piper_voice_is_a_name_and_not_a_path():
-    with pytest.raises(ValidationError):
-        create(TTS_SERVICES, "piper", voice="../../etc/passwd")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,408 @@
+"""Streaming speech recognition with Moonshine (moonshine-voice): small, local, English sentences.
+
+In: 16 kHz audio of one utterance at a time. Out: partial texts while it is spoken, then the words. Opens the
+files that ``make models`` brought, and never uses the network.
+
+One ``Transcriber`` (the weights) serves the whole process. It keeps the state of one line: when two callers
+speak at the same moment, each pass reads the caller's open line again from its start, and passes follow each
+other (they are not safe side by side, so a lock orders them). Right, but slower; another process
+(``hearing.stt_processes``) has a state of its own. A caller's utterance is one ``Stream`` of the library,
+made by ``start`` (0.7 ms) and freed by ``finish`` or ``discard``. Its own voice detector is off, because it
+is one for all streams, state included: beside a silent caller others lose words (0.1.5). Instead
+nothing is decoded before a voice was heard (``models.stt.voice``), and long utterances are cut here.
+
+A partial reads the audio since the last one, which has to be read anyway, and decodes the open line from its
+first word, which is its price. ``models.stt.pacing`` makes them rarer when they are dear.
+
+Word times are estimated (the line is shared out by letters) and say so, unless ``word_timestamps`` loads the
+decoder that shows its attention. Confidences are not reported by the library (0.1.5 says 1.0 for every word)
+and stay 1.0.
+
+Slow: audio waits in the caller's stream. A failing call of the library is an ``EngineError``.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from moonshine_voice import MoonshineError, Transcriber, string_to_model_arch
+from moonshine_voice.download import find_model_info, get_components_for_model_info
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import ConfigError, EngineError, ShapeError
+from core.files import MODELS_DIR, require_files
+from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
+from models.stt import Transcript
+from models.stt.pacing import PartialPace
+from models.stt.voice import UtteranceVoice, VoiceFilter, quietest_cut
+from models.stt.words import fit_words, plain_text, plain_words, spread_words
+
+if TYPE_CHECKING:
+    from moonshine_voice import TranscriptLine
+    from moonshine_voice.transcriber import Stream
+
+ENGINE = "moonshine"
+RATE_HZ = 16_000
+# Silence behind an utterance. The library drops what does not fill a chunk of 1280 samples behind a hop of
+# 512, and without new audio it ends a line without the frames that its look-ahead held back.
+TAIL_SAMPLES = 2_048
+# Without it the library answers from its cache until half a second of audio has come.
+FORCE_UPDATE = Transcriber.MOONSHINE_FLAG_FORCE_UPDATE
+# Extra decoder of word times, by whether the model streams. `make models` does not fetch it.
+ATTENTION_DECODERS = {True: "decoder_kv_with_attention.ort", False: "decoder_with_attention.ort"}
+# Kept in front of the first voice of an utterance.
+NOISE_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE
+# A pause is so much less loud than the quietest moment of the loudest pass: -20 dB.
+PAUSE_POWER = 0.01
+SINGLE_THREAD_VARIABLE = "MOONSHINE_ORT_SINGLE_THREAD"
+
+
+class MoonshineSettings(BaseModel):
+    """Which model, and how often it says what it has understood so far."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Literal[
+        "tiny", "base", "tiny-streaming", "base-streaming", "small-streaming", "medium-streaming"
+    ] = "small-streaming"
+    language: str = Field(default="en", description="ISO 639-1")
+    models_dir: Path = Field(default=MODELS_DIR, description="where 'make models' puts files")
+    word_timestamps: bool = Field(
+        default=False,
+        description="measured word times: needs one more file and switches speculative decoding off",
+    )
+    single_thread: bool = Field(
+        default=False, description="one CPU thread instead of the library's choice, one per core"
+    )
+    max_line_ms: int = Field(
+        default=12_000,
+        ge=3_000,
+        le=30_000,
+        description="longer utterances are decoded in lines, cut in a pause from two thirds of it on",
+    )
+    partial_interval_ms: int = Field(
+        default=300, ge=50, le=10_000, description="shortest audio between partials"
+    )
+    max_partial_interval_ms: int = Field(
+        default=5_000, ge=50, le=60_000, description="longest audio between partials, however slow they are"
+    )
+    partial_load: float = Field(
+        default=0.5, gt=0.0, le=1.0, description="share of one engine's time that partials may take"
+    )
+
+    @property
+    def streams(self) -> bool:
+        """Whether the model reads audio once, instead of the whole line for each partial."""
+        return self.model.endswith("-streaming")
+
+    def files(self) -> list[Path]:
+        """The files that this model consists of, in the layout of Moonshine's own cache.
+
+        Raises:
+            ConfigError: there is no such model for the language.
+        """
+        try:
+            info = find_model_info(self.language, string_to_model_arch(self.model))
+        except ValueError as error:
+            raise ConfigError(f"{ENGINE!r} has no {self.model!r} for {self.language!r}") from error
+        folder = self.models_dir / "moonshine" / str(info["download_url"]).removeprefix("https://")
+        return [folder / name for name in get_components_for_model_info(info)]
+
+    def check(self) -> None:
+        """See ``core.files.Checked``."""
+        files = self.files()
+        require_files(ENGINE, *files)
+        extra = files[0].parent / ATTENTION_DECODERS[self.streams]
+        if self.word_timestamps and not extra.is_file():
+            source = extra.relative_to(self.models_dir / "moonshine")
+            raise ConfigError(
+                f"{ENGINE!r} needs {extra} for word_timestamps: fetch https://{source}, or leave them off"
+            )
+
+
+class MoonshineStt:
+    """Shared weights. Opening and using streams is thread-safe, one stream is not.
+
+    Args:
+        settings: see the model.
+        clock: seconds, for the cost of a pass.
+
+    Attributes:
+        settings: see the model.
+        voice: what tells a voice from noise.
+        speakers: utterances under way.
+
+    Raises:
+        ConfigError: there is no such model, or a file of it is missing.
+        EngineError: the library does not load it.
+    """
+
+    rate_hz = RATE_HZ
+
+    def __init__(
+        self, settings: MoonshineSettings | None = None, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.settings = settings or MoonshineSettings()
+        self.settings.check()
+        self._clock = clock
+        self.voice = VoiceFilter()
+        self._lock = threading.Lock()
+        self.speakers = 0
+        self._pacing = PartialPace(
+            self.settings.partial_interval_ms,
+            self.settings.max_partial_interval_ms,
+            self.settings.partial_load,
+        )
+        self._transcriber = _load(self.settings)
+
+    def open_stream(self) -> "MoonshineStream":
+        """A new caller. Costs nothing until an utterance starts."""
+        return MoonshineStream(self)
+
+    def _start(self) -> "Stream":
+        with self._lock, _translated("an utterance cannot be started"):
+            # It shall never make a pass of its own accord: this engine paces them.
+            stream = self._transcriber.create_stream(float("inf"), transcribe_flags=FORCE_UPDATE)
+            stream.start()
+            self.speakers += 1
+            return stream
+
+    def _pass(self, stream: "Stream", pcm: bytes) -> "Sequence[TranscriptLine]":
+        """Read ``pcm``, and decode the open line."""
+        with self._lock, _translated("a pass failed"):
+            began_s = self._clock()
+            stream.add_audio(_samples(pcm), RATE_HZ)
+            lines: Sequence[TranscriptLine] = stream.update_transcription(FORCE_UPDATE).lines
+            self._pacing.took((self._clock() - began_s) * 1000)
+            return lines
+
+    def _finish(self, stream: "Stream", pcm: bytes) -> "Sequence[TranscriptLine]":
+        with self._lock, _translated("the last pass failed"):
+            stream.add_audio([*_samples(pcm), *[0.0] * TAIL_SAMPLES], RATE_HZ)
+            # It swallows its errors and returns nothing instead.
+            transcript = stream.stop()
+        if transcript is None:
+            raise EngineError("the last pass failed", engine=ENGINE)
+        lines: Sequence[TranscriptLine] = transcript.lines
+        return lines
+
+    def _free(self, stream: "Stream") -> None:
+        with self._lock:
+            self.speakers -= 1
+            stream.close()
+
+    def _due_samples(self) -> int:
+        """Audio that a stream's next partial waits for."""
+        return ms_to_samples(self._pacing.interval_ms(self.speakers), RATE_HZ)
+
+
+class MoonshineStream:
+    """One caller. Not thread-safe."""
+
+    def __init__(self, engine: MoonshineStt) -> None:
+        self._engine = engine
+        self._max_line_samples = ms_to_samples(engine.settings.max_line_ms, RATE_HZ)
+        self._stream: Stream | None = None
+        self._voice: UtteranceVoice | None = None
+        # Audio that no pass has read.
+        self._unread = bytearray()
+        self._due_bytes = 0
+        self._heard_samples = 0
+        # Words of the lines before the open one, and where this began.
+        self._words: list[WordTime] = []
+        self._line_start_samples = 0
+        self._loudest = 0.0
+        self._partial = ""
+
+    def start(self) -> None:
+        """Begin an utterance. Discards an open one.
+
+        Raises:
+            EngineError: the library failed.
+        """
+        self.discard()
+        self._unread.clear()
+        self._heard_samples = 0
+        self._words = []
+        self._line_start_samples = 0
+        self._loudest = 0.0
+        self._partial = ""
+        self._voice = self._engine.voice.open()
+        self._stream = self._engine._start()
+        self._pace()
+
+    def feed(self, pcm: bytes) -> Transcript | None:
+        """Take 16-bit mono PCM at 16 kHz; a partial when one was due and the text changed.
+
+        Raises:
+            EngineError: outside an utterance, or the library failed.
+            ShapeError: an odd number of bytes.
+        """
+        stream, voice = self._utterance()
+        if len(pcm) % PCM_BYTES_PER_SAMPLE:
+            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+        self._unread += pcm
+        self._heard_samples += len(pcm) // PCM_BYTES_PER_SAMPLE
+        if not voice.hear(pcm):
+            self._forget_noise()
+            return None
+        if len(self._unread) < self._due_bytes:
+            return None
+        text = self._read(stream)
+        self._pace()
+        if text == self._partial:
+            return None
+        self._partial = text
+        return Transcript(text)
+
+    def finish(self) -> Transcript:
+        """End the utterance: its words with times.
+
+        Raises:
+            EngineError: outside an utterance, or the library failed.
+        """
+        stream, voice = self._utterance()
+        try:
+            if voice.heard:
+                self._close_line(stream, bytes(self._unread))
+        finally:
+            self.discard()
+        words = fit_words(self._words, samples_to_ms(self._heard_samples, RATE_HZ))
+        confidence = sum(word.confidence for word in words) / len(words) if words else 0.0
+        return Transcript(" ".join(word.text for word in words), words, confidence, final=True)
+
+    def discard(self) -> None:
+        """End the utterance without a transcript. Allowed outside one."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            self._engine._free(stream)
+
+    def close(self) -> None:
+        """Release the stream."""
+        self.discard()
+
+    def _utterance(self) -> "tuple[Stream, UtteranceVoice]":
+        if self._stream is None or self._voice is None:
+            raise EngineError("no utterance is open", engine=ENGINE, retryable=False)
+        return self._stream, self._voice
+
+    def _pace(self) -> None:
+        self._due_bytes = self._engine._due_samples() * PCM_BYTES_PER_SAMPLE
+
+    def _forget_noise(self) -> None:
+        """Keep the last second in front of the first voice."""
+        surplus = len(self._unread) - NOISE_BYTES
+        if surplus > 0:
+            del self._unread[:surplus]
+            self._line_start_samples += surplus // PCM_BYTES_PER_SAMPLE
+
+    def _read(self, stream: "Stream") -> str:
+        """Read what was not read, and return the text of the utterance so far."""
+        audio = bytes(self._unread)
+        cut = self._cut(audio)
+        self._unread = bytearray(audio[cut:])
+        words = [word.text for word in self._words]
+        if cut == len(audio):
+            lines = self._engine._pass(stream, audio)
+            return " ".join(filter(None, (*words, *(plain_text(line.text) for line in lines))))
+        self._close_line(stream, audio[:cut])
+        self.discard()
+        self._stream = self._engine._start()
+        # What follows may be silence to the end.
+        self._voice = self._engine.voice.open()
+        self._voice.hear(bytes(self._unread))
+        self._line_start_samples = self._heard_samples - len(self._unread) // PCM_BYTES_PER_SAMPLE
+        return " ".join(word.text for word in self._words)
+
+    def _cut(self, audio: bytes) -> int:
+        """Bytes that belong to the open line: all, until it is long and a pause comes, or too long."""
+        line_samples = self._heard_samples - self._line_start_samples
+        quietest, power = quietest_cut(audio, samples_to_ms(len(audio) // PCM_BYTES_PER_SAMPLE, RATE_HZ))
+        self._loudest = max(self._loudest, power)
+        is_pause = power < PAUSE_POWER * self._loudest
+        if line_samples >= self._max_line_samples or (
+            is_pause and line_samples * 3 >= self._max_line_samples * 2
+        ):
+            return quietest
+        return len(audio)
+
+    def _close_line(self, stream: "Stream", pcm: bytes) -> None:
+        start_ms = samples_to_ms(self._line_start_samples, RATE_HZ)
+        for line in self._engine._finish(stream, pcm):
+            self._words.extend(
+                replace(word, start_ms=start_ms + word.start_ms, end_ms=start_ms + word.end_ms)
+                for word in line_words(line)
+            )
+
+
+def line_words(line: "TranscriptLine") -> Iterator[WordTime]:
+    """Words of a line: those that the library timed, or estimates when it timed none or not all of them."""
+    text = plain_text(line.text)
+    start_ms, end_ms = _ms(line.start_time), _ms(line.start_time + line.duration)
+    timed = plain_words(
+        [
+            WordTime(word.word, _ms(word.start), _ms(word.end), min(1.0, max(0.0, word.confidence)))
+            for word in line.words or ()
+        ]
+    )
+    complete = " ".join(word.text for word in timed) == text
+    if complete and all(start_ms <= word.start_ms < word.end_ms for word in timed):
+        yield from timed
+    else:
+        yield from spread_words(text, start_ms, end_ms)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _samples(pcm: bytes) -> list[float]:
+    # The library's own binding takes a sequence and copies it number by number, an array slower than a list:
+    # 0.16 us for a sample, 0.3 % of a core for a caller who speaks.
+    samples: list[float] = pcm16_to_float(pcm).tolist()
+    return samples
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except MoonshineError as error:
+        raise EngineError(f"{what}: {error}", engine=ENGINE) from error
+
+
+def _load(settings: MoonshineSettings) -> Transcriber:
+    folder = settings.files()[0].parent
+    # A threshold of 0 switches the library's voice detector off.
+    options = {"return_audio_data": "false", "vad_threshold": "0"}
+    if settings.word_timestamps:
+        # Both together give ends before starts and lose the last word (0.1.5).
+        options |= {"word_timestamps": "true", "use_speculative_decoding": "false"}
+    try:
+        with _threads(settings.single_thread):
+            return Transcriber(str(folder), string_to_model_arch(settings.model), options=options)
+    except MoonshineError as error:
+        # It writes the reason to the error output and says "Unknown error" here.
+        raise EngineError(
+            f"moonshine does not load from {folder}: {error}", engine=ENGINE, retryable=False
+        ) from error
+
+
+@contextmanager
+def _threads(single: bool) -> Iterator[None]:
+    """The library's only say in threads is a variable that it reads while it loads."""
+    before = os.environ.get(SINGLE_THREAD_VARIABLE)
+    if single:
+        os.environ[SINGLE_THREAD_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if single and before is None:
+            del os.environ[SINGLE_THREAD_VARIABLE]
+        elif single and before is not None:
+            os.environ[SINGLE_THREAD_VARIABLE] = before

@@ -1,0 +1,322 @@
+"""Speech recognition with Whisper (faster-whisper, CTranslate2): many languages, whole utterances.
+
+In: 16 kHz audio of one utterance at a time. Out: its words with times and probabilities. Opens the folder
+that ``make models`` brought, and never uses the network.
+
+Whisper is no streaming model: it reads 30 s at once, padded, whatever was said. So audio is kept until the
+utterance ends, and one decoding follows; what a caller says in more than ``max_segment_ms`` is decoded in
+parts on the way, cut where it is quietest, so that the last decoding is never longer. Partials decode
+everything again and hold up another caller's final meanwhile: they are off unless ``partial_interval_ms`` is
+given, which suits a GPU, and paced by what they cost (``models.stt.pacing``).
+
+One model serves the process, and one decoding runs at a time, in ``cpu_threads`` threads: further callers
+wait, or get another process (``hearing.stt_processes``). The model makes words up when there are none, so
+nothing is decoded before a voice was heard (``models.stt.voice``). One temperature and a bound on tokens
+keep a decoding short when the model is lost.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from faster_whisper import WhisperModel
+from faster_whisper.transcribe import Segment
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import ConfigError, EngineError, ShapeError
+from core.files import MODELS_DIR, require_files
+from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
+from models.stt import Transcript
+from models.stt.pacing import PartialPace
+from models.stt.voice import UtteranceVoice, VoiceFilter, quietest_cut
+from models.stt.words import fit_words, plain_text, plain_words
+
+ENGINE = "whisper"
+RATE_HZ = 16_000
+# A part of a long utterance is cut where its last 5 s are quietest.
+CUT_RANGE_MS = 5_000
+# Kept in front of the first voice of an utterance.
+NOISE_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE
+# Fast talkers say 5 words in a second, 7 tokens; a model that is lost says hundreds.
+TOKENS_PER_SECOND = 10
+TOKENS_AT_LEAST = 16
+# Whisper's decoder has 448 places, some of which hold the task.
+TOKENS_AT_MOST = 440
+# One answer at the first attempt. Others are for recordings, where time does not matter.
+TEMPERATURE = 0.0
+
+
+class WhisperSettings(BaseModel):
+    """Which model, where it runs, and what it may cost."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(
+        default="base.en",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="folder under models_dir/whisper with a converted model",
+    )
+    language: str = Field(default="en", description="ISO 639-1")
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
+    compute_type: str = Field(default="int8", description="CTranslate2 number format")
+    cpu_threads: int = Field(default=2, ge=1, le=64, description="threads of a decoding")
+    beam_size: int = Field(default=1, ge=1, le=10, description="more is slower and a little more accurate")
+    no_speech_prob: float = Field(
+        default=0.4,
+        ge=0.0,
+        le=1.0,
+        description="uncertain words above this probability of silence are dropped",
+    )
+    max_segment_ms: int = Field(
+        default=25_000, ge=10_000, le=30_000, description="longer utterances are decoded in parts"
+    )
+    partial_interval_ms: int = Field(
+        default=0, ge=0, le=10_000, description="shortest audio between partials; 0 for none"
+    )
+    max_partial_interval_ms: int = Field(
+        default=5_000, ge=50, le=60_000, description="longest audio between partials, however slow they are"
+    )
+    partial_load: float = Field(
+        default=0.5, gt=0.0, le=1.0, description="share of the engine's time that partials may take"
+    )
+    models_dir: Path = Field(default=MODELS_DIR, description="where 'make models' puts files")
+
+    @property
+    def folder(self) -> Path:
+        """Where the model's files are expected."""
+        return self.models_dir / "whisper" / self.model
+
+    def check(self) -> None:
+        """See ``core.files.Checked``."""
+        # Without tokenizer.json faster-whisper fetches one by itself.
+        require_files(
+            ENGINE, *(self.folder / name for name in ("model.bin", "config.json", "tokenizer.json"))
+        )
+
+
+class WhisperStt:
+    """Shared weights. Opening and using streams is thread-safe, one stream is not.
+
+    Args:
+        settings: see the model.
+        clock: seconds, for the cost of a partial.
+
+    Attributes:
+        settings: see the model.
+        voice: what tells a voice from noise.
+        speakers: utterances under way.
+
+    Raises:
+        ConfigError: a file is missing, or the model does not speak the language.
+        EngineError: the model does not load.
+    """
+
+    rate_hz = RATE_HZ
+
+    def __init__(
+        self, settings: WhisperSettings | None = None, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.settings = settings or WhisperSettings()
+        self.settings.check()
+        self.voice = VoiceFilter()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.speakers = 0
+        self._pacing = PartialPace(
+            self.settings.partial_interval_ms,
+            self.settings.max_partial_interval_ms,
+            self.settings.partial_load,
+        )
+        self._model = _load(self.settings)
+
+    def open_stream(self) -> "WhisperStream":
+        """A new caller. Costs nothing."""
+        return WhisperStream(self)
+
+    def _speaks(self, change: int) -> None:
+        with self._lock:
+            self.speakers += change
+
+    def _due_bytes(self) -> int | None:
+        """Audio that a stream's next partial waits for, or None when there are no partials."""
+        if not self.settings.partial_interval_ms:
+            return None
+        return _bytes(self._pacing.interval_ms(self.speakers))
+
+    def _words(self, pcm: bytes) -> tuple[WordTime, ...]:
+        """Words of one segment, times from its start."""
+        with self._lock:
+            segments = self._decode(pcm, word_times=True)
+            words = plain_words(
+                [
+                    WordTime(
+                        word.word, _ms(word.start), _ms(word.end), float(min(1.0, max(0.0, word.probability)))
+                    )
+                    for segment in segments
+                    for word in segment.words or ()
+                ]
+            )
+        return fit_words(words, samples_to_ms(len(pcm) // PCM_BYTES_PER_SAMPLE, RATE_HZ))
+
+    def _text(self, pcm: bytes) -> str:
+        with self._lock:
+            began_s = self._clock()
+            text = plain_text(" ".join(segment.text for segment in self._decode(pcm, word_times=False)))
+            self._pacing.took((self._clock() - began_s) * 1000)
+            return text
+
+    def _decode(self, pcm: bytes, *, word_times: bool) -> list[Segment]:
+        audio = pcm16_to_float(pcm)
+        chosen = self.settings
+        try:
+            segments, _ = self._model.transcribe(
+                audio,
+                language=chosen.language,
+                beam_size=chosen.beam_size,
+                temperature=TEMPERATURE,
+                no_speech_threshold=chosen.no_speech_prob,
+                condition_on_previous_text=False,
+                max_new_tokens=min(
+                    TOKENS_AT_LEAST + len(audio) * TOKENS_PER_SECOND // RATE_HZ, TOKENS_AT_MOST
+                ),
+                word_timestamps=word_times,
+            )
+            # It is a generator: the work is done here.
+            return list(segments)
+        except (RuntimeError, ValueError) as error:
+            raise EngineError("decoding failed", engine=ENGINE) from error
+
+
+class WhisperStream:
+    """One caller. Not thread-safe."""
+
+    def __init__(self, engine: WhisperStt) -> None:
+        self._engine = engine
+        # None outside an utterance.
+        self._voice: UtteranceVoice | None = None
+        # Audio of the open segment.
+        self._audio = bytearray()
+        self._segment_bytes = _bytes(engine.settings.max_segment_ms)
+        # Words of the segments before, and how long these were.
+        self._words: list[WordTime] = []
+        self._before_samples = 0
+        self._partial = ""
+        self._unread_bytes = 0
+
+    def start(self) -> None:
+        """Begin an utterance. Discards an open one."""
+        self.discard()
+        self._voice = self._engine.voice.open()
+        self._engine._speaks(1)
+
+    def feed(self, pcm: bytes) -> Transcript | None:
+        """Take 16-bit mono PCM at 16 kHz; a partial when they are on, one was due and the text changed.
+
+        Raises:
+            EngineError: outside an utterance, or a decoding failed.
+            ShapeError: an odd number of bytes.
+        """
+        voice = self._utterance()
+        if len(pcm) % PCM_BYTES_PER_SAMPLE:
+            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+        self._audio += pcm
+        if not voice.hear(pcm):
+            self._skip(max(0, len(self._audio) - NOISE_BYTES))
+            return None
+        self._unread_bytes += len(pcm)
+        while len(self._audio) >= self._segment_bytes:
+            cut, _ = quietest_cut(bytes(self._audio[: self._segment_bytes]), CUT_RANGE_MS)
+            self._close_segment(voice, cut)
+            # What follows may be silence to the end.
+            voice = self._voice = self._engine.voice.open()
+            voice.hear(bytes(self._audio[: self._segment_bytes]))
+        due_bytes = self._engine._due_bytes()
+        if due_bytes is None or self._unread_bytes < due_bytes:
+            return None
+        self._unread_bytes = 0
+        spoken = self._engine._text(bytes(self._audio)) if voice.heard else ""
+        text = " ".join(filter(None, (*(word.text for word in self._words), spoken)))
+        if text == self._partial:
+            return None
+        self._partial = text
+        return Transcript(text)
+
+    def finish(self) -> Transcript:
+        """End the utterance: its words with times and probabilities.
+
+        Raises:
+            EngineError: outside an utterance, or the decoding failed.
+        """
+        voice = self._utterance()
+        try:
+            self._close_segment(voice, len(self._audio))
+            words = tuple(self._words)
+        finally:
+            self.discard()
+        confidence = sum(word.confidence for word in words) / len(words) if words else 0.0
+        return Transcript(" ".join(word.text for word in words), words, confidence, final=True)
+
+    def discard(self) -> None:
+        """End the utterance without a transcript. Allowed outside one."""
+        if self._voice is not None:
+            self._voice = None
+            self._engine._speaks(-1)
+        self._audio.clear()
+        self._words = []
+        self._before_samples = 0
+        self._partial = ""
+        self._unread_bytes = 0
+
+    def close(self) -> None:
+        """Release the stream."""
+        self.discard()
+
+    def _utterance(self) -> UtteranceVoice:
+        if self._voice is None:
+            raise EngineError("no utterance is open", engine=ENGINE, retryable=False)
+        return self._voice
+
+    def _skip(self, size_bytes: int) -> None:
+        """Leave audio behind."""
+        del self._audio[:size_bytes]
+        self._before_samples += size_bytes // PCM_BYTES_PER_SAMPLE
+
+    def _close_segment(self, voice: UtteranceVoice, size_bytes: int) -> None:
+        """Decode the audio up to a cut, if there is a voice in it, and keep the rest for the next segment."""
+        if voice.heard:
+            offset_ms = samples_to_ms(self._before_samples, RATE_HZ)
+            self._words.extend(
+                replace(word, start_ms=offset_ms + word.start_ms, end_ms=offset_ms + word.end_ms)
+                for word in self._engine._words(bytes(self._audio[:size_bytes]))
+            )
+        self._skip(size_bytes)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _bytes(duration_ms: int) -> int:
+    return ms_to_samples(duration_ms, RATE_HZ) * PCM_BYTES_PER_SAMPLE
+
+
+def _load(settings: WhisperSettings) -> WhisperModel:
+    try:
+        model = WhisperModel(
+            str(settings.folder),
+            device=settings.device,
+            compute_type=settings.compute_type,
+            cpu_threads=settings.cpu_threads,
+            num_workers=1,
+            local_files_only=True,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise EngineError(
+            f"whisper does not load from {settings.folder}: {error}", engine=ENGINE, retryable=False
+        ) from error
+    if settings.language not in model.supported_languages:
+        raise ConfigError(f"{ENGINE!r}: {settings.model} does not know the language {settings.language!r}")
+    return model

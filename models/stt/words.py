@@ -1,0 +1,79 @@
+"""Words of recognisers that write sentences, as ``Transcript`` wants them.
+
+Decides what counts as a word: punctuation, capitals and the recogniser's remarks ("[BLANK_AUDIO]", "(music)")
+go, what is spoken stays ("don't", "3.5", "$5", "50%"). Pure.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from core.media import WordTime
+
+# Closed pairs only: a lone bracket is a slip of the pen, no reason to drop the rest of the sentence.
+_REMARK = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|<[^<>]*>|\*[^*]+\*|♪[^♪]*♪")
+_MARKS = re.compile(r"[<>\[\](){}+*_|♪]")
+# A sign of a currency belongs to the number behind it, a percent sign to the one before.
+_EDGES = re.compile(r"^[^\w$£€]+|[^\w%]+$")
+
+
+def plain_text(text: str) -> str:
+    """A sentence as lower-case words joined by spaces."""
+    spoken = _REMARK.sub(" ", text)
+    return " ".join(word for written in spoken.split() if (word := _plain(written)))
+
+
+def plain_words(words: Sequence[WordTime]) -> tuple[WordTime, ...]:
+    """Timed words without those of remarks, punctuation alone, and without capitals.
+
+    A word that holds a space stays one: times belong to it as a whole.
+    """
+    written = [word.text.strip() for word in words]
+    remarks = [match.span() for match in _REMARK.finditer(" ".join(written))]
+    kept: list[WordTime] = []
+    at = 0
+    for word, text in zip(words, written, strict=True):
+        inside = any(start < at + len(text) and at < end for start, end in remarks)
+        at += len(text) + 1
+        plain = "" if inside else _plain(text)
+        if plain:
+            kept.append(replace(word, text=plain))
+    return tuple(kept)
+
+
+def fit_words(words: Sequence[WordTime], duration_ms: int) -> tuple[WordTime, ...]:
+    """The same words in order inside ``duration_ms``, each at least 1 ms long and none over another.
+
+    Engines report ends before starts, overlaps, and times in the silence that was added behind the audio. A
+    span shorter than its words is stretched.
+    """
+    end_of_all = max(duration_ms, len(words))
+    fitted: list[WordTime] = []
+    at = 0
+    for left, word in zip(range(len(words) - 1, -1, -1), words, strict=True):
+        latest_end = end_of_all - left
+        start_ms = min(max(word.start_ms, at), latest_end - 1)
+        at = min(max(word.end_ms, start_ms + 1), latest_end)
+        fitted.append(replace(word, start_ms=start_ms, end_ms=at))
+    return tuple(fitted)
+
+
+def spread_words(text: str, start_ms: int, end_ms: int) -> Iterator[WordTime]:
+    """Words of a text, estimated over the span that it was heard in: longer words take longer."""
+    words = text.split()
+    letters = sum(len(word) + 1 for word in words)
+    before = 0
+    for word in words:
+        after = before + len(word) + 1
+        yield WordTime(
+            word,
+            start_ms + (end_ms - start_ms) * before // letters,
+            start_ms + (end_ms - start_ms) * after // letters,
+            estimated=True,
+        )
+        before = after
+
+
+def _plain(written: str) -> str:
+    bare = _MARKS.sub("", written.lower().replace("\u2019", "'"))
+    return _EDGES.sub("", bare)

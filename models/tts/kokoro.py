@@ -1,0 +1,146 @@
+"""Kokoro in this process, through kokoro_onnx: a neural voice, loaded once and shared by all calls.
+
+Decides how the library is used: its tokenizer reads the text (espeak-ng behind a lock of its own), its model
+speaks one window of phonemes at a time in the calling thread (``models.tts.windows`` says what happens when
+the sink is slow or says no). The sessions' threads are bounded. Files are never fetched here.
+
+Word times are exact when the export reports durations (kokoro_onnx makes such exports; the library knows them
+by an output named ``duration``). The file that ``make models`` fetches, kokoro-v1.0.onnx, reports none: the
+times are then estimated in proportion to the phonemes of a window, and marked so.
+"""
+
+import ctypes
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from kokoro_onnx import SAMPLE_RATE, Kokoro
+from kokoro_onnx.session import resolve_providers
+from pydantic import Field, field_validator
+
+from core.errors import ConfigError, EngineError
+from core.files import require_files
+from models.tts.windows import Window, WindowedTts, WindowSettings, open_session
+
+ENGINE = "kokoro"
+# What Kokoro 1.0 has voices for, as espeak-ng names it; a region that is not here is read as its language.
+_LANGUAGES = {
+    "en": "en-us",
+    "en-gb": "en-gb",
+    "es": "es",
+    "fr": "fr-fr",
+    "hi": "hi",
+    "it": "it",
+    "ja": "ja",
+    "pt": "pt-br",
+    "zh": "cmn",
+    "cmn": "cmn",
+}
+# espeak-ng marks words that it reads in another language, "(en)"; the library leaves the letters in.
+_LANGUAGE_FLAG = re.compile(r"\([^()]*\)")
+
+
+class KokoroSettings(WindowSettings):
+    """How Kokoro speaks.
+
+    Attributes:
+        voice: a name in the voices file.
+        language: BCP 47; should be the voice's own.
+        threads: of one run of the network; with several calls speaking, each run has as many.
+    """
+
+    voice: str = Field(default="af_heart", min_length=1)
+    language: str = "en-US"
+    threads: int = Field(default=2, ge=1, le=16)
+
+    @field_validator("language")
+    @classmethod
+    def _is_spoken(cls, language: str) -> str:
+        if _espeak_language(language) is None:
+            raise ValueError(f"no voice speaks {language!r} (known: {', '.join(_LANGUAGES)})")
+        return language
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """The model and the voices."""
+        folder = self.models_dir / "kokoro"
+        return folder / "kokoro-v1.0.onnx", folder / "voices-v1.0.bin"
+
+    def check(self) -> None:
+        """See ``core.files.Checked``."""
+        require_files(ENGINE, *self.files)
+
+
+class KokoroTts(WindowedTts):
+    """A Kokoro voice. Thread-safe; synthesis of several calls runs side by side.
+
+    Args:
+        settings: the voice and its manner.
+
+    Raises:
+        ConfigError: a file is missing, or the voice is not in the voices file; lists those that are.
+        EngineError: a file cannot be loaded, or is not Kokoro's.
+    """
+
+    engine = ENGINE
+    rate_hz = SAMPLE_RATE
+
+    def __init__(self, settings: KokoroSettings | None = None) -> None:
+        chosen = settings or KokoroSettings()
+        chosen.check()
+        super().__init__(chosen, english=chosen.language.lower().startswith("en"))
+        model, voices = chosen.files
+        _load_system_espeak()
+        session = open_session(ENGINE, model, chosen.threads, resolve_providers())
+        try:
+            self._kokoro = Kokoro.from_session(session, str(voices))
+            known = tuple(self._kokoro.get_voices())
+        except Exception as error:  # numpy, zipfile and the library each have their own
+            raise EngineError(f"cannot load {voices}", engine=ENGINE, retryable=False) from error
+        if chosen.voice not in known:
+            raise ConfigError(f"{ENGINE!r} has no voice {chosen.voice!r}", known=known)
+        # An array of its own: the library's file of voices reads on every access.
+        self._style = np.array(self._kokoro.get_voice_style(chosen.voice))
+        self._language = _espeak_language(chosen.language) or "en-us"
+        self._speed = chosen.speed
+        self._warm_up()
+
+    def _phonemize(self, text: str) -> Sequence[str]:
+        phonemes = self._kokoro.tokenizer.phonemize(text, self._language)
+        return " ".join(_LANGUAGE_FLAG.sub("", phonemes).split())
+
+    def _infer(self, phonemes: Sequence[str]) -> Window:
+        # Without its trimming and pauses: both would move the audio away from the durations.
+        audio, _, timings = self._kokoro.create_timed(
+            "".join(phonemes),
+            self._style,
+            self._speed,
+            self._language,
+            is_phonemes=True,
+            trim=False,
+            sentence_pause=0,
+            clause_pause=0,
+        )
+        edges = None
+        if len(timings) == len(phonemes):
+            seconds = [*(timing.start for timing in timings), timings[-1].end]
+            edges = np.round(np.array(seconds) * SAMPLE_RATE).astype(np.int64)
+        return Window(np.asarray(audio, dtype=np.float32), edges)
+
+
+def _load_system_espeak() -> None:
+    """Bring the operating system's espeak-ng in before the library's own copy, if there is one.
+
+    The dynamic loader takes both for the same, by their SONAME: ``models.tts.espeak`` would get the copy,
+    which finds no voices.
+    """
+    with suppress(OSError):
+        ctypes.CDLL("libespeak-ng.so.1")
+
+
+def _espeak_language(language: str) -> str | None:
+    """espeak-ng's name for a BCP 47 tag, or None when no voice speaks it."""
+    tag = language.lower().replace("_", "-")
+    return _LANGUAGES.get(tag) or _LANGUAGES.get(tag.partition("-")[0])

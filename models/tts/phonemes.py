@@ -1,0 +1,174 @@
+"""Where the written words of a clause lie in its phonemes, and where the phonemes may be cut into windows.
+
+Decides both and nothing else, for synthesisers that read phonemes and know no words. A grapheme-to-phoneme
+front end keeps the spaces of a text, except that it may run words together ("out of" is one group); then the
+phonemes of each word alone are laid against those of the clause. Text and phonemes go in, index ranges come
+out. Pure but for the front end that the caller passes in.
+
+A phoneme is one string of the sequence, mostly one character; spaces, stress marks and punctuation are
+elements too, but have no sound.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import accumulate, chain
+
+import numpy as np
+
+from models.tts.spoken_text import SpokenWord, plain_words, spoken_words
+
+SENTENCE_MARKS = ".!?…"
+CLAUSE_MARKS = ",;:"
+_STRESS = "ˈˌ"
+_OUTER = re.compile(r"^[\W_]+|[\W_]+$")
+# A pause inside a clause lasts about as long as three phonemes.
+_MARK_WEIGHT = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedWord:
+    """A written word in the phonemes of its clause.
+
+    Attributes:
+        written: the word as it stands in the text.
+        start: index of its first phoneme.
+        end: index after its last one.
+        estimated: one of the two lies inside a group of words that are spoken as one.
+    """
+
+    written: str
+    start: int
+    end: int
+    estimated: bool
+
+
+def readable_words(text: str, *, english: bool) -> tuple[SpokenWord, ...]:
+    """The written words of a clause, with tokens that a front end reads as words of their own.
+
+    Without punctuation around and behind a token: the point of "P.M." would be a pause. Empty when the text
+    holds nothing to pronounce.
+    """
+    words = spoken_words(text) if english else plain_words(text)
+    return tuple(
+        SpokenWord(word.written, tuple(_OUTER.sub("", token) for token in word.spoken), word.pause)
+        for word in words
+    )
+
+
+def readable_text(words: Sequence[SpokenWord]) -> str:
+    """The clause for the front end: tokens, and marks where the phrase pauses."""
+    return " ".join(" ".join(word.spoken) + word.pause for word in words)
+
+
+def sounds(phoneme: str) -> bool:
+    """Whether a phoneme is heard: no space, stress mark or punctuation."""
+    return phoneme not in _STRESS and any(c.isalnum() for c in phoneme)
+
+
+def place_words(
+    phonemes: Sequence[str], words: Sequence[SpokenWord], phonemize: Callable[[str], Sequence[str]]
+) -> tuple[PlacedWord, ...]:
+    """Find each word in the phonemes of its clause.
+
+    Args:
+        phonemes: of the whole clause.
+        words: the words of the clause.
+        phonemize: the front end; asked word by word when the clause does not show where they end.
+
+    Returns:
+        One entry for each word, in order, not overlapping; empty when nothing sounds.
+    """
+    groups = [[i for i in range(start, end) if sounds(phonemes[i])] for start, end in _groups(phonemes)]
+    groups = [group for group in groups if group]
+    sounding = list(chain.from_iterable(groups))
+    if not sounding:
+        return ()
+    edges = [0, *accumulate(len(group) for group in groups)]
+    if len(groups) == sum(len(word.spoken) for word in words):
+        bounds = [edges[tokens] for tokens in (0, *accumulate(len(word.spoken) for word in words))]
+    else:
+        alone = [[p for p in phonemize(" ".join(word.spoken)) if sounds(p)] for word in words]
+        bounds = _aligned(alone, [phonemes[i] for i in sounding])
+    known = set(edges)
+    placed = []
+    for word, first, after in zip(words, bounds, bounds[1:], strict=False):
+        start = sounding[min(first, len(sounding) - 1)]
+        end = sounding[after - 1] + 1 if after > first else start
+        placed.append(PlacedWord(word.written, start, end, estimated=not {first, after} <= known))
+    return tuple(placed)
+
+
+def cut_windows(phonemes: Sequence[str], *, shortest: int, longest: int) -> list[tuple[int, int]]:
+    """Index ranges of the windows that are synthesised one after the other.
+
+    A window ends behind punctuation where it and what follows have at least ``shortest`` phonemes, and, so
+    that none is longer than ``longest``, at the space nearest to the middle. Spaces between windows belong to
+    none.
+    """
+    windows: list[tuple[int, int]] = []
+    ended = True
+    for start, end in _groups(phonemes):
+        if windows and (not ended or windows[-1][1] - windows[-1][0] < shortest):
+            windows[-1] = (windows[-1][0], end)
+        else:
+            windows.append((start, end))
+        ended = phonemes[end - 1] in SENTENCE_MARKS + CLAUSE_MARKS
+    if len(windows) > 1 and windows[-1][1] - windows[-1][0] < shortest:
+        (start, _), (_, end) = windows[-2:]
+        windows[-2:] = [(start, end)]
+    return [half for start, end in windows for half in _halved(phonemes, start, end, longest)]
+
+
+def estimated_edges(phonemes: Sequence[str], first: int, last: int) -> np.ndarray:
+    """Where each phoneme of a window begins, when the model does not say: all that sound take as long.
+
+    first, last: samples between which something is heard. Returned: int64, (phonemes + 1,), samples.
+    """
+    sounding = [i for i, phoneme in enumerate(phonemes) if sounds(phoneme)]
+    weights = np.zeros(len(phonemes))
+    weights[sounding] = 1.0
+    for index in range(sounding[-1] if sounding else 0):
+        if phonemes[index] in SENTENCE_MARKS + CLAUSE_MARKS:
+            weights[index] = _MARK_WEIGHT
+    shares = np.concatenate([[0.0], np.cumsum(weights)]) / max(1.0, weights.sum())
+    return np.round(first + shares * (last - first)).astype(np.int64)
+
+
+def _groups(phonemes: Sequence[str]) -> list[tuple[int, int]]:
+    """Ranges between spaces."""
+    groups: list[tuple[int, int]] = []
+    start = 0
+    for index, phoneme in enumerate((*phonemes, " ")):
+        if phoneme == " ":
+            if index > start:
+                groups.append((start, index))
+            start = index + 1
+    return groups
+
+
+def _aligned(alone: list[list[str]], together: list[str]) -> list[int]:
+    """Where in ``together`` each word begins, and the end, by what it shares with the words alone."""
+    blocks = SequenceMatcher(None, list(chain(*alone)), together, autojunk=False).get_matching_blocks()
+    anchors = [(0, 0), *((b.a + at, b.b + at) for b in blocks for at in sorted({0, b.size}))]
+    ends = [0, *accumulate(len(word) for word in alone)]
+    places = np.interp(ends, [a for a, _ in anchors], [b for _, b in anchors])
+    bounds = [round(place) for place in places]
+    bounds[0], bounds[-1] = 0, len(together)
+    # Every word gets a phoneme as long as there are enough.
+    for i in range(1, len(bounds)):
+        bounds[i] = min(max(bounds[i], bounds[i - 1] + 1), len(together))
+    for i in range(len(bounds) - 2, 0, -1):
+        bounds[i] = max(min(bounds[i], bounds[i + 1] - 1), 0)
+    return bounds
+
+
+def _halved(phonemes: Sequence[str], start: int, end: int, longest: int) -> list[tuple[int, int]]:
+    if end - start <= longest:
+        return [(start, end)]
+    middle = (start + end) // 2
+    spaces = [i for i in range(start + 1, end - 1) if phonemes[i] == " "]
+    cut = min(spaces, key=lambda i: abs(i - middle), default=middle)
+    after = cut + 1 if spaces else cut
+    return _halved(phonemes, start, cut, longest) + _halved(phonemes, after, end, longest)

@@ -1,0 +1,140 @@
+"""Piper in this process, through piper-tts (GPL-3.0, so never a default): a small neural voice per language.
+
+Decides how the library is used: it reads the text (espeak-ng behind a lock of its own) and runs the voice on
+one window of phonemes at a time in the calling thread (``models.tts.windows`` says what happens when the sink
+is slow or says no). Loaded once, shared by all calls; the session's threads are bounded. Files are never
+fetched here.
+
+Word times are exact when the voice reports how long its phonemes last, which takes a voice that was patched
+with piper's ``patch_voice_with_alignment``; the published voices do not, and get times in proportion to the
+phonemes of a window, marked as estimated.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from piper import PhonemeType, PiperConfig, PiperVoice, SynthesisConfig
+from pydantic import field_validator
+
+from core.errors import ConfigError, EngineError
+from core.files import require_files
+from models.tts.windows import Window, WindowedTts, WindowSettings, open_session
+
+ENGINE = "piper"
+# -1 dBFS. Voices differ in level by more than 10 dB, and piper itself brings every sentence to full scale.
+_PEAK = 0.89
+# What peaks below this is no speech and is not made louder than that.
+_QUIETEST_PEAK = 0.05
+_PADDING, _BEGIN = "_", "^"
+
+
+class PiperSettings(WindowSettings):
+    """How Piper speaks.
+
+    Attributes:
+        voice: the voice's file name without its suffix.
+        speaker: a speaker of a voice that has several; None is its first.
+        use_cuda: run on the accelerator.
+    """
+
+    voice: str = "en_US-lessac-medium"
+    speaker: str | None = None
+    use_cuda: bool = False
+
+    @field_validator("voice")
+    @classmethod
+    def _is_a_name(cls, voice: str) -> str:
+        # The name becomes part of a path.
+        if not re.fullmatch(r"[\w-]+", voice):
+            raise ValueError("a voice is a file name without its suffix")
+        return voice
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """The voice and its description."""
+        folder = self.models_dir / "piper"
+        return folder / f"{self.voice}.onnx", folder / f"{self.voice}.onnx.json"
+
+    def check(self) -> None:
+        """See ``core.files.Checked``; an unknown voice lists those that are there."""
+        model, _ = self.files
+        known = tuple(sorted(path.stem for path in model.parent.glob("*.onnx")))
+        if known and self.voice not in known:
+            raise ConfigError(f"{ENGINE!r} has no voice {self.voice!r} in {model.parent}", known=known)
+        require_files(ENGINE, *self.files)
+        if self.use_cuda and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+            raise ConfigError(f"{ENGINE!r}: use_cuda needs the package onnxruntime-gpu")
+
+
+class PiperTts(WindowedTts):
+    """A Piper voice. Thread-safe; synthesis of several calls runs side by side.
+
+    Args:
+        settings: the voice and its manner.
+
+    Raises:
+        ConfigError: a file is missing, the speaker is unknown, or the voice needs a front end of another
+            package.
+        EngineError: a file cannot be loaded, or is not Piper's.
+    """
+
+    engine = ENGINE
+
+    def __init__(self, settings: PiperSettings | None = None) -> None:
+        chosen = settings or PiperSettings()
+        chosen.check()
+        model, description = chosen.files
+        try:
+            config = PiperConfig.from_dict(json.loads(description.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise EngineError(f"cannot read {description}", engine=ENGINE, retryable=False) from error
+        # Its other front ends want further packages, or fetch models when they are first used.
+        if config.phoneme_type not in (PhonemeType.ESPEAK, PhonemeType.TEXT):
+            raise ConfigError(f"{ENGINE!r} reads no {config.phoneme_type.value} here: voice {chosen.voice!r}")
+        speakers = config.speaker_id_map
+        if chosen.speaker is not None and chosen.speaker not in speakers:
+            raise ConfigError(
+                f"{ENGINE!r}: voice {chosen.voice!r} has no speaker {chosen.speaker!r}", known=tuple(speakers)
+            )
+        super().__init__(chosen, english=config.espeak_voice.lower().startswith("en"))
+        self.rate_hz = config.sample_rate
+        provider = "CUDAExecutionProvider" if chosen.use_cuda else "CPUExecutionProvider"
+        self._voice = PiperVoice(open_session(ENGINE, model, chosen.threads, [provider]), config)
+        self._manner = SynthesisConfig(
+            speaker_id=None if chosen.speaker is None else speakers[chosen.speaker],
+            length_scale=config.length_scale / chosen.speed,
+        )
+        self._warm_up()
+
+    def _phonemize(self, text: str) -> Sequence[str]:
+        known = self._voice.config.phoneme_id_map
+        phonemes: list[str] = []
+        for sentence in self._voice.phonemize(text):
+            if phonemes:
+                phonemes.append(" ")
+            phonemes += [phoneme for phoneme in sentence if phoneme == " " or phoneme in known]
+        return phonemes
+
+    def _infer(self, phonemes: Sequence[str]) -> Window:
+        ids = self._voice.phonemes_to_ids(list(phonemes))
+        made = self._voice.phoneme_ids_to_audio(ids, self._manner, include_alignments=True)
+        audio, id_samples = made if isinstance(made, tuple) else (made, None)
+        samples = np.asarray(audio, dtype=np.float32).reshape(-1)
+        samples = samples * (_PEAK / max(_QUIETEST_PEAK, float(np.abs(samples).max(initial=0.0))))
+        edges = None
+        if id_samples is not None and id_samples.size == len(ids):
+            edges = self._edges(phonemes, id_samples.reshape(-1), len(samples))
+        return Window(samples, edges)
+
+    def _edges(self, phonemes: Sequence[str], id_samples: np.ndarray, length: int) -> np.ndarray:
+        """Samples per id to the sample at which each phoneme begins; padding belongs to what it follows."""
+        id_map = self._voice.config.phoneme_id_map
+        padding = len(id_map[_PADDING])
+        ids_of = [len(id_map.get(phoneme, ())) for phoneme in phonemes]
+        counts = [len(id_map[_BEGIN]) + padding, *(ids + padding if ids else 0 for ids in ids_of)]
+        ends = np.concatenate([[0], np.cumsum(id_samples)])
+        return np.minimum(ends[np.cumsum(counts)], length).astype(np.int64)

@@ -1,0 +1,249 @@
+"""What voices share whose network makes one window of phonemes at a time: Kokoro, Piper.
+
+Decides the way of a clause: words, phonemes, windows, audio, pieces. A window is a whole run of the network,
+so the first audio comes when the first window is done, and a clause is cut at its punctuation to make that
+early. Pieces are at most ``PIECE_MS``: a sink that returns False ends the clause there and no further window
+is made; a run that has begun is finished, because the network cannot be stopped. Runs in the calling thread,
+without a lock of its own: sessions are shared by all calls.
+
+Word times are exact where the model reports how long each phoneme lasts; otherwise they are spread over the
+audible part of their window in proportion to the phonemes and marked as estimated.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import onnxruntime
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from core.errors import EngineError
+from core.files import MODELS_DIR
+from core.media import WordTime, float_to_pcm16, ms_to_samples, samples_to_ms
+from models.tts import SpeechPiece
+from models.tts.edges import EdgeTrimmer
+from models.tts.phonemes import (
+    CLAUSE_MARKS,
+    SENTENCE_MARKS,
+    PlacedWord,
+    cut_windows,
+    estimated_edges,
+    place_words,
+    readable_text,
+    readable_words,
+)
+from models.tts.spoken_text import SpokenWord
+
+PIECE_MS = 40
+# Silence that is left, at most, between two windows, by the mark that ends the first: kokoro_onnx joins so.
+_SENTENCE_PAUSE_MS = 250
+_CLAUSE_PAUSE_MS = 100
+_WORD_PAUSE_MS = 20
+_WARM_UP = "Hello."
+
+
+class WindowSettings(BaseModel):
+    """What every such voice can be told.
+
+    Attributes:
+        models_dir: where ``make models`` puts files.
+        speed: 1.0 is the voice's own.
+        threads: of one run of the network; with several calls speaking, each run has as many.
+        lead_ms: silence kept before the first audible sample.
+        tail_ms: silence kept, at most, after the last audible sample: the pause between two clauses.
+        shortest_window: phonemes; a clause is not cut into shorter windows, which sound clipped and uneven.
+        longest_window: phonemes; bounds the wait for the first audio of a clause without punctuation.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    models_dir: Path = MODELS_DIR
+    speed: float = Field(default=1.0, ge=0.5, le=2.0)
+    threads: int = Field(default=1, ge=1, le=16)
+    lead_ms: int = Field(default=10, ge=0, le=200)
+    tail_ms: int = Field(default=150, ge=0, le=500)
+    shortest_window: int = Field(default=25, ge=1, le=200)
+    longest_window: int = Field(default=150, ge=20, le=500)
+
+    @model_validator(mode="after")
+    def _windows_have_room(self) -> Self:
+        if self.shortest_window > self.longest_window:
+            raise ValueError("shortest_window is longer than longest_window")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One run of the network.
+
+    Attributes:
+        audio: float32, (samples,), in [-1, 1].
+        edges: int64, (phonemes + 1,): the sample at which each phoneme begins, and the end; None when the
+            model does not report it.
+    """
+
+    audio: np.ndarray
+    edges: np.ndarray | None
+
+
+class WindowedTts(ABC):
+    """A voice that reads phonemes window by window. Thread-safe as its two methods are.
+
+    Args:
+        settings: how it speaks.
+        english: whether symbols, numbers and abbreviations are put into English words first.
+    """
+
+    engine: ClassVar[str]
+    rate_hz: int
+
+    def __init__(self, settings: WindowSettings, *, english: bool) -> None:
+        self._window_settings = settings
+        self._english = english
+
+    @abstractmethod
+    def _phonemize(self, text: str) -> Sequence[str]:
+        """The phonemes of a text that the network knows, with spaces and punctuation."""
+
+    @abstractmethod
+    def _infer(self, phonemes: Sequence[str]) -> Window:
+        """Speak a window; blocks for the whole run."""
+
+    def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        """Speak ``text`` into ``sink``; see ``models.tts.TextToSpeech``.
+
+        The times of a window's words leave with its first piece.
+
+        Raises:
+            EngineError: the front end or the network failed.
+        """
+        words = readable_words(text, english=self._english)
+        if not words:
+            return True
+        settings = self._window_settings
+        phonemes, placed = self._read(words)
+        if not placed:
+            return True
+        delivery = _Delivery(self.rate_hz, settings, phonemes, placed, sink)
+        windows = cut_windows(phonemes, shortest=settings.shortest_window, longest=settings.longest_window)
+        for start, end in windows:
+            window = self._run(phonemes[start:end])
+            if not delivery.send(window, start, end, last=(start, end) == windows[-1]):
+                return False
+        return True
+
+    def _warm_up(self) -> None:
+        """Speak to nobody: a file that does not fit is found, and the first call does not pay for it.
+
+        Raises:
+            EngineError: see ``synthesize``.
+        """
+        phonemes, _ = self._read(readable_words(_WARM_UP, english=self._english))
+        self._run(phonemes)
+
+    def _read(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
+        try:
+            phonemes = self._phonemize(readable_text(words))
+            return phonemes, place_words(phonemes, words, self._phonemize)
+        except Exception as error:  # the library's have no root of their own, and may hold the text
+            raise EngineError(_what("phonemes", error), engine=self.engine) from error
+
+    def _run(self, phonemes: Sequence[str]) -> Window:
+        try:
+            return self._infer(phonemes)
+        except Exception as error:  # the errors of onnxruntime have no root of their own
+            raise EngineError(_what("synthesis", error), engine=self.engine) from error
+
+
+def open_session(
+    engine: str, model: Path, threads: int, providers: Sequence[str]
+) -> onnxruntime.InferenceSession:
+    """Load a network with a bounded number of threads, shared by all calls.
+
+    Raises:
+        EngineError: the file is no network.
+    """
+    options = onnxruntime.SessionOptions()
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.inter_op_num_threads = 1
+    options.intra_op_num_threads = threads
+    # Threads that wait for the next layer in a loop would take the cores from the pacing of the audio.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(str(model), sess_options=options, providers=list(providers))
+    except Exception as error:  # the errors of onnxruntime have no root of their own
+        raise EngineError(f"cannot load {model}", engine=engine, retryable=False) from error
+
+
+class _Delivery:
+    """The windows of one clause on their way to the sink.
+
+    Args:
+        rate_hz: samples per second.
+        settings: how much silence stays.
+        phonemes: of the clause.
+        words: their places in it.
+        sink: where the pieces go.
+    """
+
+    def __init__(
+        self,
+        rate_hz: int,
+        settings: WindowSettings,
+        phonemes: Sequence[str],
+        words: tuple[PlacedWord, ...],
+        sink: Callable[[SpeechPiece], bool],
+    ) -> None:
+        self._rate_hz = rate_hz
+        self._settings = settings
+        self._phonemes = phonemes
+        self._words = words
+        self._sink = sink
+        self._sent_samples = 0
+
+    def send(self, window: Window, start: int, end: int, *, last: bool) -> bool:
+        """Deliver the audible part of a window; False when the sink wants no more."""
+        samples = np.frombuffer(float_to_pcm16(window.audio), dtype="<i2")
+        tail_ms = self._settings.tail_ms if last else _pause_ms(self._phonemes[end - 1])
+        trimmer = EdgeTrimmer(self._rate_hz, lead_ms=self._settings.lead_ms, tail_ms=tail_ms)
+        audible = trimmer.feed(samples)
+        if not len(audible):
+            return True
+        spoken = trimmer.dropped_samples, trimmer.dropped_samples + len(audible)
+        edges = estimated_edges(self._phonemes[start:end], *spoken) if window.edges is None else window.edges
+        pcm = np.concatenate([audible, trimmer.finish()])
+        times = tuple(
+            self._time(word, edges, start, trimmer.dropped_samples, len(pcm), window.edges is None)
+            for word in self._words
+            if start <= word.start < end
+        )
+        piece_samples = ms_to_samples(PIECE_MS, self._rate_hz)
+        for at in range(0, len(pcm), piece_samples):
+            piece = pcm[at : at + piece_samples]
+            self._sent_samples += len(piece)
+            if not self._sink(SpeechPiece(piece.tobytes(), times if at == 0 else ())):
+                return False
+        return True
+
+    def _time(
+        self, word: PlacedWord, edges: np.ndarray, start: int, dropped: int, length: int, estimated: bool
+    ) -> WordTime:
+        begin, end = (
+            samples_to_ms(self._sent_samples + min(max(0, int(edges[at]) - dropped), length), self._rate_hz)
+            for at in (word.start - start, min(word.end - start, len(edges) - 1))
+        )
+        return WordTime(word.written, begin, end, estimated=estimated or word.estimated)
+
+
+def _pause_ms(last_phoneme: str) -> int:
+    if last_phoneme in SENTENCE_MARKS:
+        return _SENTENCE_PAUSE_MS
+    return _CLAUSE_PAUSE_MS if last_phoneme in CLAUSE_MARKS else _WORD_PAUSE_MS
+
+
+def _what(step: str, error: Exception) -> str:
+    # Only the type: the message of the library may hold what was to be said.
+    return f"{step} failed: {type(error).__name__}"

@@ -1,0 +1,303 @@
+"""``python bot.py --transport local`` on a sound server with two virtual devices.
+
+Each test owns a PulseAudio server in a directory of its own: one null sink whose monitor is the microphone,
+one that is the loudspeaker. What the caller says is played into the first; both monitors are recorded, so the
+assertions are about sound. Nobody's own sound server is touched.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from audio.audible import AudibleMeter
+from core.media import pcm16_to_float
+from tests.peers.server import ROOT
+from tests.voices import RATE_HZ, say, silence
+
+ALSA_PLUGIN = "alsa-lib/libasound_module_pcm_pulse.so"
+NEEDED = {
+    "pulseaudio": shutil.which("pulseaudio"),
+    "pulseaudio-utils": shutil.which("pacat") and shutil.which("parec"),
+    "libasound2-plugins": [*Path("/usr/lib").glob(f"*/{ALSA_PLUGIN}"), *Path("/usr/lib").glob(ALSA_PLUGIN)],
+    "PyAudio (pip install pyaudio, which needs portaudio19-dev)": find_spec("pyaudio"),
+}
+MISSING = [name for name, found in NEEDED.items() if not found]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"missing: {', '.join(MISSING)}")
+
+RAW = ("--raw", f"--rate={RATE_HZ}", "--channels=1", "--format=s16le", "--latency-msec=20")
+SERVER = """
+load-module module-null-sink sink_name=loudspeaker rate=48000
+load-module module-null-sink sink_name=caller rate=48000
+set-default-sink loudspeaker
+set-default-source caller.monitor
+load-module module-native-protocol-unix auth-anonymous=1 socket={socket}
+"""
+# All that ALSA is told, so that this machine's own cards stay out of it.
+ALSA = """
+pcm.default { type pulse }
+ctl.default { type pulse }
+"""
+
+
+class Recording:
+    """What a monitor delivers, and where in it a sound is."""
+
+    def __init__(self) -> None:
+        self._meter = AudibleMeter(RATE_HZ)
+        self._origin_s: float | None = None
+        self._news = asyncio.Condition()
+
+    async def follow(self, stream: asyncio.StreamReader) -> None:
+        while piece := await stream.read(RATE_HZ // 50 * 2):
+            if len(piece) % 2:
+                piece += await stream.readexactly(1)
+            async with self._news:
+                self._meter.feed(pcm16_to_float(piece))
+                # The piece that waited least says best when the recording began.
+                began_s = time.monotonic() - self._meter.samples_seen / RATE_HZ
+                self._origin_s = began_s if self._origin_s is None else min(self._origin_s, began_s)
+                self._news.notify_all()
+
+    def now(self) -> int:
+        """Position of the newest sample."""
+        return self._meter.samples_seen
+
+    def when_s(self, sample: int) -> float:
+        """The moment of a sample on the machine's monotonic clock, to about 20 ms."""
+        assert self._origin_s is not None
+        return self._origin_s + sample / RATE_HZ
+
+    @property
+    def sounding(self) -> bool:
+        return self._meter.sounding
+
+    @property
+    def last_audible(self) -> int:
+        return self._meter.last_audible or 0
+
+    @property
+    def first_audible(self) -> int:
+        return self._meter.first_audible or 0
+
+    def quiet_ms(self) -> int:
+        return (self.now() - self.last_audible) * 1000 // RATE_HZ
+
+    async def until(self, condition: Callable[[], bool], *, within_s: float) -> None:
+        async with asyncio.timeout(within_s), self._news:
+            await self._news.wait_for(condition)
+
+
+@dataclass
+class Sound:
+    """A sound server with a caller's side and a bot's side.
+
+    Attributes:
+        server: its process.
+        environment: of everybody who shall find it, and no other.
+        caller: what went into the microphone.
+        bot: what came out of the loudspeaker.
+    """
+
+    server: Process
+    environment: dict[str, str]
+    caller: Recording
+    bot: Recording
+
+    async def play(self, pcm: bytes) -> None:
+        """Into the microphone; returns when it has been played."""
+        player = await asyncio.create_subprocess_exec(
+            "pacat", "--playback", "--device=caller", *RAW, env=self.environment, stdin=PIPE
+        )
+        try:
+            await asyncio.wait_for(player.communicate(pcm), len(pcm) / 2 / RATE_HZ + 5)
+        finally:
+            await end(player)
+
+
+async def end(process: Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
+def private_environment(folder: Path) -> dict[str, str]:
+    (folder / "asound.conf").write_text(ALSA)
+    strangers = ("PULSE_", "PIPEWIRE_", "DBUS_", "DISPLAY", "ALSA_")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(strangers)}
+    return own | {
+        "XDG_RUNTIME_DIR": str(folder),
+        "XDG_CONFIG_HOME": str(folder),
+        "PULSE_COOKIE": str(folder / "cookie"),
+        "PULSE_SERVER": f"unix:{folder}/native",
+        "ALSA_CONFIG_PATH": str(folder / "asound.conf"),
+        "JACK_NO_START_SERVER": "1",
+    }
+
+
+@pytest.fixture
+async def sound() -> AsyncIterator[Sound]:
+    # Not pytest's folder: the path of a socket may have 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="parley-sound-"))
+    environment = private_environment(folder)
+    script = folder / "default.pa"
+    script.write_text(SERVER.format(socket=folder / "native"))
+    own = {name: value for name, value in environment.items() if name != "PULSE_SERVER"}
+    children: list[Process] = []
+    followers: list[asyncio.Task[None]] = []
+    try:
+        server = await asyncio.create_subprocess_exec(
+            "pulseaudio", "-n", f"--file={script}", "--daemonize=no", "--exit-idle-time=-1",
+            "--use-pid-file=no", env=own, stderr=DEVNULL,
+        )  # fmt: skip
+        children.append(server)
+        recordings: list[Recording] = []
+        for sink in ("caller", "loudspeaker"):
+            recorder = await record(sink, environment, server)
+            children.append(recorder)
+            recordings.append(Recording())
+            assert recorder.stdout is not None
+            followers.append(
+                asyncio.create_task(recordings[-1].follow(recorder.stdout), name=f"record.{sink}")
+            )
+        for recording in recordings:
+            await recording.until(lambda recording=recording: recording.now() > 0, within_s=10)
+        yield Sound(server, environment, *recordings)
+    finally:
+        for child in reversed(children):
+            await end(child)
+        await asyncio.gather(*followers)
+        shutil.rmtree(folder)
+
+
+async def record(sink: str, environment: dict[str, str], server: Process) -> Process:
+    """A recorder that has reached the server, which needs a moment to be there."""
+    async with asyncio.timeout(10):
+        while True:
+            assert server.returncode is None, "the sound server ended"
+            asked = await asyncio.create_subprocess_exec(
+                "pactl", "info", env=environment, stdout=DEVNULL, stderr=DEVNULL
+            )
+            if await asked.wait() == 0:
+                return await asyncio.create_subprocess_exec(
+                    "parec", f"--device={sink}.monitor", *RAW, env=environment, stdout=PIPE
+                )
+
+
+@dataclass
+class Command:
+    """``python bot.py --transport local`` in a process group of its own, as a shell starts it."""
+
+    process: Process
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.returncode is not None
+
+    def press_ctrl_c(self) -> None:
+        """The terminal signals the whole group, child processes included."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    async def ended(self, *, within_s: float) -> tuple[int, str]:
+        """Exit status and what the command complained about."""
+        _, error = await asyncio.wait_for(self.process.communicate(), within_s)
+        lines = [line for line in error.decode().splitlines() if "ᓚᘏᗢ" not in line]
+        assert self.process.returncode is not None
+        return self.process.returncode, "\n".join(lines)
+
+
+@asynccontextmanager
+async def talking(environment: dict[str, str]) -> AsyncIterator[Command]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(ROOT / "bot.py"), "--transport", "local",
+        cwd=ROOT, env=environment, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield Command(process)
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def greeting_begins(sound: Sound, command: Command) -> None:
+    await sound.bot.until(lambda: sound.bot.sounding or command.has_ended, within_s=30)
+    if command.has_ended:
+        pytest.fail(f"the command ended: {await command.ended(within_s=1)}")
+
+
+async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound: Sound):
+    bot, caller = sound.bot, sound.caller
+    async with talking(sound.environment) as command:
+        await greeting_begins(sound, command)
+        greeted = bot.last_audible
+        await bot.until(lambda: bot.quiet_ms() > 800, within_s=20)
+        assert bot.last_audible - greeted > 3 * RATE_HZ
+
+        await sound.play(say("How do I block a lost card?") + silence(200))
+        asked_s = caller.when_s(caller.last_audible)
+        await bot.until(lambda: bot.sounding, within_s=5)
+        answered = bot.last_audible
+        answer_s = bot.when_s(answered) - asked_s
+        assert 0 < answer_s < 5
+        await bot.until(lambda: bot.last_audible > answered + 2 * RATE_HZ, within_s=10)
+
+        # In the middle of a word, with audio on its way to the device.
+        pressed_s = time.monotonic()
+        command.press_ctrl_c()
+        status, complaint = await command.ended(within_s=3)
+        assert status in (0, 130), complaint
+        assert "Traceback" not in complaint
+        assert "ran dry" not in complaint
+        ended = bot.now()
+        await bot.until(lambda: bot.now() > ended + RATE_HZ, within_s=5)
+        assert bot.when_s(bot.last_audible) - pressed_s < 1
+
+
+async def test_the_bot_stops_when_the_caller_talks_over_its_greeting(sound: Sound):
+    bot, caller = sound.bot, sound.caller
+    async with talking(sound.environment) as command, asyncio.TaskGroup() as tasks:
+        await greeting_begins(sound, command)
+        began_s = bot.when_s(bot.last_audible)
+        over = say("Hold on please, I would like to ask you about something else instead.")
+        tasks.create_task(sound.play(over), name="caller")
+        await caller.until(lambda: caller.sounding, within_s=5)
+        onset = caller.first_audible
+        # The greeting lasts more than three seconds, the caller's words as well.
+        assert caller.when_s(onset) - began_s < 1.5
+        await caller.until(lambda: caller.now() > onset + 1.5 * RATE_HZ, within_s=5)
+        # 190 to 290 ms when it was measured; the two recordings are aligned to about 20 ms each.
+        stop_s = bot.when_s(bot.last_audible) - caller.when_s(onset)
+        assert stop_s < 0.4
+
+
+async def test_a_sound_server_that_dies_ends_the_command_with_one_line(sound: Sound):
+    async with talking(sound.environment) as command:
+        await greeting_begins(sound, command)
+        sound.server.kill()
+        status, complaint = await command.ended(within_s=10)
+    assert status == 2
+    assert "Traceback" not in complaint
+    # PortAudio has something to say of its own before.
+    said = complaint.splitlines()[-1]
+    assert re.fullmatch(r"bot.py: the (microphone|loudspeaker) 'default' has gone: nothing .*", said)
+
+
+async def test_no_sound_server_is_one_line_and_status_2(tmp_path: Path):
+    async with talking(private_environment(tmp_path)) as command:
+        status, complaint = await command.ended(within_s=15)
+    assert status == 2
+    assert complaint.startswith("bot.py: ")
+    assert len(complaint.splitlines()) == 1
