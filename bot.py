@@ -4,6 +4,9 @@
 ``--transport local`` hold one call on this machine and end. Decides which transport meets which pipeline;
 everything else lives below. Owns the engines of the process: they are loaded once, before the first call, and
 closed when the server ends.
+
+Nothing here imports Pipecat, or what imports it, before the command line is read: Pipecat logs while it is
+imported, and how much of the log is shown is the user's choice.
 """
 
 import argparse
@@ -13,14 +16,14 @@ import json
 import os
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from configs.deployment import Deployment
 from configs.load import known_deployments, load_deployment, parse_settings
-from core.errors import ConfigError, MediaError
+from core.errors import ConfigError, EngineError, MediaError
 from runtime import event_loop
 from serving.gateway.settings import ServerSettings
 
@@ -29,10 +32,13 @@ if TYPE_CHECKING:
     from pipecat.runner.types import RunnerArguments
     from pipecat.transports.base_transport import BaseTransport
 
+    from configs.deployment import Deployment
     from pipelines.engines import Engines
     from telemetry.turns import TurnLog
 
+EXIT_ENGINE = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 FILE_RATE_HZ = 16_000
 EXPECTED_WARNINGS = ("ideo transceiver is available", "Media stream error while reading the audio")
 MODES = ("cascade", "text")
@@ -42,12 +48,17 @@ TRANSPORTS = ("webrtc", "file", "local")
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="bot.py", description="Talk to Parley in a browser, from a file, or in this terminal."
+        prog="bot.py",
+        description="Talk to Parley in a browser, from a file, or in this terminal.",
+        epilog="Exit status: 0 the conversation or the server ended, 1 an engine failed to load or to work, "
+        "2 the command, the deployment or a file of the user's is wrong, 130 interrupted.",
     )
     parser.add_argument(
         "--mode", choices=MODES, default="cascade", help="cascade: speech; text: type in this terminal"
     )
-    parser.add_argument("--transport", choices=TRANSPORTS, default="webrtc")
+    parser.add_argument(
+        "--transport", choices=TRANSPORTS, help="how a caller of --mode cascade is heard (default: webrtc)"
+    )
     parser.add_argument(
         "--config",
         default=os.environ.get("PARLEY_CONFIG", "embedded"),
@@ -76,19 +87,22 @@ def _is_news(record: "Record") -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status is 2 for what the user can mend, with one line that says what."""
+    """Run the command.
+
+    Returns the exit status: 2 for what the user can mend and 1 when an engine fails, both with one line that
+    says what, 130 after Ctrl-C.
+    """
     parser = build_parser()
     options = parser.parse_args(arguments)
     configure_log(options.verbose)
     try:
+        check_flags(options)
         deployment = with_flags(load_deployment(options.config), options)
         if options.mode == "text":
             from pipelines.text import talk_in_terminal
 
             return asyncio.run(talk_in_terminal(deployment))
         if options.transport == "file":
-            if options.input is None or options.output is None:
-                raise ConfigError("--transport file needs --input WAV and --output WAV")
             return call_from_file(deployment, options.input, options.output)
         if options.transport == "local":
             return asyncio.run(call_from_microphone(deployment))
@@ -96,11 +110,29 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigError, MediaError) as error:
         print(f"bot.py: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except EngineError as error:
+        print(f"bot.py: {error}", file=sys.stderr)
+        return EXIT_ENGINE
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
 
 
-def with_flags(deployment: Deployment, options: argparse.Namespace) -> Deployment:
+def check_flags(options: argparse.Namespace) -> None:
+    """Refuse what would be ignored.
+
+    Raises:
+        ConfigError: flags that do not belong together, or of which one is missing.
+    """
+    given = [f"--{name}" for name in ("input", "output") if getattr(options, name) is not None]
+    if options.mode == "text" and options.transport is not None:
+        raise ConfigError(f"--mode text talks in this terminal: --transport {options.transport} has no place")
+    if options.transport == "file" and len(given) < 2:
+        raise ConfigError("--transport file needs --input WAV and --output WAV")
+    if options.transport != "file" and given:
+        raise ConfigError(f"{' and '.join(given)} can only be used with --transport file")
+
+
+def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deployment":
     """The deployment with what the command line says over it."""
     changed = {
         name: getattr(options, name) for name in ("host", "port") if getattr(options, name) is not None
@@ -113,7 +145,7 @@ def with_flags(deployment: Deployment, options: argparse.Namespace) -> Deploymen
     return deployment.model_copy(update={"server": server})
 
 
-def serve(deployment: Deployment) -> int:
+def serve(deployment: "Deployment") -> int:
     """Serve the page until a signal ends it."""
     listener = claim_port(deployment.server.host, deployment.server.port)
     return event_loop.run(_serve(deployment, listener))
@@ -138,11 +170,10 @@ def claim_port(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _serve(deployment: Deployment, listener: socket.socket) -> int:
-    import uvicorn
-
+async def _serve(deployment: "Deployment", listener: socket.socket) -> int:
     from pipelines.engines import Engines
     from serving.gateway.app import create_app
+    from serving.gateway.http_server import http_server
     from transports.webrtc.signaling import Signaling
 
     async with await Engines.load(deployment) as engines:
@@ -154,13 +185,11 @@ async def _serve(deployment: Deployment, listener: socket.socket) -> int:
                 on_call,
                 max_calls=deployment.server.max_calls,
                 ice_servers=list(deployment.server.ice_servers),
+                hang_up_s=deployment.server.hang_up_s,
             ),
         )
         host, port = listener.getsockname()[:2]
-        config = uvicorn.Config(
-            app, log_level="warning", lifespan="on", ws_max_size=1_000_000, access_log=False
-        )
-        server = uvicorn.Server(config)
+        server = http_server(app, deployment.server)
         address = f"http://{'localhost' if host == '127.0.0.1' else host}:{port}"
         # What is loaded stays: full collections need not look at it again while people talk.
         gc.collect()
@@ -220,27 +249,34 @@ async def open_transport(
     return await create_transport(runner_args, {"eval": eval_params})
 
 
-def call_from_file(deployment: Deployment, source: Path, output: Path) -> int:
+def call_from_file(deployment: "Deployment", source: Path, output: Path) -> int:
     """Play a WAV as the caller in real time; write the call in stereo and, beside it, as JSON.
+
+    Nothing is created before the engines are loaded, and the caller's WAV is never written to.
 
     Raises:
         MediaError: the input is not audio.
-        ConfigError: a file cannot be read or written.
+        ConfigError: a file cannot be read or written, or the output would replace the input.
+        EngineError: an engine does not load.
     """
     from audio.wav import decode_wav
 
+    if output.suffix.lower() != ".wav":
+        raise ConfigError(f"--output {output}: the recording is a WAV file, name it .wav")
+    written = output.with_suffix(".json")
     try:
         data = source.read_bytes()
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.touch()
+        for target in (output, written):
+            if target.exists() and target.samefile(source):
+                raise ConfigError(f"--output {output} would overwrite the caller's recording {source}")
+            check_writable(target)
     except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}") from error
+        raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
     try:
         pcm = decode_wav(data, rate_hz=FILE_RATE_HZ)
     except MediaError as error:
         raise MediaError(f"{source}: {error}") from error
     document = asyncio.run(_call_from_pcm(deployment, pcm, output))
-    written = output.with_suffix(".json")
     try:
         written.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
@@ -249,7 +285,22 @@ def call_from_file(deployment: Deployment, source: Path, output: Path) -> int:
     return 0
 
 
-async def _call_from_pcm(deployment: Deployment, pcm: bytes, output: Path) -> dict[str, Any]:
+def check_writable(target: Path) -> None:
+    """Find out whether a file can be written, now or after its folder was made, and leave nothing behind.
+
+    Raises:
+        OSError: it cannot.
+    """
+    if target.exists():
+        # Neither empties nor creates.
+        target.open("r+b").close()
+        return
+    folder = next(parent for parent in target.absolute().parents if parent.exists())
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+async def _call_from_pcm(deployment: "Deployment", pcm: bytes, output: Path) -> dict[str, Any]:
     from pipecat.transports.base_transport import TransportParams
 
     from pipelines.cascade import run_conversation
@@ -259,7 +310,11 @@ async def _call_from_pcm(deployment: Deployment, pcm: bytes, output: Path) -> di
 
     turns = TurnLog()
     async with await Engines.load(deployment) as engines:
-        call = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=turns.played)
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            call = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=turns.played)
+        except OSError as error:
+            raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
         params = TransportParams(
             audio_in_enabled=True,
             audio_out_enabled=True,
@@ -282,21 +337,28 @@ async def _call_from_pcm(deployment: Deployment, pcm: bytes, output: Path) -> di
         }
 
 
-async def call_from_microphone(deployment: Deployment) -> int:
+async def call_from_microphone(deployment: "Deployment") -> int:
     """Talk over this machine's microphone and loudspeaker until interrupted.
 
-    Raises ConfigError when PortAudio or its binding is missing, or there is no device.
+    Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
-    from pipelines.cascade import run_conversation
+    from pipelines.cascade import INPUT_RATE_HZ, run_conversation
     from pipelines.engines import Engines
     from telemetry.turns import TurnLog
-    from transports.local.microphone import open_microphone
+    from transports.local.microphone import AudioDevices
 
     turns = TurnLog()
-    transport = open_microphone()
-    async with await Engines.load(deployment) as engines:
-        print("Speak; end with Ctrl-C. Use a headset: there is no echo cancellation on this transport yet.")
+    async with AudioDevices() as devices, await Engines.load(deployment) as engines:
+        transport = await devices.connect(
+            input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=turns.played
+        )
+        print(
+            "Speak; end with Ctrl-C. Use a headset: there is no echo cancellation on this transport yet.",
+            flush=True,
+        )
         await run_conversation(engines, transport, turns=turns, rtvi=False, handle_sigint=True)
+        if transport.lost:
+            raise ConfigError(transport.lost)
     return 0
 
 

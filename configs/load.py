@@ -1,16 +1,24 @@
-"""YAML to a checked ``Deployment``; a fault is a ``ConfigError``: where it is and what would be right."""
+"""YAML to a checked ``Deployment``; a fault is a ``ConfigError``: where it is and what would be right.
+
+Decides what a relative folder means (``bot.knowledge``, ``models_dir``), so that the working directory does
+not. What a user's file says counts from the folder of that file; what it leaves out, and everything in a
+shipped deployment, counts from the project: its ``knowledge`` and the ``models-cache`` of ``make models``.
+"""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from configs.deployment import Deployment
 from core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from configs.deployment import Deployment
+
 Settings = TypeVar("Settings", bound=BaseModel)
-CONFIG_DIR = Path(__file__).parent
+CONFIG_DIR = Path(__file__).resolve().parent
+PROJECT_DIR = CONFIG_DIR.parent
 
 
 def known_deployments() -> tuple[str, ...]:
@@ -18,13 +26,18 @@ def known_deployments() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in CONFIG_DIR.glob("*.yaml")))
 
 
-def load_deployment(source: str | Path) -> Deployment:
+def load_deployment(source: str | Path) -> "Deployment":
     """Read a deployment from a path or, without a folder and suffix, by the name of a shipped one.
+
+    Its folders (``bot.knowledge``, ``models_dir``) are absolute: the module says how.
 
     Raises:
         ConfigError: missing or unreadable file, not YAML, unknown field (the known ones are listed), wrong
             value.
     """
+    # Imports Pipecat, which logs at once: not before somebody decided what is shown.
+    from configs.deployment import Deployment
+
     path = Path(source)
     if not path.suffix and path.parent == Path("."):
         path = CONFIG_DIR / f"{source}.yaml"
@@ -42,7 +55,19 @@ def load_deployment(source: str | Path) -> Deployment:
         data = {}
     if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold a mapping")
-    return parse_settings(Deployment, data, where=str(path))
+    folder = path.resolve().parent
+    base = PROJECT_DIR if folder == CONFIG_DIR else folder
+    return _with_absolute_folders(parse_settings(Deployment, data, where=str(path)), base)
+
+
+def _with_absolute_folders(deployment: "Deployment", base: Path) -> "Deployment":
+    def absolute(part: BaseModel, field: str) -> Path:
+        start = base if field in part.model_fields_set else PROJECT_DIR
+        folder: Path = start / getattr(part, field)
+        return folder
+
+    bot = deployment.bot.model_copy(update={"knowledge": absolute(deployment.bot, "knowledge")})
+    return deployment.model_copy(update={"bot": bot, "models_dir": absolute(deployment, "models_dir")})
 
 
 def parse_settings(model: type[Settings], data: dict[str, Any], *, where: str) -> Settings:

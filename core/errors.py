@@ -39,6 +39,10 @@ class EngineError(AgentError):
         self.retryable = retryable
 
 
+class EngineBusyError(EngineError):
+    """An engine is full at this moment and took nothing: wait, then ask again."""
+
+
 class CapacityError(AgentError):
     """No room: queue or refuse.
 

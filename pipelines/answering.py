@@ -6,7 +6,7 @@ Loaded once; ``build`` makes the processors of one call. Owns the HTTP session t
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import aiohttp
 from loguru import logger
@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from configs.deployment import Choice, Deployment
 from core.errors import ConfigError
 from models.llm import LLM, LanguageModel
-from pipelines.choices import engine_settings, service_row
+from pipelines.choices import engine_settings, service_row, settings_model
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit
 from processors.dialogue.services import LLM_SERVICES, LlmRow
-from processors.service_rows import Shared
+from processors.service_rows import ServiceRow, Shared
 
 DOCUMENTS = "documents"
 
@@ -50,17 +50,41 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
     fallback = thinking.fallback
     if fallback is not None and fallback.name not in LLM:
         raise ConfigError(f"thinking.fallback: unknown engine {fallback.name!r}", known=LLM.names())
-    row: LlmRow = cast(
-        LlmRow,
-        service_row(LLM_SERVICES, thinking.llm, where="thinking.llm", models_dir=deployment.models_dir),
-    )
-    if thinking.llm.name != DOCUMENTS and fallback is None:
+    service, embedded, where = thinking.llm, fallback, "thinking.fallback"
+    if thinking.llm.name == DOCUMENTS:
+        # Nothing stands behind it; a fallback that names it too may hold settings of it.
+        service, own = _service_and_engine(thinking.llm)
+        behind = fallback.settings if fallback is not None else {}
+        embedded, where = Choice(name=DOCUMENTS, settings={**behind, **own.settings}), "thinking.llm"
+    row = cast(LlmRow, service_row(LLM_SERVICES, service, where="thinking.llm"))
+    if embedded is None:
         return AnsweringPlan(row, None, guarded=False)
     if not knowledge.is_dir():
-        raise ConfigError(f"bot.knowledge: there is no folder {str(knowledge)!r}")
+        raise ConfigError(
+            f"bot.knowledge: there is no folder {str(knowledge)!r}; a relative one counts from the folder of "
+            "the deployment's file"
+        )
     given = {"folder": knowledge, "name": deployment.bot.name}
-    settings = engine_settings(LLM, fallback or Choice(name=DOCUMENTS), given, where="thinking.fallback")
-    return AnsweringPlan(row, settings, guarded=fallback is not None and thinking.llm.name != DOCUMENTS)
+    settings = engine_settings(LLM, embedded, given, where=where)
+    return AnsweringPlan(row, settings, guarded=thinking.llm.name != DOCUMENTS)
+
+
+def _service_and_engine(choice: Choice) -> tuple[Choice, Choice]:
+    """The settings of ``documents``, shared out: some belong to its service, the others to the engine behind.
+
+    Raises:
+        ConfigError: a field that neither knows; lists those of both.
+    """
+    row_type = cast(type[ServiceRow[Any]], LLM_SERVICES.factory(choice.name))
+    of_service = row_type.settings_type.model_fields
+    of_engine = settings_model(LLM.factory(choice.name)).model_fields
+    for name in choice.settings:
+        if name not in of_service and name not in of_engine:
+            known = tuple(sorted({*of_service, *of_engine}))
+            raise ConfigError(f"thinking.llm ({choice.name}): unknown field {name!r}", known=known)
+    service = {name: value for name, value in choice.settings.items() if name in of_service}
+    engine = {name: value for name, value in choice.settings.items() if name not in of_service}
+    return Choice(name=choice.name, settings=service), Choice(name=choice.name, settings=engine)
 
 
 class Answering:

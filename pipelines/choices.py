@@ -2,7 +2,6 @@
 
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -38,19 +37,14 @@ def engine_settings(
     return settings
 
 
-def service_row(
-    services: Registry[ServiceRow[Any]], choice: Choice, *, where: str, models_dir: Path
-) -> ServiceRow[Any]:
+def service_row(services: Registry[ServiceRow[Any]], choice: Choice, *, where: str) -> ServiceRow[Any]:
     """A service's row with its settings, checked.
 
     Raises:
-        ConfigError: an unknown name or field, a wrong value, a missing key, file or package.
+        ConfigError: an unknown name or field, a wrong value, a missing key or package.
     """
     row_type = typing.cast(type[ServiceRow[Any]], services.factory(choice.name))
-    given = dict(choice.settings)
-    if "models_dir" in row_type.settings_type.model_fields:
-        given.setdefault("models_dir", models_dir)
-    row = row_type(parse_settings(row_type.settings_type, given, where=f"{where} ({choice.name})"))
+    row = row_type(parse_settings(row_type.settings_type, choice.settings, where=f"{where} ({choice.name})"))
     row.check()
     return row
 
@@ -62,7 +56,6 @@ def engine_or_service(
     given: Mapping[str, Any],
     *,
     where: str,
-    models_dir: Path,
 ) -> BaseModel | ServiceRow[Any]:
     """The settings of an embedded engine, or the row of a service, whichever the name means.
 
@@ -70,11 +63,11 @@ def engine_or_service(
         ConfigError: see the two above; an unknown name lists both kinds.
     """
     if choice.name in engines:
-        return engine_settings(engines, choice, {**given, "models_dir": models_dir}, where=where)
+        return engine_settings(engines, choice, given, where=where)
     if choice.name not in services:
         known = tuple(sorted((*engines.names(), *services.names())))
         raise ConfigError(f"{where}: unknown engine {choice.name!r}", known=known)
-    return service_row(services, choice, where=where, models_dir=models_dir)
+    return service_row(services, choice, where=where)
 
 
 def settings_model(factory: Callable[..., Any]) -> type[BaseModel]:

@@ -8,16 +8,20 @@ processes, threads and connections.
 
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
+from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import BaseModel
 
-from configs.deployment import Deployment
+from configs.deployment import Deployment, Speaking
+from core.errors import AgentError, ConfigError
 from core.registry import Registry
 from models.stt import STT, Transcript
 from models.tts import TTS, TextToSpeech
+from models.tts.fallback import FallbackTts
 from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering, AnsweringPlan, plan_answering
@@ -27,7 +31,9 @@ from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
 from processors.speech.engine_tts import EngineTtsService
 from processors.speech.services import TTS_SERVICES
-from runtime.engine_process import EnginePool, EngineProcess, UtteranceEngine
+from runtime.engine_pool import EnginePool
+from runtime.engine_process import EngineProcess
+from runtime.utterances import UtteranceEngine
 
 # Pipecat's own default; cloud voices send it without resampling.
 CLOUD_VOICE_RATE_HZ = 24_000
@@ -47,6 +53,7 @@ class Plan:
         turn: settings of the completeness model, or None when it is switched off.
         stt: settings of an embedded recogniser, or the row of a service.
         tts: settings of an embedded voice, or the row of a service.
+        second_voice: settings of the embedded voice behind an embedded one, or None.
         answering: what answers.
     """
 
@@ -54,6 +61,7 @@ class Plan:
     turn: BaseModel | None
     stt: BaseModel | ServiceRow[Any]
     tts: BaseModel | ServiceRow[Any]
+    second_voice: BaseModel | None
     answering: AnsweringPlan
 
 
@@ -106,16 +114,23 @@ def plan(deployment: Deployment) -> Plan:
     """
     hearing = deployment.hearing
     knowledge = deployment.bot.knowledge
-    heard = {"documents": knowledge} if knowledge.is_dir() else {}
-    models_dir = deployment.models_dir
+    given: dict[str, Any] = {"models_dir": deployment.models_dir}
+    heard = {**given, "documents": knowledge} if knowledge.is_dir() else given
+    speaking = deployment.speaking
+    tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts")
+    if speaking.fallback and isinstance(tts, ServiceRow):
+        raise ConfigError(
+            f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one behind it"
+        )
     return Plan(
         vad=engine_settings(VAD, hearing.vad, {}, where="hearing.vad"),
         turn=engine_settings(TURN, hearing.turn, {}, where="hearing.turn") if hearing.turn else None,
-        stt=engine_or_service(
-            STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt", models_dir=models_dir
-        ),
-        tts=engine_or_service(
-            TTS, TTS_SERVICES, deployment.speaking.tts, {}, where="speaking.tts", models_dir=models_dir
+        stt=engine_or_service(STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt"),
+        tts=tts,
+        second_voice=(
+            engine_settings(TTS, speaking.fallback, given, where="speaking.fallback")
+            if speaking.fallback
+            else None
         ),
         answering=plan_answering(deployment),
     )
@@ -143,7 +158,7 @@ class Engines:
 
     @classmethod
     async def load(cls, deployment: Deployment) -> "Engines":
-        """Check the deployment and load its engines, side by side.
+        """Check the deployment and load its engines, side by side. When one fails, the others are closed.
 
         Raises:
             ConfigError: see ``plan``.
@@ -152,39 +167,44 @@ class Engines:
         planned = await asyncio.to_thread(plan, deployment)
         hearing = deployment.hearing
         stt = planned.stt
-        pool = None
-        if not isinstance(stt, ServiceRow):
-            pool = _recogniser_pool(hearing.stt.name, stt, hearing.stt_processes)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                if pool is not None:
-                    tasks.create_task(pool.start(), name="load.stt")
-                vad = tasks.create_task(_create(VAD, hearing.vad.name, planned.vad), name="load.vad")
-                turn = tasks.create_task(
-                    _create(TURN, hearing.turn.name if hearing.turn else "", planned.turn), name="load.turn"
-                )
-                tts = tasks.create_task(
-                    _create(TTS, deployment.speaking.tts.name, planned.tts), name="load.tts"
-                )
-                answering = tasks.create_task(
-                    Answering.load(deployment, planned.answering), name="load.answering"
-                )
-        except* Exception as errors:
-            if pool is not None:
-                await pool.close()
-            # One cause is enough for the person who has to mend it.
-            raise errors.exceptions[0] from errors
-        ears: UtteranceEngine[Transcript] | ServiceRow[Any] = (
-            pool if pool is not None else cast(ServiceRow[Any], stt)
-        )
-        return cls(deployment, Loaded(vad.result(), turn.result(), ears, tts.result(), answering.result()))
+        ears: UtteranceEngine[Transcript] | ServiceRow[Any]
+        async with AsyncExitStack() as opened:
+
+            async def load_answering() -> Answering:
+                loaded = await Answering.load(deployment, planned.answering)
+                opened.push_async_callback(loaded.close)
+                return loaded
+
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    if isinstance(stt, ServiceRow):
+                        ears = stt
+                    else:
+                        ears = pool = _recogniser_pool(hearing.stt.name, stt, hearing.stt_processes)
+                        opened.push_async_callback(pool.close)
+                        tasks.create_task(pool.start(), name="load.stt")
+                    vad = tasks.create_task(_create(VAD, hearing.vad.name, planned.vad), name="load.vad")
+                    turn = tasks.create_task(
+                        _create(TURN, hearing.turn.name if hearing.turn else "", planned.turn),
+                        name="load.turn",
+                    )
+                    tts = tasks.create_task(_create_voice(deployment.speaking, planned), name="load.tts")
+                    answering = tasks.create_task(load_answering(), name="load.answering")
+            except ExceptionGroup as errors:
+                # One cause is enough for the person who has to mend it.
+                raise errors.exceptions[0] from errors
+            loaded = Loaded(vad.result(), turn.result(), ears, tts.result(), answering.result())
+            engines = cls(deployment, loaded)
+            # Theirs to close from here on.
+            opened.pop_all()
+            return engines
 
     async def build_stt(self) -> FrameProcessor:
         """The recogniser of one call."""
         stt = self._loaded.stt
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
-        return EngineSttService(stt, audio_passthrough=False)
+        return EngineSttService(stt, self.deployment.hearing.recognition, audio_passthrough=False)
 
     async def build_llm(self) -> list[FrameProcessor]:
         """What answers in one call, in pipeline order."""
@@ -195,7 +215,9 @@ class Engines:
         tts = self._loaded.tts
         if isinstance(tts, ServiceRow):
             return await asyncio.to_thread(tts.build, self._loaded.answering.shared)
-        return EngineTtsService(tts, executor=self.executors.speech)
+        return EngineTtsService(
+            tts, executor=self.executors.speech, options=self.deployment.speaking.delivery
+        )
 
     def describe(self) -> dict[str, object]:
         """Names of what is in use."""
@@ -229,6 +251,26 @@ def _recogniser_pool(name: str, settings: BaseModel, processes: int) -> EnginePo
         EngineProcess(target, settings, decode=transcript_from_fields, name=name) for _ in range(processes)
     ]
     return EnginePool(children)
+
+
+async def _create_voice(speaking: Speaking, planned: Plan) -> Any:
+    """The voice, with the second one behind it; one of the two is enough to start with."""
+    second_name = speaking.fallback.name if speaking.fallback else ""
+    try:
+        first = await _create(TTS, speaking.tts.name, planned.tts)
+    except AgentError as error:
+        if planned.second_voice is None:
+            raise
+        logger.warning(f"the voice {speaking.tts.name} does not load, {second_name} speaks instead: {error}")
+        return await _create(TTS, second_name, planned.second_voice)
+    if planned.second_voice is None:
+        return first
+    try:
+        second = await _create(TTS, second_name, planned.second_voice)
+    except AgentError as error:
+        logger.warning(f"no voice stands behind {speaking.tts.name}: {second_name} does not load: {error}")
+        return first
+    return FallbackTts(first, second)
 
 
 async def _create(registry: Registry[Any], name: str, chosen: BaseModel | ServiceRow[Any] | None) -> Any:

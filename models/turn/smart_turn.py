@@ -10,6 +10,8 @@ zero mean and unit variance. Most turns are shorter than 8 s: the padding is one
 are equal, so only frames that touch sound are transformed.
 """
 
+from pathlib import Path
+
 import numpy as np
 import onnxruntime
 from pydantic import BaseModel, ConfigDict, Field
@@ -42,6 +44,10 @@ class SmartTurnSettings(BaseModel):
 class SmartTurn:
     """Shared weights. Thread-safe.
 
+    Args:
+        settings: see the model.
+        weights: an ONNX file of this network; None for the one in the Pipecat wheel.
+
     Raises:
         ConfigError: the weights are not where the Pipecat wheel puts them.
         EngineError: they cannot be loaded.
@@ -50,19 +56,19 @@ class SmartTurn:
     rate_hz = RATE_HZ
     max_samples = MAX_SAMPLES
 
-    def __init__(self, settings: SmartTurnSettings | None = None) -> None:
+    def __init__(self, settings: SmartTurnSettings | None = None, *, weights: Path | None = None) -> None:
         chosen = settings or SmartTurnSettings()
         self._features = LogMel()
         options = onnxruntime.SessionOptions()
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = chosen.cpu_count
-        path = pipecat_file("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")
+        path = weights or pipecat_file("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")
         try:
             self._session = onnxruntime.InferenceSession(
                 str(path), sess_options=options, providers=["CPUExecutionProvider"]
             )
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:  # the errors of onnxruntime have no root of their own
             raise EngineError(f"cannot load {path.name}", engine="smart_turn", retryable=False) from error
 
     def probability(self, audio: np.ndarray) -> float:
@@ -79,7 +85,7 @@ class SmartTurn:
         features = self._features(audio[-MAX_SAMPLES:])
         try:
             output = self._session.run(None, {"input_features": features[None]})[0]
-        except RuntimeError as error:
+        except Exception as error:  # the errors of onnxruntime have no root of their own
             raise EngineError("turn completeness failed", engine="smart_turn") from error
         return float(output[0, 0])
 

@@ -10,6 +10,7 @@ therefore forgets its state every ``reset_after_ms``, but only in the middle of 
 word makes the model doubt it.
 """
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -45,12 +46,16 @@ class SileroSettings(BaseModel):
 class SileroVad:
     """Shared weights. Thread-safe.
 
+    Args:
+        settings: see the model.
+        weights: an ONNX file of this network; None for the one in the Pipecat wheel.
+
     Raises:
         ConfigError: the weights are not where the Pipecat wheel puts them.
         EngineError: they cannot be loaded.
     """
 
-    def __init__(self, settings: SileroSettings | None = None) -> None:
+    def __init__(self, settings: SileroSettings | None = None, *, weights: Path | None = None) -> None:
         self._settings = settings or SileroSettings()
         self.rate_hz: int = self._settings.rate_hz
         self.window_samples = WINDOW_SAMPLES[self.rate_hz]
@@ -58,12 +63,12 @@ class SileroVad:
         # One thread: a window is too small to split, and spinning pool threads cost more than the network.
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = 1
-        path = pipecat_file("audio", "vad", "data", "silero_vad.onnx")
+        path = weights or pipecat_file("audio", "vad", "data", "silero_vad.onnx")
         try:
             self._session = onnxruntime.InferenceSession(
                 str(path), sess_options=options, providers=["CPUExecutionProvider"]
             )
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:  # the errors of onnxruntime have no root of their own
             raise EngineError(f"cannot load {path.name}", engine="silero", retryable=False) from error
 
     def open_stream(self) -> "SileroStream":
@@ -106,7 +111,7 @@ class SileroStream:
             output, self._state = self._session.run(
                 None, {"input": self._input, "state": self._state, "sr": self._rate}
             )
-        except RuntimeError as error:
+        except Exception as error:  # the errors of onnxruntime have no root of their own
             raise EngineError("voice activity failed", engine="silero") from error
         probability = float(output[0, 0])
         self._count(probability)

@@ -7,15 +7,17 @@ transcript: turn policies must end such a turn by time (``turn_taking.endpointin
 ``process_frame`` only appends: to a short ring while nobody speaks, to the engine's stream while somebody
 does. One task, owned by the service, opens the stream, waits for results and pushes them in order: a final
 before anything of the next utterance. Slow: partials are skipped, never queued; the engine bounds its own
-backlog. Full: more than ``max_waiting`` utterances without a result, and the oldest is given up. Dead: the
-error is pushed once, a new stream is opened and the utterances without a result are played to it again from
-the audio kept here; an utterance that was played three times is given up, the call goes on.
+backlog, and audio that it dropped is logged at the end of the utterance. Full: an engine without room for an
+utterance is asked again, with growing pauses, for at most ``busy_wait_ms`` after its end, and the words come
+late; of more than ``max_waiting`` utterances without a result the oldest is given up. Dead: the error is
+pushed once, a new stream is opened and the utterances without a result are played to it again from the audio
+kept here; an utterance that three streams failed with is given up, the call goes on.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -38,13 +40,13 @@ from pipecat.transcriptions.language import Language
 from pipecat.utils.time import time_now_iso8601
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import EngineError
+from core.errors import EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from models.stt import Transcript
-from runtime.engine_process import UtteranceEngine, UtteranceStream
+from runtime.utterances import UtteranceEngine, UtteranceStream
 
-# An utterance is played to the engine at most so often: the next may be the one that an engine dies of.
-MAX_PLAYS = 3
+# An utterance is given up when so many streams failed while they had it: it may be what they died of.
+MAX_FAILURES = 3
 
 
 class EngineSttSettings(BaseModel):
@@ -69,16 +71,54 @@ class EngineSttSettings(BaseModel):
     reopen_ms: int = Field(
         default=500, ge=10, le=60_000, description="pause between attempts to open a stream"
     )
+    busy_retry_min_ms: int = Field(
+        default=100, ge=10, le=10_000, description="first pause before a full engine is asked again"
+    )
+    busy_retry_max_ms: int = Field(default=400, ge=10, le=10_000, description="pause that grows no more")
+    busy_wait_ms: int = Field(
+        default=5_000, ge=0, le=60_000, description="longest wait of a finished utterance for a full engine"
+    )
     drain_ms: int = Field(default=1_000, ge=0, le=30_000, description="wait for last words when a call ends")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Utterance:
-    """A finished utterance whose result has not been pushed."""
+    """An utterance, from its first audio until its result is pushed.
 
-    audio: bytes
-    final: "asyncio.Future[Transcript] | None"
-    plays: int = 1
+    Attributes:
+        audio: kept for a repetition.
+        played: whether the present stream has it.
+        dropped_before_ms: what that stream had dropped before it.
+        failures: streams that failed while they had it.
+        final: the result, once the utterance has ended and a stream has it.
+        refused_s: loop time at which a full engine first refused it after its end.
+    """
+
+    audio: bytearray = field(default_factory=bytearray)
+    played: bool = False
+    dropped_before_ms: int = 0
+    failures: int = 0
+    final: "asyncio.Future[Transcript] | None" = None
+    refused_s: float | None = None
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether its result is there."""
+        final = self.final
+        return final is not None and final.done() and not final.cancelled() and final.exception() is None
+
+    def begin(self, stream: UtteranceStream[Transcript]) -> None:
+        """Give it to a stream, with the audio that there is."""
+        self.played = True
+        self.dropped_before_ms = stream.dropped_ms
+        stream.start()
+        if self.audio:
+            stream.feed(bytes(self.audio))
+
+    def finish(self, stream: UtteranceStream[Transcript]) -> int:
+        """Ask for the result; returns the milliseconds of its audio that the stream has dropped."""
+        self.final = stream.finish()
+        return stream.dropped_ms - self.dropped_before_ms
 
 
 def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
@@ -136,11 +176,12 @@ class EngineSttService(STTService):
         self._idle_audio: deque[bytes] = deque()
         self._idle_bytes = 0
         self._idle_limit = self._bytes(chosen.idle_audio_ms)
-        # Audio of the utterance under way; None while nobody speaks.
-        self._speech: bytearray | None = None
-        self._speech_plays = 0
+        # The utterance under way; None while nobody speaks.
+        self._speech: _Utterance | None = None
         self._speech_limit = self._bytes(chosen.max_utterance_ms)
         self._waiting: deque[_Utterance] = deque()
+        # The last pause before a full engine was asked again; 0 when it had room.
+        self._busy_pause_ms = 0
         self._partial: Transcript | None = None
         self._work = asyncio.Event()
         self._urgent = asyncio.Event()
@@ -209,36 +250,36 @@ class EngineSttService(STTService):
         heard = b"".join(self._idle_audio)
         self._clear_idle()
         before = self._bytes(self._chosen.pre_speech_ms + int(frame.start_secs * 1000))
-        self._speech = bytearray()
-        self._speech_plays = 0
+        self._speech = _Utterance()
         self._partial = None
         if self._stream is not None:
-            self._speech_plays = 1
-            self._stream.start()
-        self._append_speech(heard[-before:])
+            self._speech.begin(self._stream)
+        self._append_speech(heard[max(0, len(heard) - before) :])
 
     async def _handle_vad_user_stopped_speaking(self, frame: VADUserStoppedSpeakingFrame) -> None:
         if self._speech is None:
             return
         await super()._handle_vad_user_stopped_speaking(frame)
-        audio, self._speech = bytes(self._speech), None
+        utterance, self._speech = self._speech, None
         self._partial = None
-        final = self._stream.finish() if self._stream is not None else None
+        if self._stream is not None and utterance.played:
+            self._finish(self._stream, utterance)
         if len(self._waiting) >= self._chosen.max_waiting:
             lost = self._waiting.popleft()
             _discard(lost.final)
             logger.error(f"{self}: an utterance was given up, {len(self._waiting) + 1} wait for the engine")
-        self._waiting.append(_Utterance(audio, final, self._speech_plays))
+        self._waiting.append(utterance)
         self._settled.clear()
         self._wake()
 
     def _append_speech(self, audio: bytes) -> None:
         if self._speech is None or not audio:
             return
-        self._speech += audio
-        overflow = len(self._speech) - self._speech_limit
+        kept = self._speech.audio
+        kept += audio
+        overflow = len(kept) - self._speech_limit
         if overflow > 0:
-            del self._speech[:overflow]
+            del kept[:overflow]
         self._record_stt_audio_usage(audio)
         if self._stream is not None:
             self._stream.feed(audio)
@@ -254,13 +295,24 @@ class EngineSttService(STTService):
         self._idle_audio.clear()
         self._idle_bytes = 0
 
+    def _finish(self, stream: UtteranceStream[Transcript], utterance: _Utterance) -> None:
+        dropped_ms = utterance.finish(stream)
+        if dropped_ms > 0:
+            logger.warning(f"{self}: the engine was too slow to hear {dropped_ms} ms of an utterance")
+
     def _on_partial(self, transcript: Transcript) -> None:
+        self._busy_pause_ms = 0
         self._partial = transcript
         self._work.set()
 
     def _on_failure(self, error: EngineError) -> None:
         self._stream = None
         self._failure = error
+        for utterance in (*self._waiting, *([self._speech] if self._speech else ())):
+            if utterance.played and not utterance.is_heard:
+                utterance.played = False
+                # A full engine did not hear it, so it did not fail of it.
+                utterance.failures += not isinstance(error, EngineBusyError)
         self._wake()
 
     def _wake(self) -> None:
@@ -269,7 +321,7 @@ class EngineSttService(STTService):
 
     async def _deliver(self) -> None:
         while True:
-            if self._stream is None:
+            if self._stream is None and not (self._waiting and self._waiting[0].is_heard):
                 await self._open()
             elif self._waiting:
                 await self._deliver_final(self._waiting[0])
@@ -282,6 +334,9 @@ class EngineSttService(STTService):
 
     async def _open(self) -> None:
         failure, self._failure = self._failure, None
+        if isinstance(failure, EngineBusyError):
+            await self._wait_for_room(failure)
+            failure = None
         reported = False
         while True:
             if failure is not None and not reported:
@@ -295,23 +350,37 @@ class EngineSttService(STTService):
                 await asyncio.sleep(self._chosen.reopen_ms / 1000)
         self._play_again(self._stream)
 
+    async def _wait_for_room(self, refusal: EngineBusyError) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for utterance in tuple(self._waiting):
+            if utterance.refused_s is None:
+                utterance.refused_s = now_s
+            elif (now_s - utterance.refused_s) * 1000 >= self._chosen.busy_wait_ms:
+                _discard(utterance.final)
+                self._give_up(utterance, f"the engine was full for {self._chosen.busy_wait_ms} ms")
+        if not self._waiting and self._speech is None:
+            self._busy_pause_ms = 0
+            return
+        if not self._busy_pause_ms:
+            logger.warning(f"{self}: an utterance waits: {refusal}")
+        grown_ms = max(self._busy_pause_ms * 2, self._chosen.busy_retry_min_ms)
+        self._busy_pause_ms = min(grown_ms, self._chosen.busy_retry_max_ms)
+        await asyncio.sleep(self._busy_pause_ms / 1000)
+
     def _play_again(self, stream: UtteranceStream[Transcript]) -> None:
         for utterance in tuple(self._waiting):
+            if utterance.is_heard:
+                continue
             _discard(utterance.final)
             utterance.final = None
-            if stream.failure is not None:
-                return
-            if utterance.plays >= MAX_PLAYS:
-                self._give_up(utterance, f"played {utterance.plays} times")
-                continue
-            utterance.plays += 1
-            stream.start()
-            stream.feed(utterance.audio)
-            utterance.final = stream.finish()
-        if self._speech is not None and stream.failure is None and self._speech_plays < MAX_PLAYS:
-            self._speech_plays += 1
-            stream.start()
-            stream.feed(bytes(self._speech))
+            if utterance.failures >= MAX_FAILURES:
+                self._give_up(utterance, f"{utterance.failures} streams failed with it")
+            elif stream.failure is None:
+                utterance.begin(stream)
+                self._finish(stream, utterance)
+        speech = self._speech
+        if speech is not None and stream.failure is None and speech.failures < MAX_FAILURES:
+            speech.begin(stream)
 
     async def _deliver_final(self, utterance: _Utterance) -> None:
         self._urgent.clear()
@@ -329,6 +398,7 @@ class EngineSttService(STTService):
             if self._stream is not None:
                 self._give_up(utterance, str(error))
             return
+        self._busy_pause_ms = 0
         self._forget(utterance)
         await self.emit_stt_usage_metrics()
         if not transcript.text:

@@ -3,8 +3,13 @@
 import asyncio
 import inspect
 import json
+import os
+import pty
+import select
 import socket
+import subprocess
 import sys
+import time
 import wave
 from pathlib import Path
 
@@ -13,12 +18,16 @@ import pytest
 import soundfile
 
 from models.tts.flite import FliteSettings, FliteTts
+from tests.peers.llm_script import Turn
+from tests.peers.openai_server import OpenAiServer
 from tests.peers.server import ROOT
 
 
-async def command(*arguments: str, stdin: bytes = b"", within_s: float = 60) -> tuple[int, str, str]:
+async def command(
+    *arguments: str, stdin: bytes = b"", within_s: float = 60, cwd: Path = ROOT
+) -> tuple[int, str, str]:
     child = await asyncio.create_subprocess_exec(
-        sys.executable, str(ROOT / "bot.py"), *arguments, cwd=ROOT,
+        sys.executable, str(ROOT / "bot.py"), *arguments, cwd=cwd,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -30,8 +39,8 @@ async def command(*arguments: str, stdin: bytes = b"", within_s: float = 60) -> 
 
 
 def complaint(error: str) -> str:
-    """The one line that the command says; anything else on stderr is Pipecat's banner."""
-    lines = [line for line in error.splitlines() if "ᓚᘏᗢ" not in line]
+    """The one line on stderr."""
+    lines = error.splitlines()
     assert len(lines) == 1, error
     return lines[0]
 
@@ -60,7 +69,10 @@ def test_bot_is_a_pipecat_entry_point():
         (["--config", "nothing"], "no deployment 'nothing'"),
         (["--transport", "file"], "needs --input WAV and --output WAV"),
         (["--transport", "file", "--input", "no.wav", "--output", "out/x.wav"], "no.wav: No such file"),
-        (["--transport", "local"], "needs PortAudio and the extra 'local'"),
+        (["--transport", "local", "--output", "x.wav"], "--output can only be used with --transport file"),
+        (["--input", "x.wav"], "--input can only be used with --transport file"),
+        (["--mode", "text", "--transport", "webrtc"], "--transport webrtc has no place"),
+        (["--mode", "text", "--input", "x.wav"], "--input can only be used with --transport file"),
         (["--port", "70000"], "command line: port: Input should be less than or equal to 65535"),
     ],
 )
@@ -76,13 +88,60 @@ async def test_an_unknown_flag_shows_the_usage():
     assert "usage: bot.py" in error
 
 
-async def test_what_is_not_a_wav_is_refused(tmp_path: Path):
+async def test_what_is_not_a_wav_is_refused_and_leaves_nothing(tmp_path: Path):
     (tmp_path / "q.wav").write_text("this is a letter")
+    output = tmp_path / "new" / "call.wav"
     status, _, error = await command(
-        "--transport", "file", "--input", str(tmp_path / "q.wav"), "--output", str(tmp_path / "call.wav")
+        "--transport", "file", "--input", str(tmp_path / "q.wav"), "--output", str(output)
     )
     assert status == 2
     assert "not an audio file" in complaint(error)
+    assert list(tmp_path.iterdir()) == [tmp_path / "q.wav"]
+
+
+@pytest.mark.parametrize("how", ["same", "other spelling", "symbolic link", "hard link", "beside it"])
+async def test_the_callers_recording_is_never_written_to(tmp_path: Path, how: str):
+    recording = tmp_path / ("call.json" if how == "beside it" else "q.wav")
+    soundfile.write(recording, np.zeros(1_600), 16_000, format="WAV")
+    before = recording.read_bytes()
+    output = tmp_path / "call.wav"
+    if how == "same":
+        output = recording
+    elif how == "other spelling":
+        (tmp_path / "folder").mkdir()
+        output = tmp_path / "folder" / ".." / "q.wav"
+    elif how == "symbolic link":
+        output.symlink_to(recording)
+    elif how == "hard link":
+        output.hardlink_to(recording)
+    status, _, error = await command(
+        "--transport", "file", "--input", str(recording), "--output", str(output), within_s=20
+    )
+    assert status == 2
+    assert f"would overwrite the caller's recording {recording}" in complaint(error)
+    assert recording.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ("call.json", "the recording is a WAV file, name it .wav"),
+        ("q.wav/call.wav", "Not a directory"),
+        ("folder.wav", "Is a directory"),
+    ],
+)
+async def test_an_output_that_cannot_be_written_is_refused_and_leaves_nothing(
+    tmp_path: Path, output: str, says: str
+):
+    soundfile.write(tmp_path / "q.wav", np.zeros(1_600), 16_000)
+    (tmp_path / "folder.wav").mkdir()
+    status, _, error = await command(
+        "--transport", "file", "--input", str(tmp_path / "q.wav"), "--output", str(tmp_path / output),
+        within_s=20,
+    )  # fmt: skip
+    assert status == 2
+    assert says in complaint(error)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.wav", "q.wav"]
 
 
 async def test_a_port_in_use_is_said_before_anything_is_loaded():
@@ -101,6 +160,159 @@ async def test_a_typed_conversation():
     assert status == 0
     assert "ten until two" in out
     assert "closed" in out
+
+
+async def test_the_working_directory_does_not_matter(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "papers").mkdir()
+    (tmp_path / "mine" / "papers" / "tea.md").write_text(
+        "# Tea house\n\n## Opening hours\n\nThe tea house is open from seven until nine.\n"
+    )
+    (tmp_path / "mine" / "tea.yaml").write_text("bot: {knowledge: papers}\n")
+    question = b"What are your opening hours?\n"
+    status, out, error = await command(
+        "--mode", "text", "--config", "mine/tea.yaml", stdin=question, cwd=tmp_path
+    )
+    assert status == 0, error
+    assert "from seven until nine" in out
+    status, out, error = await command("--mode", "text", stdin=question, cwd=tmp_path)
+    assert status == 0, error
+    assert "Northwind" in out.splitlines()[1]
+
+
+def in_terminal(*arguments: str, typed: bytes) -> tuple[int, float, str]:
+    """Run in a terminal, type, and press Ctrl-C when an answer to it is there.
+
+    Returns the exit status, the seconds it took to end, and all that was shown.
+    """
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, str(ROOT / "bot.py"), *arguments],
+        stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, start_new_session=True,
+        preexec_fn=lambda: _own_terminal(theirs),
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+
+    def read_until(prompts: int) -> None:
+        nonlocal shown
+        while shown.count(b"> ") < prompts:
+            assert select.select([ours], [], [], 30)[0], shown
+            shown += os.read(ours, 4096)
+
+    try:
+        read_until(1)
+        os.write(ours, typed)
+        read_until(2)
+        pressed_s = time.monotonic()
+        os.write(ours, b"\x03")
+        status = child.wait(10)
+        return status, time.monotonic() - pressed_s, shown.decode()
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+
+
+def _own_terminal(descriptor: int) -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+
+
+async def test_ctrl_c_ends_a_typed_conversation():
+    status, took_s, shown = await asyncio.to_thread(
+        in_terminal, "--mode", "text", typed=b"What are your opening hours on Saturday?\n"
+    )
+    assert "ten until two" in shown
+    assert status == 130
+    assert took_s < 5
+    assert "Traceback" not in shown
+
+
+async def test_a_file_of_questions(tmp_path: Path):
+    (tmp_path / "questions.txt").write_text("What are your opening hours on Saturday?\n\nand sunday")
+    with (tmp_path / "questions.txt").open("rb") as questions:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, str(ROOT / "bot.py"), "--mode", "text", cwd=ROOT,
+            stdin=questions, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, error = await asyncio.wait_for(child.communicate(), 60)
+    assert (child.returncode, error) == (0, b"")
+    assert b"ten until two" in out
+    assert b"closed" in out
+
+
+async def test_no_input_is_one_line():
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["sh", "-c", f"exec {sys.executable} bot.py --mode text <&-"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "needs standard input" in complaint(done.stderr)
+
+
+PATIENT = "{first_token_ms: 9000, token_gap_ms: 9000, silence_budget_ms: 9000, silent_gap_ms: 9000}"
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+async def test_a_question_without_an_answer_is_said_and_the_next_one_is_answered(
+    tmp_path: Path, guarded: bool
+):
+    from configs.load import load_deployment
+    from pipelines.text import talk_in_terminal
+
+    stalls = Turn(pieces=["This is ", "late."], stall_after=1)
+    async with OpenAiServer([stalls, Turn(pieces=["At ten."])]) as server:
+        (tmp_path / "own.yaml").write_text(
+            "thinking:\n"
+            f"  llm: {{name: openai_compatible, settings: {{base_url: '{server.url}/v1', model: m}}}}\n"
+            + (f"  fallback: {{name: documents}}\n  guard: {PATIENT}\n" if guarded else "")
+        )
+        (tmp_path / "questions.txt").write_text("One?\nTwo?\n")
+        with (tmp_path / "questions.txt").open() as questions, (tmp_path / "out.txt").open("w") as out:
+            status = await talk_in_terminal(
+                load_deployment(tmp_path / "own.yaml"), questions, out, answer_timeout_s=1.5
+            )
+        assert status == 0
+        assert server.abandoned == 1
+    shown = [line.strip() for line in (tmp_path / "out.txt").read_text().splitlines()]
+    assert shown[1:] == ["This is", "No answer within 1.5 s.", "At ten."]
+
+
+async def test_an_engine_that_does_not_load_is_one_line_and_status_1(tmp_path: Path):
+    pytest.importorskip("kokoro_onnx")
+    (tmp_path / "models" / "kokoro").mkdir(parents=True)
+    for name in ("kokoro-v1.0.onnx", "voices-v1.0.bin"):
+        (tmp_path / "models" / "kokoro" / name).write_text("a download gone wrong")
+    (tmp_path / "broken.yaml").write_text("models_dir: models\nspeaking: {tts: {name: kokoro}}\n")
+    status, _, error = await command("--config", str(tmp_path / "broken.yaml"), "--port", "0")
+    assert status == 1
+    assert "Traceback" not in error
+    # A recogniser that starts for the first time warns of words that it cannot hear.
+    assert error.splitlines()[-1] == f"bot.py: cannot load {tmp_path}/models/kokoro/kokoro-v1.0.onnx"
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("speaking: {tts: {name: espeak, settings: {voice: martian}}}", "no voice 'martian'"),
+        (
+            "hearing: {stt: {name: pocketsphinx, settings: {cache_dir: /dev/null/cache}}}",
+            "cannot write the speech recognition cache /dev/null/cache",
+        ),
+    ],
+    ids=["in this process", "in a child"],
+)
+async def test_a_setting_that_only_the_engine_can_judge_is_status_2(tmp_path: Path, part: str, says: str):
+    (tmp_path / "wrong.yaml").write_text(part)
+    status, _, error = await command("--config", str(tmp_path / "wrong.yaml"), "--port", "0")
+    assert status == 2
+    assert "Traceback" not in error
+    assert error.splitlines()[-1].startswith("bot.py: ")
+    assert says in error.splitlines()[-1]
 
 
 async def test_a_wav_plays_the_caller_and_the_call_is_recorded(tmp_path: Path):

@@ -17,7 +17,7 @@ from pipelines.answering import Answering, AnsweringPlan
 from pipelines.cascade import run_conversation
 from pipelines.engines import Engines, Executors, Loaded
 from processors.dialogue.services import Documents, DocumentsSettings
-from runtime.engine_process import InPlaceEngine
+from runtime.in_place_engine import InPlaceEngine
 from telemetry.turns import TurnLog, TurnRecord
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor

@@ -1,8 +1,10 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from configs.load import CONFIG_DIR, known_deployments, load_deployment
+from configs.load import CONFIG_DIR, PROJECT_DIR, known_deployments, load_deployment
 from core.errors import ConfigError
 
 
@@ -30,7 +32,10 @@ def test_an_unknown_deployment_lists_the_known_ones():
     ("text", "says"),
     [
         ("colour: red", "unknown field 'colour' .known: bot, hearing, models_dir, name, server"),
-        ("bot: {nmae: x}", "unknown field 'bot.nmae' .known: greeting, knowledge, name, system_prompt"),
+        (
+            "bot: {nmae: x}",
+            "unknown field 'bot.nmae' .known: greeting, idle_timeout_ms, knowledge, name, rep",
+        ),
         ("hearing: {endpoint: {min_ms: 1}}", "unknown field 'hearing.endpoint.min_ms' .known: complete_prob"),
         ("server: {port: 99999}", "server.port: Input should be less than"),
         ("hearing: {stt: {}}", "hearing.stt.name: Field required"),
@@ -56,3 +61,45 @@ def test_a_missing_file_is_said(tmp_path: Path):
 def test_no_secret_stands_in_a_shipped_deployment():
     for path in CONFIG_DIR.glob("*.yaml"):
         assert "api_key:" not in path.read_text()
+
+
+@pytest.mark.parametrize("name", known_deployments())
+def test_folders_of_a_shipped_deployment_count_from_the_project(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for source in (name, CONFIG_DIR / f"{name}.yaml"):
+        loaded = load_deployment(source)
+        assert loaded.bot.knowledge == PROJECT_DIR / "knowledge"
+        assert loaded.models_dir == PROJECT_DIR / "models-cache"
+
+
+def test_folders_of_a_users_deployment_count_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path, "models_dir: weights\nbot: {knowledge: papers}")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    loaded = load_deployment("../deployment.yaml")
+    assert loaded.bot.knowledge == tmp_path / "papers"
+    assert loaded.models_dir == tmp_path / "weights"
+
+
+def test_folders_that_a_users_deployment_leaves_out_are_the_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    loaded = load_deployment(write(tmp_path, "bot: {name: Ada}"))
+    assert loaded.bot.knowledge == PROJECT_DIR / "knowledge"
+    assert loaded.models_dir == PROJECT_DIR / "models-cache"
+
+
+def test_an_absolute_folder_stays(tmp_path: Path):
+    loaded = load_deployment(write(tmp_path, "models_dir: /srv/weights"))
+    assert loaded.models_dir == Path("/srv/weights")
+
+
+def test_reading_the_command_line_imports_no_pipecat():
+    code = "import bot, sys; bot.build_parser().format_help(); print('pipecat' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_DIR, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")

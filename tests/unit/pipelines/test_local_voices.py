@@ -16,7 +16,7 @@ from processors.dialogue.services import Documents, DocumentsSettings
 from processors.perception.engine_stt import transcript_from_fields
 from processors.speech.engine_tts import EngineTtsService
 from processors.speech.services import TTS_SERVICES
-from runtime.engine_process import InPlaceEngine
+from runtime.in_place_engine import InPlaceEngine
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt
@@ -57,7 +57,7 @@ async def test_the_local_deployment_loads_its_voice_once_for_all_calls(tmp_path:
     folder = write_kokoro(tmp_path)
     deployment = load_deployment("local")
     choice = deployment.speaking.tts
-    settings = engine_or_service(TTS, TTS_SERVICES, choice, {}, where="speaking.tts", models_dir=tmp_path)
+    settings = engine_or_service(TTS, TTS_SERVICES, choice, {"models_dir": tmp_path}, where="speaking.tts")
     voice = TTS.create(choice.name, settings)
     answering = Answering(
         deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), ScriptedLanguageModel(["Hi."])

@@ -1,11 +1,18 @@
+import asyncio
+import gc
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+from aiohttp import ClientSession
 
 from configs.deployment import Bot, Choice, Deployment, Hearing, Speaking, Thinking
 from core.errors import ConfigError
+from models.llm.documents import DocumentLlmSettings
 from models.stt.pocketsphinx import PocketsphinxSettings
-from pipelines.engines import plan
+from pipelines.engines import Engines, plan
+from processors.dialogue.services import Documents, DocumentsSettings
 
 
 def test_the_default_needs_nothing_from_outside():
@@ -56,3 +63,59 @@ def test_a_fallback_stands_behind_another_model(monkeypatch: pytest.MonkeyPatch)
 def test_an_unknown_fallback_is_refused(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ConfigError, match="thinking.fallback: unknown engine 'oracle'"):
         plan(Deployment(thinking=Thinking(fallback=Choice(name="oracle"))))
+
+
+@pytest.mark.parametrize(
+    "behind", [None, Choice(name="documents", settings={"threshold": 0.9, "max_words": 9})]
+)
+def test_the_settings_of_documents_stand_with_the_model_that_answers(behind: Choice | None):
+    chosen = {"threshold": 0.4, "piece_timeout_ms": 700}
+    planned = plan(
+        Deployment(thinking=Thinking(llm=Choice(name="documents", settings=chosen), fallback=behind))
+    )
+    row, documents = planned.answering.row, planned.answering.documents
+    assert isinstance(row, Documents)
+    assert row.settings == DocumentsSettings(piece_timeout_ms=700)
+    assert isinstance(documents, DocumentLlmSettings)
+    assert documents.threshold == 0.4
+    assert documents.max_words == (9 if behind else 45)
+    assert not planned.answering.guarded
+
+
+def test_the_settings_of_documents_stand_with_the_fallback():
+    thinking = Thinking(
+        llm=Choice(name="vllm", settings={"model": "m"}),
+        fallback=Choice(name="documents", settings={"threshold": 0.4}),
+    )
+    documents = plan(Deployment(thinking=thinking)).answering.documents
+    assert isinstance(documents, DocumentLlmSettings)
+    assert documents.threshold == 0.4
+
+
+def test_an_unknown_setting_of_documents_lists_those_of_the_service_and_of_the_engine():
+    with pytest.raises(
+        ConfigError,
+        match=r"thinking.llm \(documents\): unknown field 'colour' .known: .*piece_timeout_ms, threshold",
+    ):
+        plan(Deployment(thinking=Thinking(llm=Choice(name="documents", settings={"colour": "red"}))))
+
+
+def test_a_wrong_setting_of_documents_is_placed_with_the_model_that_answers():
+    with pytest.raises(ConfigError, match=r"thinking.llm \(documents\): threshold: Input should be less"):
+        plan(Deployment(thinking=Thinking(llm=Choice(name="documents", settings={"threshold": 3}))))
+
+
+async def test_what_was_loaded_is_closed_when_another_engine_fails():
+    noticed: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: noticed.append(context))
+    deployment = Deployment(
+        # Loaded at once: it reads no documents.
+        thinking=Thinking(llm=Choice(name="vllm", settings={"model": "m"})),
+        speaking=Speaking(tts=Choice(name="espeak", settings={"voice": "martian"})),
+    )
+    with pytest.raises(ConfigError, match="martian"):
+        await Engines.load(deployment)
+    gc.collect()
+    assert noticed == []
+    assert not [one for one in gc.get_objects() if type(one) is ClientSession and not one.closed]
+    assert psutil.Process().children() == []

@@ -1,13 +1,30 @@
+"""``make models`` as a user runs it: in an environment of its own, with a server and packages of its own."""
+
+import base64
+import hashlib
+import os
+import signal
+import subprocess
+import sys
 import threading
+import venv
+import zipfile
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from scripts import fetch_models
-from scripts.fetch_models import MODELS, Model, RemoteFile, fetch, main
+from scripts.fetch_models import DEFAULT, LOCKS, MODELS, ROOT, main, moonshine_files, whisper_files
+
+
+def pins(name: str) -> dict[str, str]:
+    lines = (LOCKS / f"{name}.lock").read_text().split()
+    return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines}
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -23,20 +40,19 @@ class BreaksOff(Quiet):
         self.wfile.write(b"x" * 10)
 
 
-@pytest.fixture
-def mirror(tmp_path: Path) -> Iterator[str]:
-    yield from serve(partial(Quiet, directory=str(tmp_path / "served")), tmp_path)
+class Stalls(Quiet):
+    asked = threading.Event()
+    over = threading.Event()
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.asked.set()
+        self.over.wait(30)
 
 
-@pytest.fixture
-def broken_mirror(tmp_path: Path) -> Iterator[str]:
-    yield from serve(BreaksOff, tmp_path)
-
-
-def serve(handler: object, tmp_path: Path) -> Iterator[str]:
-    (tmp_path / "served" / "v1").mkdir(parents=True)
-    for name in ("a.bin", "b.bin"):
-        (tmp_path / "served" / "v1" / name).write_bytes(name.encode() * 100)
+def serve(handler: object) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)  # type: ignore[arg-type]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -46,44 +62,201 @@ def serve(handler: object, tmp_path: Path) -> Iterator[str]:
     thread.join()
 
 
-@pytest.fixture(autouse=True)
-def tiny_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = [RemoteFile(f"https://weights.example/v1/{name}", f"tiny/{name}") for name in ("a.bin", "b.bin")]
-    monkeypatch.setitem(MODELS, "tiny", Model("dev", "pytest", "https://weights.example", lambda: files))
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[str]:
+    for model in MODELS.values():
+        for remote in model.files():
+            file = tmp_path / "served" / remote.url.split("/", 3)[3]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(remote.path.encode())
+    yield from serve(partial(Quiet, directory=str(tmp_path / "served")))
 
 
-def test_all_files_of_a_model_arrive(mirror: str, tmp_path: Path):
-    fetch("tiny", tmp_path / "models", mirror)
-    assert (tmp_path / "models/tiny/a.bin").read_bytes() == b"a.bin" * 100
-    assert (tmp_path / "models/tiny/b.bin").exists()
-    assert [path.name for path in (tmp_path / "models").iterdir()] == ["tiny"]
+@pytest.fixture
+def broken_mirror() -> Iterator[str]:
+    yield from serve(BreaksOff)
 
 
-def test_a_missing_file_changes_nothing_and_says_so(
-    mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    (tmp_path / "served/v1/b.bin").unlink()
-    status = main(["tiny", "--models-dir", str(tmp_path / "models"), "--mirror", mirror])
+@pytest.fixture
+def stalling_mirror() -> Iterator[str]:
+    yield from serve(Stalls)
+    Stalls.over.set()
+
+
+class Machine:
+    """A fresh environment with nothing but pip, and the packages that it can get."""
+
+    def __init__(self, folder: Path) -> None:
+        self.models = folder / "cache" / "models"
+        self.wheels = folder / "wheels"
+        self.wheels.mkdir()
+        venv.create(folder / "venv", symlinks=True)
+        self.python = folder / "venv/bin/python"
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        self.packages = folder / "venv/lib" / version / "site-packages"
+        import pip
+
+        (self.packages / "pip").symlink_to(Path(pip.__file__).parent)
+        for name in MODELS:
+            for package, version in pins(name).items():
+                self.offer(package, version)
+
+    def offer(self, package: str, version: str, wheel_version: str = "1.0") -> None:
+        name = package.replace("-", "_")
+        info = f"{name}-{version}.dist-info"
+        files = {
+            f"{name}.py": "",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n",
+            f"{info}/WHEEL": f"Wheel-Version: {wheel_version}\nGenerator: test\nRoot-Is-Purelib: true\n"
+            "Tag: py3-none-any\n",
+        }
+        record = "".join(f"{path},{_digest(text)},{len(text)}\n" for path, text in files.items())
+        with zipfile.ZipFile(self.wheels / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+            for path, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
+                wheel.writestr(path, text)
+
+    def make_models(self, *arguments: str, interrupt_when: threading.Event | None = None) -> tuple[int, str]:
+        """The exit status and the one line on stderr, or nothing. ``interrupt_when``: as if by Ctrl-C."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.wheels),
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_NO_CACHE_DIR": "1",
+        }
+        command = [str(self.python), str(ROOT / "scripts/fetch_models.py"), *arguments]
+        with subprocess.Popen(
+            [*command, "--models-dir", str(self.models)],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        ) as child:  # fmt: skip
+            if interrupt_when is not None:
+                assert interrupt_when.wait(30)
+                child.send_signal(signal.SIGINT)
+            _, error = child.communicate(timeout=60)
+        assert len(error.splitlines()) == (1 if child.returncode else 0), error
+        return child.returncode, error
+
+    def installed(self) -> dict[str, str]:
+        folders = self.packages.glob("*.dist-info")
+        found = (folder.name.removesuffix(".dist-info").split("-") for folder in folders)
+        return {canonicalize_name(name): version for name, version in found}
+
+    def files(self) -> dict[str, str]:
+        files = (path for path in self.models.parent.rglob("*") if not path.is_dir())
+        return {str(path.relative_to(self.models)): path.read_text() for path in files}
+
+
+def _digest(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_models_arrive_with_their_pinned_packages_and_nothing_else(machine: Machine, mirror: str):
+    assert machine.make_models("kokoro", "moonshine", "--mirror", mirror) == (0, "")
+    expected = [remote.path for name in ("kokoro", "moonshine") for remote in MODELS[name].files()]
+    assert machine.files() == {path: path for path in expected}
+    assert sorted(path.name for path in machine.models.iterdir()) == ["kokoro", "moonshine"]
+    assert machine.installed() == {**pins("kokoro"), **pins("moonshine")}
+
+
+def test_other_files_in_the_folder_of_a_model_stay(machine: Machine, mirror: str):
+    (machine.models / "piper").mkdir(parents=True)
+    (machine.models / "piper" / "mine.onnx").write_text("my own voice")
+    assert machine.make_models("piper", "--mirror", mirror)[0] == 0
+    assert machine.files()["piper/mine.onnx"] == "my own voice"
+    assert len(machine.files()) == 3
+
+
+def test_what_is_there_is_not_fetched_again(machine: Machine, mirror: str, tmp_path: Path):
+    machine.make_models("piper", "--mirror", mirror)
+    assert machine.make_models("piper", "--mirror", "http://127.0.0.1:9") == (0, "")
+
+
+def test_a_package_in_another_version_stays(machine: Machine, mirror: str):
+    machine.offer("piper-tts", "0.1")
+    command = [str(machine.python), "-m", "pip", "install", "--quiet", "--no-index", "piper-tts==0.1"]
+    subprocess.run([*command, "--find-links", str(machine.wheels)], check=True)
+    assert machine.make_models("piper", "--mirror", mirror)[0] == 0
+    assert machine.installed() == {**pins("piper"), "piper-tts": "0.1"}
+
+
+def test_a_model_that_fails_leaves_none_of_those_asked_for(machine: Machine, mirror: str, tmp_path: Path):
+    next((tmp_path / "served").rglob("tokenizer.bin")).unlink()
+    status, says = machine.make_models("kokoro", "moonshine", "--mirror", mirror)
     assert status == 1
-    assert list((tmp_path / "models").iterdir()) == []
-    assert "tiny was not fetched, nothing was changed" in capsys.readouterr().err
+    assert says.startswith("kokoro and moonshine not fetched, nothing was changed: ")
+    assert "404" in says
+    assert not machine.models.parent.exists()
+    assert machine.installed() == {}
 
 
-def test_a_download_that_breaks_off_changes_nothing(
-    broken_mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert main(["tiny", "--models-dir", str(tmp_path / "models"), "--mirror", broken_mirror]) == 1
-    assert list((tmp_path / "models").iterdir()) == []
-    assert "nothing was changed" in capsys.readouterr().err
-
-
-def test_a_closed_network_is_found_before_anything_is_installed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    status = main(["tiny", "--models-dir", str(tmp_path / "models"), "--mirror", "http://127.0.0.1:9"])
+def test_a_download_that_breaks_off_changes_nothing(machine: Machine, broken_mirror: str):
+    status, says = machine.make_models("piper", "--mirror", broken_mirror)
     assert status == 1
-    assert "cannot be reached" in capsys.readouterr().err
-    assert not (tmp_path / "models").exists()
+    assert "nothing was changed" in says
+    assert not machine.models.parent.exists()
+    assert machine.installed() == {}
+
+
+def test_an_interrupted_download_changes_nothing(machine: Machine, stalling_mirror: str):
+    status, says = machine.make_models("piper", "--mirror", stalling_mirror, interrupt_when=Stalls.asked)
+    assert status == 130
+    assert says == "piper not fetched, nothing was changed: interrupted\n"
+    assert not machine.models.parent.exists()
+    assert machine.installed() == {}
+
+
+def test_a_closed_network_is_found_before_anything_else(machine: Machine):
+    status, says = machine.make_models("piper", "--mirror", "http://127.0.0.1:9")
+    assert status == 1
+    assert "http://127.0.0.1:9 cannot be reached" in says
+    assert not machine.models.parent.exists()
+
+
+def test_a_package_that_cannot_be_had_changes_nothing(machine: Machine, mirror: str):
+    next(machine.wheels.glob("phonemizer-*")).unlink()
+    status, says = machine.make_models("kokoro", "--mirror", mirror)
+    assert status == 1
+    assert "nothing was changed: No matching distribution found for phonemizer" in says
+    assert not machine.models.parent.exists()
+    assert machine.installed() == {}
+
+
+def test_packages_of_which_one_does_not_install_are_all_taken_back(machine: Machine, mirror: str):
+    # Pip looks at this number only when it installs, after others.
+    machine.offer("phonemizer", pins("kokoro")["phonemizer"], wheel_version="9.9")
+    status, says = machine.make_models("kokoro", "--mirror", mirror)
+    assert status == 1
+    assert "nothing was changed: " in says
+    assert "Wheel-Version (9.9)" in says
+    assert not machine.models.parent.exists()
+    assert machine.installed() == {}
+
+
+def test_models_and_packages_are_taken_back_when_one_cannot_be_put_in_place(machine: Machine, mirror: str):
+    (machine.models / "kokoro").mkdir(parents=True)
+    (machine.models / "kokoro" / "voices-v1.0.bin").write_text("of before")
+    (machine.models / "whisper").write_text("a file where a folder has to be")
+    before = machine.files()
+    status, says = machine.make_models("kokoro", "whisper", "--mirror", mirror)
+    assert status == 1
+    assert says.startswith("kokoro and whisper not fetched, nothing was changed: ")
+    assert str(machine.models / "whisper") in says
+    assert machine.files() == before
+    assert machine.installed() == {}
+
+
+def test_a_models_folder_that_is_a_file_is_one_line(machine: Machine, mirror: str):
+    machine.models.parent.mkdir()
+    machine.models.write_text("")
+    status, says = machine.make_models("piper", "--mirror", mirror)
+    assert status == 1
+    assert f"nothing was changed: {machine.models}" in says
 
 
 def test_an_unknown_model_lists_the_known_ones(capsys: pytest.CaptureFixture[str]):
@@ -94,4 +267,41 @@ def test_an_unknown_model_lists_the_known_ones(capsys: pytest.CaptureFixture[str
 
 
 def test_the_default_is_what_the_local_deployment_uses():
-    assert set(fetch_models.DEFAULT.split()) == {"moonshine", "kokoro"}
+    assert set(DEFAULT.split()) == {"moonshine", "kokoro"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_file_of_a_model_belongs_into_its_folder(name: str):
+    assert all(remote.path.startswith(f"{MODELS[name].folder}/") for remote in MODELS[name].files())
+
+
+def test_the_files_of_moonshine_are_those_that_its_package_wants():
+    pytest.importorskip("moonshine_voice")
+    from models.stt.moonshine import MoonshineSettings
+
+    wanted = MoonshineSettings(models_dir=Path("models")).files()
+    assert {Path("models") / remote.path for remote in moonshine_files()} == set(wanted)
+
+
+def test_the_files_of_whisper_are_those_that_its_engine_wants(tmp_path: Path):
+    pytest.importorskip("faster_whisper")
+    from models.stt.whisper import WhisperSettings
+
+    for remote in whisper_files():
+        (tmp_path / remote.path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / remote.path).touch()
+    WhisperSettings(models_dir=tmp_path).check()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_lock_holds_everything_that_its_packages_need(name: str):
+    given = {**pins("run"), **pins(name)}
+    assert {package: pins("run").get(package, pin) for package, pin in pins(name).items()} == pins(name)
+    for package in pins(name):
+        try:
+            needs = [Requirement(line) for line in requires(package) or ()]
+        except PackageNotFoundError:
+            pytest.skip(f"{package} is not installed")
+        for need in needs:
+            if need.marker is None or need.marker.evaluate({"extra": ""}):
+                assert need.specifier.contains(given[canonicalize_name(need.name)]), (package, str(need))

@@ -1,9 +1,10 @@
 """The service on virtual time, with an engine in place whose failures are scripted."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from loguru import logger
 from pipecat.frames.frames import (
     ErrorFrame,
     Frame,
@@ -20,9 +21,15 @@ from pipecat.tests.utils import SleepFrame, run_test
 
 from core.errors import EngineError
 from models.stt import Transcript
-from processors.perception.engine_stt import EngineSttService, EngineSttSettings, transcript_from_fields
-from runtime.engine_process import InPlaceEngine, InPlaceStream
+from processors.perception.engine_stt import (
+    MAX_FAILURES,
+    EngineSttService,
+    EngineSttSettings,
+    transcript_from_fields,
+)
+from runtime.in_place_engine import InPlaceEngine, InPlaceStream
 from tests import virtual_time
+from tests.fakes.crowded_stt import CrowdedStt, CrowdedSttSettings
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.voices import silence, tone
 
@@ -91,6 +98,58 @@ class _LateStream:
 
         loop.call_later(self._late_s, arrive)
         return late
+
+
+class FullEngine(InPlaceEngine[Transcript]):
+    """Has no room until ``roomy_at_s`` after the first stream was opened."""
+
+    def __init__(self, roomy_at_s: float) -> None:
+        self.crowd = CrowdedStt(CrowdedSttSettings(seats=0))
+        self._roomy_at_s = roomy_at_s
+        super().__init__(self.crowd, accept)
+
+    async def open_stream(self, on_partial, on_failure):  # type: ignore[no-untyped-def]
+        if self._roomy_at_s:
+            asyncio.get_running_loop().call_later(self._roomy_at_s, setattr, self.crowd, "seats", 1)
+            self._roomy_at_s = 0
+        return await super().open_stream(on_partial, on_failure)
+
+
+class LossyEngine(RecordingEngine):
+    """Drops the first 80 ms of every utterance."""
+
+    async def open_stream(self, on_partial, on_failure):  # type: ignore[no-untyped-def]
+        return _LossyStream(await super().open_stream(on_partial, on_failure))
+
+
+class _LossyStream:
+    def __init__(self, stream: InPlaceStream[Transcript]) -> None:
+        self._stream = stream
+        self._left_bytes = 0
+        self.dropped_ms = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def start(self) -> None:
+        self._left_bytes = 4 * FRAME_BYTES
+        self._stream.start()
+
+    def feed(self, pcm: bytes) -> None:
+        lost, kept = pcm[: self._left_bytes], pcm[self._left_bytes :]
+        self._left_bytes -= len(lost)
+        self.dropped_ms += len(lost) * 1000 // 32_000
+        if kept:
+            self._stream.feed(kept)
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Warnings and worse."""
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(line.record["message"]), level="WARNING")
+    yield lines
+    logger.remove(sink)
 
 
 def audio(pcm: bytes, rate_hz: int = 16_000) -> list[Frame]:
@@ -247,6 +306,58 @@ def test_an_utterance_that_always_fails_is_given_up_and_the_call_goes_on() -> No
     down, up = call([*utterance(800), SleepFrame(1), *utterance(200), SleepFrame(1)], engine)
     assert finals(down) == ["one"]
     assert errors(up)
+
+
+def test_the_words_of_a_caller_whom_a_full_engine_refused_come_late(logged: list[str]) -> None:
+    # The voice ends 0.8 s after the beginning, room comes 2.2 s later.
+    engine = FullEngine(roomy_at_s=3)
+    down, up = call([*utterance(600), SleepFrame(4), *utterance(400), SleepFrame(0.5)], engine)
+    assert finals(down) == ["one two three", "one two"]
+    # More refusals than failures that an utterance may survive, and no error for the caller.
+    assert engine.crowd.refusals > MAX_FAILURES
+    assert errors(up) == []
+    assert len(logged) == 1
+    assert "every seat is taken" in logged[0]
+
+
+def test_a_refused_caller_who_still_speaks_is_heard_as_soon_as_there_is_room() -> None:
+    down, _ = call([*utterance(2_000), SleepFrame(0.5)], FullEngine(roomy_at_s=0.5))
+    transcripts = [f for f in down if isinstance(f, TranscriptionFrame | InterimTranscriptionFrame)]
+    assert isinstance(transcripts[0], InterimTranscriptionFrame)
+    assert len(finals(down)[0].split()) == 10
+
+
+def test_pauses_between_questions_to_a_full_engine_grow() -> None:
+    settings = EngineSttSettings(
+        busy_retry_min_ms=100, busy_retry_max_ms=400, busy_wait_ms=60_000, drain_ms=0
+    )
+    engine = FullEngine(roomy_at_s=60)
+    call([*utterance(600), SleepFrame(4.5)], engine, settings)
+    # After 0.1, 0.2 and 0.4 s, then every 0.4 s of the 5.2 s from the voice's onset.
+    assert 14 <= engine.crowd.refusals <= 16
+
+
+def test_an_engine_that_stays_full_loses_the_utterance_and_not_the_call(logged: list[str]) -> None:
+    settings = EngineSttSettings(busy_wait_ms=1_000)
+    engine = FullEngine(roomy_at_s=4)
+    down, up = call([*utterance(600), SleepFrame(4), *utterance(400), SleepFrame(1)], engine, settings)
+    assert finals(down) == ["one two"]
+    assert errors(up) == []
+    assert [line for line in logged if "given up: the engine was full for 1000 ms" in line] == logged[1:]
+
+
+def test_audio_that_the_engine_dropped_is_logged_once_for_each_utterance(logged: list[str]) -> None:
+    down, _ = call([*utterance(600), SleepFrame(0.2), *utterance(400), SleepFrame(0.2)], LossyEngine())
+    assert finals(down) == ["one two", "one"]
+    assert len(logged) == 2
+    assert all("too slow to hear 80 ms" in line for line in logged)
+
+
+def test_without_audio_from_before_the_voice_nothing_older_is_heard() -> None:
+    started, stopped = VADUserStartedSpeakingFrame(start_secs=0), VADUserStoppedSpeakingFrame(stop_secs=0.2)
+    settings = EngineSttSettings(pre_speech_ms=0)
+    down, _ = call([*audio(tone(400)), started, *audio(tone(200)), stopped, SleepFrame(0.2)], None, settings)
+    assert finals(down) == ["one"]
 
 
 def test_speech_before_the_engine_is_ready_is_not_lost() -> None:

@@ -1,0 +1,48 @@
+"""A voice that does not load or fails has another one behind it, when the deployment says so."""
+
+import pytest
+
+from configs.deployment import Deployment, Speaking
+from core.errors import ConfigError
+from models.tts import flite
+from models.tts.espeak import EspeakTts
+from models.tts.fallback import FallbackTts
+from pipelines import engines
+from pipelines.engines import Engines, plan
+from processors.speech.engine_tts import EngineTtsService
+
+
+def speaking(**values: object) -> Deployment:
+    return Deployment(speaking=Speaking.model_validate(values))
+
+
+async def test_flite_has_espeak_behind_it():
+    async with await Engines.load(speaking(tts={"name": "flite"}, fallback={"name": "espeak"})) as loaded:
+        voice = await loaded.build_tts()
+        assert isinstance(voice, EngineTtsService)
+        assert isinstance(voice._engine, FallbackTts)
+        assert loaded.output_rate_hz == 16_000
+
+
+async def test_a_voice_that_does_not_load_leaves_the_other_one(monkeypatch: pytest.MonkeyPatch):
+    # As on a machine without libflite, although this process may have loaded it already.
+    found = flite._open
+    monkeypatch.setattr(flite, "_load_voice", flite._load_voice.__wrapped__)
+    monkeypatch.setattr(flite, "_open", lambda name: found(name.replace("us_slt.", "us_nobody.")))
+    broken = {"name": "flite"}
+    async with await Engines.load(speaking(tts=broken, fallback={"name": "espeak"})) as loaded:
+        voice = await loaded.build_tts()
+        assert isinstance(voice, EngineTtsService)
+        assert isinstance(voice._engine, EspeakTts)
+
+
+async def test_a_service_has_no_embedded_voice_behind_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CARTESIA_API_KEY", "key")
+    cartesia = {"name": "cartesia", "settings": {"voice": "x"}}
+    with pytest.raises(ConfigError, match="speaking.fallback"):
+        plan(speaking(tts=cartesia, fallback={"name": "espeak"}))
+
+
+async def test_an_unknown_second_voice_is_refused():
+    with pytest.raises(ConfigError, match="espeak"):
+        engines.plan(speaking(tts={"name": "flite"}, fallback={"name": "nobody"}))
