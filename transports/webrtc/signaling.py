@@ -1,14 +1,20 @@
 """Offers to answers: who may open a browser call, and what a bad offer is told.
 
 In: offer and trickle-ICE requests of the Pipecat clients. Out: an answer, and one ``on_call`` for each new
-connection, which is awaited so that a call that cannot start is refused instead of answered. Holds the live
-connections by ``pc_id`` and nothing else; a closed one is dropped at once. A failed negotiation closes what
-it had opened.
+connection, awaited before the answer: when it raises, the offer is refused and the connection closed.
+``on_call`` starts the conversation and returns; what fails in the conversation later is not told to the peer
+here, whoever runs it hangs up. Holds the live connections by ``pc_id``; a closed one is dropped at once, one
+whose peer has not connected after ``connect_s`` is closed. What aiortc cannot negotiate is a PeerError on
+every path, and a failed first negotiation, or one that was to replace the peer connection, closes what it had
+opened. Hanging up never fails and has a deadline, after which the sockets are taken away.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
-from aiortc import RTCIceServer
+from aiortc import RTCIceServer, RTCIceTransport, RTCPeerConnection
+from aiortc.exceptions import InternalError, InvalidAccessError, InvalidStateError, OperationError
 from aiortc.sdp import SessionDescription, candidate_from_sdp
 from loguru import logger
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
@@ -20,7 +26,25 @@ OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 # Far above what a browser offers for audio, video, screen and data; not measured.
 MAX_SDP_CHARS = 64_000
 # An offer whose peer never connects holds a pipeline: not for the stock 60 s.
-CONNECT_TIMEOUT_S = 15
+CONNECT_TIMEOUT_S = 15.0
+HANG_UP_S = 3.0
+# Of aiortc's RTCPeerConnection: the set of transports that hold sockets.
+ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
+# What aiortc raises on a description that parses and cannot be negotiated: its own errors, none of which is a
+# ValueError, and whatever its code trips over. OSError is not among them: that is this machine's trouble.
+NEGOTIATION_ERRORS = (
+    InternalError,
+    InvalidAccessError,
+    InvalidStateError,
+    OperationError,
+    ValueError,
+    LookupError,
+    # aiortc looks for an rtpmap of every fmtp and rtcp-fb.
+    StopIteration,
+    AttributeError,
+    TypeError,
+    AssertionError,
+)
 
 
 class OfferRequest(BaseModel):
@@ -59,19 +83,38 @@ class Signaling:
         on_call: takes a new connection and starts its conversation; raising refuses the call.
         max_calls: connections at a time.
         ice_servers: STUN and TURN urls given to the peer connections.
+        connect_s: how long an answered peer may take to connect.
+        hang_up_s: how long closing one connection may take.
     """
 
-    def __init__(self, on_call: OnCall, *, max_calls: int, ice_servers: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        on_call: OnCall,
+        *,
+        max_calls: int,
+        ice_servers: list[str] | None = None,
+        connect_s: float = CONNECT_TIMEOUT_S,
+        hang_up_s: float = HANG_UP_S,
+    ) -> None:
         self._on_call = on_call
         self._max_calls = max_calls
         self._ice_servers = [RTCIceServer(urls=url) for url in ice_servers or []]
+        self._connect_s = connect_s
+        self._hang_up_s = hang_up_s
         self._connections: dict[str, SmallWebRTCConnection] = {}
         self._opening = 0
+        self._renegotiating: set[SmallWebRTCConnection] = set()
+        self._deadlines: dict[SmallWebRTCConnection, asyncio.TimerHandle] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     @property
     def open_calls(self) -> int:
         """Connections that are up or being negotiated."""
         return len(self._connections) + self._opening
+
+    def is_open(self, pc_id: str) -> bool:
+        """Whether ``pc_id`` names a live call."""
+        return pc_id in self._connections
 
     async def offer_json(self, body: dict[str, object]) -> dict[str, str]:
         """``offer`` from a parsed body. Raises pydantic's ValidationError for wrong fields."""
@@ -85,14 +128,13 @@ class Signaling:
         """Answer an offer: a new call, or a renegotiation when ``pc_id`` names a live one.
 
         Raises:
-            PeerError: the SDP cannot be negotiated.
+            PeerError: the SDP cannot be negotiated, or the call is being renegotiated already.
             CapacityError: too many calls.
         """
         check_sdp(request.sdp)
         known = self._connections.get(request.pc_id or "")
         if known is not None:
-            await known.renegotiate(sdp=request.sdp, type=request.type, restart_pc=bool(request.restart_pc))
-            return _answer(known)
+            return await self._renegotiate(known, request)
         if self.open_calls >= self._max_calls:
             raise CapacityError(
                 f"every line is taken ({self._max_calls} in all), try again later", limit=self._max_calls
@@ -105,57 +147,128 @@ class Signaling:
 
     async def _open(self, request: OfferRequest) -> dict[str, str]:
         connection = SmallWebRTCConnection(
-            ice_servers=self._ice_servers, connection_timeout_secs=CONNECT_TIMEOUT_S
+            ice_servers=self._ice_servers,
+            # Ours comes first: Pipecat's cancels itself in the middle of closing, and begins only with ICE.
+            connection_timeout_secs=int(self._connect_s) + 5,
         )
+
+        @connection.event_handler("closed")
+        async def on_closed(closed: SmallWebRTCConnection) -> None:
+            self._forget(closed)
+
         started = False
         try:
-            try:
+            with negotiation("the offer cannot be negotiated"):
                 await connection.initialize(sdp=request.sdp, type=request.type)
-            except (ValueError, KeyError, IndexError, AttributeError, AssertionError) as error:
-                # What aiortc raises on a description that parses and cannot be negotiated.
-                raise PeerError(f"the offer cannot be negotiated: {type(error).__name__}: {error}") from error
-            pc_id = connection.pc_id
-
-            @connection.event_handler("closed")
-            async def on_closed(closed: SmallWebRTCConnection) -> None:
-                self._connections.pop(pc_id, None)
-
-            self._connections[pc_id] = connection
+            answer = _answer(connection)
+            self._connections[connection.pc_id] = connection
+            self._expect_peer(connection)
             await self._on_call(connection, request.request_data or {})
             started = True
-            return _answer(connection)
+            return answer
         finally:
             if not started:
-                self._connections.pop(connection.pc_id, None)
+                await self.hang_up(connection)
+
+    async def _renegotiate(self, known: SmallWebRTCConnection, request: OfferRequest) -> dict[str, str]:
+        if known in self._renegotiating:
+            raise PeerError("this call is being renegotiated: wait for the answer")
+        self._renegotiating.add(known)
+        restart = bool(request.restart_pc)
+        answered = False
+        try:
+            with negotiation("the offer cannot be negotiated"):
+                await known.renegotiate(sdp=request.sdp, type=request.type, restart_pc=restart)
+            answer = _answer(known)
+            if restart:
+                self._rename(known)
+            answered = True
+            return answer
+        finally:
+            self._renegotiating.discard(known)
+            if restart and not answered:
+                # The old peer connection is gone and the new one came to nothing. Without a restart the call
+                # goes on as it was.
+                await self.hang_up(known)
+
+    def _rename(self, connection: SmallWebRTCConnection) -> None:
+        """A new peer connection has a new ``pc_id``, and its peer has to connect again."""
+        if connection not in self._connections.values():
+            raise PeerError("the call has ended")
+        self._forget(connection)
+        self._connections[connection.pc_id] = connection
+        self._expect_peer(connection)
+
+    def _expect_peer(self, connection: SmallWebRTCConnection) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadlines[connection] = loop.call_later(self._connect_s, self._check_connected, connection)
+
+    def _check_connected(self, connection: SmallWebRTCConnection) -> None:
+        self._deadlines.pop(connection, None)
+        if connection.pc.connectionState == "connected":
+            return
+        logger.info(f"the peer did not connect within {self._connect_s} s, hanging up")
+        task = asyncio.create_task(self.hang_up(connection), name=f"hang_up.{connection.pc_id}")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _forget(self, connection: SmallWebRTCConnection) -> None:
+        # By identity: the connection may have another pc_id by now than the one it is held under.
+        for pc_id in [pc_id for pc_id, held in self._connections.items() if held is connection]:
+            del self._connections[pc_id]
+        deadline = self._deadlines.pop(connection, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    async def hang_up(self, connection: SmallWebRTCConnection) -> None:
+        """Close a connection, in whatever state it is, and give its line back. Does not raise."""
+        try:
+            async with asyncio.timeout(self._hang_up_s):
                 await connection.disconnect()
+        except Exception as error:
+            # The edge of one call. aiortc's close() gives up at the first transport that a failed negotiation
+            # left half made, and waits for ever when it is called again.
+            logger.warning(f"a connection did not close in good order: {type(error).__name__}: {error}")
+            await _stop_transports(connection.pc, within_s=self._hang_up_s)
+            # No event came, and the conversation waits for one.
+            await connection._call_event_handler("closed")
+        finally:
+            self._forget(connection)
 
     async def add_candidates(self, request: CandidatesRequest) -> None:
         """Add trickled candidates.
 
         Raises:
-            PeerError: no such call, or a candidate that does not parse.
+            PeerError: no such call, or a candidate that does not parse or cannot be added.
         """
         connection = self._connections.get(request.pc_id)
         if connection is None:
             raise PeerError("no such call")
         for body in request.candidates:
-            if not body.candidate:
-                await connection.add_ice_candidate(None)
-                continue
-            try:
+            with negotiation("not an ICE candidate"):
+                if not body.candidate:
+                    await connection.add_ice_candidate(None)
+                    continue
                 candidate = candidate_from_sdp(body.candidate.removeprefix("candidate:"))
-            except (ValueError, IndexError, AssertionError) as error:
-                raise PeerError(f"not an ICE candidate: {error}") from error
-            candidate.sdpMid = body.sdp_mid
-            candidate.sdpMLineIndex = body.sdp_mline_index
-            await connection.add_ice_candidate(candidate)
+                candidate.sdpMid = body.sdp_mid
+                candidate.sdpMLineIndex = body.sdp_mline_index
+                await connection.add_ice_candidate(candidate)
 
     async def close(self) -> None:
-        """Hang up every call."""
-        for connection in list(self._connections.values()):
-            await connection.disconnect()
-        self._connections.clear()
+        """Hang up every call, all at the same time."""
+        await asyncio.gather(*(self.hang_up(connection) for connection in list(self._connections.values())))
+        if self._ending:
+            await asyncio.wait(self._ending)
         logger.debug("signaling closed")
+
+
+@contextmanager
+def negotiation(fault: str) -> Iterator[None]:
+    """What aiortc raises inside over something of the peer's is a PeerError that begins with ``fault``."""
+    try:
+        yield
+    except NEGOTIATION_ERRORS as error:
+        raise PeerError(f"{fault}: {type(error).__name__}: {str(error)[:200]}") from error
 
 
 def check_sdp(sdp: str) -> None:
@@ -164,10 +277,8 @@ def check_sdp(sdp: str) -> None:
     Raises:
         PeerError: says what is missing.
     """
-    try:
+    with negotiation("the offer is not an SDP"):
         description = SessionDescription.parse(sdp)
-    except (ValueError, KeyError, IndexError, AssertionError, AttributeError, TypeError) as error:
-        raise PeerError(f"the offer is not an SDP: {type(error).__name__}") from error
     if not sdp.startswith("v=0"):
         raise PeerError("the offer is not an SDP: it must begin with v=0")
     if not description.media or description.media[0].kind != "audio":
@@ -178,6 +289,13 @@ def check_sdp(sdp: str) -> None:
             raise PeerError("the offer carries no DTLS fingerprint")
         if media.ice is None or not media.ice.usernameFragment or not media.ice.password:
             raise PeerError("the offer carries no ICE credentials")
+    mids = [media.rtp.muxId for media in description.media]
+    if len(set(mids)) < len(mids):
+        raise PeerError("two media sections of the offer have one mid")
+    for group in description.group:
+        # aiortc takes the transports of the others away before it notices that there is none to share.
+        if group.semantic == "BUNDLE" and not set(group.items) <= set(mids):
+            raise PeerError("the offer bundles a media section that it does not have")
 
 
 def _answer(connection: SmallWebRTCConnection) -> dict[str, str]:
@@ -185,3 +303,17 @@ def _answer(connection: SmallWebRTCConnection) -> dict[str, str]:
     if answer is None:
         raise PeerError("the connection produced no answer")
     return answer
+
+
+async def _stop_transports(connection: RTCPeerConnection, *, within_s: float) -> None:
+    """Give the sockets of a peer connection back that cannot be closed. aiortc has no public way."""
+    transports: list[RTCIceTransport] = list(getattr(connection, ICE_TRANSPORTS, ()))
+    stops = [asyncio.ensure_future(transport.stop()) for transport in transports]
+    if not stops:
+        return
+    _, running = await asyncio.wait(stops, timeout=within_s)
+    for stop in running:
+        stop.cancel()
+    for stop in stops:
+        if stop.done() and not stop.cancelled() and stop.exception():
+            logger.warning(f"a socket may be left open: {stop.exception()!r}")

@@ -1,7 +1,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -35,13 +35,27 @@ async def calls() -> Calls:
     return Calls()
 
 
+async def until(condition: Callable[[], Any], *, within_s: float = 5.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def until_connected(calls: Calls, *callers: Caller) -> None:
+    """Both ends: one that closes before its own handshake is over cannot tell the other."""
+    await until(lambda: len(calls.arguments) > 0)
+    ends = [caller.connection for caller in callers]
+    ends += [arguments.webrtc_connection.pc for arguments in calls.arguments]
+    await until(lambda: all(end.connectionState == "connected" for end in ends))
+
+
 def make(calls: Calls, **settings: Any) -> Any:
-    bounds = ServerSettings(drain_s=0.1, **settings)
+    bounds = ServerSettings(**{"drain_s": 0.05, "hang_up_s": 0.2, **settings})
     return create_app(
         bounds,
         run_call=calls.run,
         describe=lambda: {"name": "test"},
-        open_door=lambda on_call: Signaling(on_call, max_calls=bounds.max_calls),
+        open_door=lambda on_call: Signaling(on_call, max_calls=bounds.max_calls, hang_up_s=bounds.hang_up_s),
     )
 
 
@@ -58,7 +72,7 @@ def serve(app: Any) -> Any:
 class _Served:
     def __init__(self, app: Any) -> None:
         self._lifespan = app.router.lifespan_context(app)
-        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://parley.test")
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 
     async def __aenter__(self) -> httpx.AsyncClient:
         await self._lifespan.__aenter__()
@@ -221,30 +235,184 @@ async def test_a_page_of_another_origin_may_not_call(calls: Calls):
 
         assert await status("https://evil.example") == 403
         assert await status("https://shop.example") == 200
-        assert await status("http://parley.test") == 200
+        assert await status("http://localhost") == 200
     await caller.hang_up()
 
 
-async def test_closing_the_server_ends_running_conversations(calls: Calls):
+async def test_a_conversation_that_fails_ends_alone_and_hangs_up():
+    async def fail(_arguments: RunnerArguments) -> None:
+        raise RuntimeError("broken conversation")
+
+    calls = Calls()
+    calls.run = fail
+    app = make(calls, max_calls=2)
+    async with serve(app) as client:
+        # More calls than lines: each gives its line back.
+        for _ in range(3):
+            caller = Caller()
+            answer = await client.post("/api/offer", json=await caller.offer())
+            assert answer.status_code == 200
+            connection = next(iter(app.state.door._connections.values()))
+            await until(lambda: app.state.calls.active == 0)
+            assert (await client.get("/health")).json()["calls"] == 0
+            assert app.state.door.open_calls == 0
+            assert connection.pc.connectionState == "closed"
+            await caller.hang_up()
+
+
+async def test_the_peer_of_a_conversation_that_ends_is_hung_up(client: httpx.AsyncClient, calls: Calls):
     caller = Caller()
-    async with serve(make(calls)) as client:
-        await client.post("/api/offer", json=await caller.offer())
-        await asyncio.sleep(0)
+    await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
+    await until_connected(calls, caller)
+    calls.end.set()
+    await until(lambda: caller.connection.connectionState == "closed")
+    await caller.hang_up()
+
+
+async def test_a_stopping_server_lets_calls_finish_and_takes_no_new_ones(calls: Calls):
+    caller = Caller()
+    app = make(calls, drain_s=30)
+    lifespan = app.router.lifespan_context(app)
+    await lifespan.__aenter__()
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
+        await until_connected(calls, caller)
+        stopping = asyncio.create_task(lifespan.__aexit__(None, None, None))
+        await asyncio.sleep(0.02)
+        late = await client.post("/api/offer", json=await Caller().offer())
+        assert late.status_code == (await client.post("/start", json={})).status_code == 503
+        assert "stopping" in late.json()["error"]
+        assert calls.ended == 0
+        assert caller.connection.connectionState == "connected"
+        calls.end.set()
+        await asyncio.wait_for(stopping, 5)
     assert calls.ended == 1
     await caller.hang_up()
 
 
-async def test_a_conversation_that_fails_ends_alone(calls: Calls):
-    async def fail(_arguments: RunnerArguments) -> None:
-        raise RuntimeError("broken conversation")
-
-    bounds = ServerSettings(drain_s=0.1)
-    app = create_app(
-        bounds, run_call=fail, describe=dict, open_door=lambda on_call: Signaling(on_call, max_calls=4)
-    )
-    caller = Caller()
+async def test_closing_the_server_ends_conversations_that_do_not_end_themselves(calls: Calls):
+    callers = [Caller() for _ in range(3)]
+    app = make(calls)
     async with serve(app) as client:
-        assert (await client.post("/api/offer", json=await caller.offer())).status_code == 200
-        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=0.2)
-        assert (await client.get("/health")).json()["calls"] == 0
+        for caller in callers:
+            await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
+        await until_connected(calls, *callers)
+    assert calls.ended == 3
+    assert app.state.door.open_calls == 0
+    await until(lambda: all(caller.connection.connectionState == "closed" for caller in callers))
+    for caller in callers:
+        await caller.hang_up()
+
+
+async def test_a_body_for_the_offer_is_kept_up_to_a_few_kilobytes(client: httpx.AsyncClient):
+    assert (await client.post("/start", json={"body": {"a": "x" * 4_000}})).status_code == 200
+    refused = await client.post("/start", json={"body": {"a": [{}] * 50_000}})
+    assert refused.status_code == 413
+    assert "4096 bytes" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"body": {"a": "\\ud800"}}', b'{"body": {"a": ' + b"[" * 900 + b"]" * 900 + b"}}"],
+    ids=["lone surrogate", "deep"],
+)
+async def test_a_strange_body_is_kept_or_refused(client: httpx.AsyncClient, calls: Calls, body: bytes):
+    started = await client.post("/start", content=body)
+    assert started.status_code == 200
+    caller = Caller()
+    path = f"/sessions/{started.json()['sessionId']}/api/offer"
+    assert (await client.post(path, json=await caller.offer())).status_code == 200
+    await until(lambda: calls.arguments)
+    assert calls.arguments[0].body == json.loads(body)["body"]
     await caller.hang_up()
+
+
+async def test_a_number_too_long_for_python_is_refused(client: httpx.AsyncClient):
+    answer = await client.post("/start", content=b'{"body": ' + b"9" * 10_000 + b"}")
+    assert answer.status_code == 400
+
+
+async def test_an_unused_session_expires(calls: Calls):
+    caller = Caller()
+    async with serve(make(calls, start_expire_s=0.02)) as client:
+        path = f"/sessions/{(await client.post('/start', json={})).json()['sessionId']}/api/offer"
+        await asyncio.sleep(0.03)
+        assert (await client.post(path, json=await caller.offer())).status_code == 404
+    await caller.hang_up()
+
+
+async def test_a_session_holds_one_call_at_a_time(client: httpx.AsyncClient, calls: Calls):
+    path = f"/sessions/{(await client.post('/start', json={})).json()['sessionId']}/api/offer"
+    first, second = Caller(), Caller()
+    answer = (await client.post(path, json=await first.offer())).json()
+    await first.accept(answer)
+    assert (await client.post(path, json=await second.offer())).status_code == 409
+    # Not a second call: the same one over a new peer connection.
+    again = {**await second.offer(), "pc_id": answer["pc_id"], "restart_pc": True}
+    restarted = (await client.post(path, json=again)).json()
+    await second.accept(restarted)
+    end = {"candidate": "", "sdp_mid": "0", "sdp_mline_index": 0}
+    trickle = {"pc_id": restarted["pc_id"], "candidates": [end]}
+    assert (await client.patch(path, json=trickle)).status_code == 200
+    assert (await client.get("/health")).json()["calls"] == len(calls.arguments) == 1
+    # The connection of the arguments goes by its new peer connection now.
+    await until_connected(calls, second)
+    # When it is over the session may call again.
+    calls.end.set()
+    await until(lambda: second.connection.connectionState == "closed")
+    third = Caller()
+    assert (await client.post(path, json=await third.offer())).status_code == 200
+    for caller in (first, second, third):
+        await caller.hang_up()
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1:7860", "[::1]:7860", "LOCALHOST:1", "[::1]"])
+async def test_a_loopback_server_is_called_by_loopback_names(client: httpx.AsyncClient, name: str):
+    assert (await client.get("/health", headers={"host": name})).status_code == 200
+    answer = await client.post("/start", json={}, headers={"host": name, "origin": f"http://{name}"})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rebound.example",
+        "rebound.example:7860",
+        "localhost.evil.example",
+        "evil@localhost",
+        "",
+        "[::2]",
+        "a b",
+    ],
+)
+async def test_a_rebound_name_does_not_reach_a_loopback_server(client: httpx.AsyncClient, name: str):
+    for path in ("/", "/status", "/shared/talk.js"):
+        assert (await client.get(path, headers={"host": name})).status_code == 403
+    answer = await client.post("/start", json={}, headers={"host": name, "origin": f"http://{name}"})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "status"),
+    [
+        ({"host": "0.0.0.0"}, "any.example", 200),
+        ({"host": "0.0.0.0", "allowed_hosts": ("talk.example",)}, "talk.example:443", 200),
+        ({"host": "0.0.0.0", "allowed_hosts": ("talk.example",)}, "localhost", 200),
+        ({"host": "0.0.0.0", "allowed_hosts": ("talk.example",)}, "any.example", 403),
+        ({"allowed_hosts": ("Talk.Example",)}, "talk.example", 200),
+        ({"host": "::1"}, "any.example", 403),
+        ({"host": "localhost"}, "any.example", 403),
+        ({"host": "127.0.0.2"}, "any.example", 403),
+    ],
+)
+async def test_the_settings_say_by_which_names_a_server_is_called(
+    calls: Calls, settings: dict[str, Any], name: str, status: int
+):
+    async with serve(make(calls, **settings)) as client:
+        assert (await client.get("/health", headers={"host": name})).status_code == status
+
+
+@pytest.mark.parametrize("origin", ["null", "http://localhost:9999", "http://[", "file://"])
+async def test_an_origin_that_is_not_this_server_is_refused(client: httpx.AsyncClient, origin: str):
+    assert (await client.post("/start", json={}, headers={"origin": origin})).status_code == 403

@@ -1,0 +1,29 @@
+"""How uvicorn serves the application.
+
+In: a bound socket. A stopping server takes no connection more, closes idle ones and the sockets of ``/ws``,
+waits ``stop_requests_s`` for requests in flight and cancels them, and only then tells the application to
+stop, which drains the calls (``serving.gateway.app``).
+"""
+
+import uvicorn
+from fastapi import FastAPI
+
+from serving.gateway.settings import ServerSettings
+
+# A message of the evaluation tool; not measured.
+MAX_SOCKET_MESSAGE_BYTES = 1_000_000
+
+
+def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
+    """A server for ``app``; run it with ``serve(sockets=[...])``."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            lifespan="on",
+            ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
+            access_log=False,
+            # Without it one request whose body never comes keeps a stopping server for ever.
+            timeout_graceful_shutdown=settings.stop_requests_s,
+        )
+    )

@@ -1,0 +1,100 @@
+"""What ``POST /start`` keeps for the offer that follows.
+
+Decides how much memory strangers may take and for how long: a body is kept as JSON text of bounded size, a
+session without a call is forgotten after ``expire_s`` by the loop's clock, and there are at most
+``max_sessions`` of them. When that many wait, the client (address) that holds most loses its oldest: whoever
+floods pushes out what is theirs, not somebody else's. A session in a call is never dropped, its time starts
+again when the call ends. Owns no task: expired sessions go when the next one comes.
+"""
+
+import asyncio
+import json
+import secrets
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(eq=False)
+class StartedSession:
+    """One session.
+
+    Attributes:
+        client: who started it.
+        body_json: what the client gave with it, as JSON.
+        expires_s: loop time after which it is forgotten, unless it is in use.
+        opening: an offer of it is being answered.
+        call: its latest conversation.
+        pc_id: its latest connection.
+    """
+
+    client: str
+    body_json: bytes
+    expires_s: float
+    opening: bool = False
+    call: asyncio.Task[None] | None = None
+    pc_id: str = ""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it has a conversation, or is about to."""
+        return self.opening or (self.call is not None and not self.call.done())
+
+    def body(self) -> dict[str, Any]:
+        """What the client gave."""
+        body: dict[str, Any] = json.loads(self.body_json)
+        return body
+
+
+class StartedSessions:
+    """The sessions of this process.
+
+    Args:
+        max_sessions: how many may wait for their offer.
+        expire_s: how long one may wait.
+    """
+
+    def __init__(self, *, max_sessions: int, expire_s: float) -> None:
+        self._max_sessions = max_sessions
+        self._expire_s = expire_s
+        self._sessions: dict[str, StartedSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, body_json: bytes, *, client: str) -> str:
+        """Keep a body; returns the id that brings it back."""
+        now_s = asyncio.get_running_loop().time()
+        waiting = {}
+        for session_id, session in list(self._sessions.items()):
+            if session.in_use:
+                continue
+            if session.expires_s <= now_s:
+                del self._sessions[session_id]
+            else:
+                waiting[session_id] = session
+        if len(waiting) >= self._max_sessions:
+            greediest = Counter(session.client for session in waiting.values()).most_common(1)[0][0]
+            del self._sessions[next(key for key, session in waiting.items() if session.client == greediest)]
+        session_id = secrets.token_urlsafe(16)
+        self._sessions[session_id] = StartedSession(client, body_json, now_s + self._expire_s)
+        return session_id
+
+    def get(self, session_id: str) -> StartedSession | None:
+        """The session, unless it is unknown or expired."""
+        session = self._sessions.get(session_id)
+        if session is None or session.in_use:
+            return session
+        if session.expires_s <= asyncio.get_running_loop().time():
+            del self._sessions[session_id]
+            return None
+        return session
+
+    def called(self, session: StartedSession, call: asyncio.Task[None]) -> None:
+        """A conversation of the session has begun."""
+
+        def ended(_call: asyncio.Task[None]) -> None:
+            session.expires_s = asyncio.get_running_loop().time() + self._expire_s
+
+        session.call = call
+        call.add_done_callback(ended)

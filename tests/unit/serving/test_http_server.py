@@ -1,0 +1,203 @@
+"""The gateway behind uvicorn on a real socket: slow bodies, silent sockets, stopping."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from pipecat.evals.serializer import EvalConnectionFlags, eval_connect_message
+from pipecat.runner.types import RunnerArguments, WebSocketRunnerArguments
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from serving.gateway.app import create_app
+from serving.gateway.http_server import http_server
+from serving.gateway.settings import ServerSettings
+from tests.peers.webrtc_caller import Caller
+from transports.webrtc.signaling import Signaling
+
+EVAL_CONNECT = eval_connect_message(EvalConnectionFlags())
+HALF_A_REQUEST = b"POST /start HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+
+@dataclass
+class Gateway:
+    """A running server whose conversations last until ``end`` is set."""
+
+    server: uvicorn.Server
+    serving: asyncio.Task[None]
+    port: int
+    arguments: list[RunnerArguments]
+    end: asyncio.Event
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def half_a_request(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(HALF_A_REQUEST)
+        await writer.drain()
+        return reader, writer
+
+    def socket(self, **more: Any) -> connect:
+        return connect(f"ws://127.0.0.1:{self.port}/ws", **more)
+
+
+@asynccontextmanager
+async def running(**settings: Any) -> AsyncIterator[Gateway]:
+    bounds = ServerSettings(
+        **{"drain_s": 0.05, "hang_up_s": 0.2, "stop_requests_s": 0, "max_calls": 1, **settings}
+    )
+    arguments: list[RunnerArguments] = []
+    end = asyncio.Event()
+
+    async def converse(given: RunnerArguments) -> None:
+        arguments.append(given)
+        await end.wait()
+
+    app = create_app(
+        bounds,
+        run_call=converse,
+        describe=dict,
+        open_door=lambda on_call: Signaling(on_call, max_calls=bounds.max_calls, hang_up_s=bounds.hang_up_s),
+    )
+    server = http_server(app, bounds)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            async with asyncio.timeout(10):
+                while not server.started:
+                    await asyncio.sleep(0.005)
+            yield Gateway(server, serving, port, arguments, end)
+        finally:
+            server.should_exit = True
+            await asyncio.wait_for(serving, 10)
+
+
+async def closed(peer: ClientConnection) -> tuple[int, str]:
+    """Code and reason with which the server closes a socket."""
+    with pytest.raises(ConnectionClosed) as raised:
+        await asyncio.wait_for(peer.recv(), 5)
+    assert raised.value.rcvd is not None
+    return raised.value.rcvd.code, raised.value.rcvd.reason
+
+
+async def opens_a_call(gateway: Gateway) -> int:
+    caller = Caller()
+    async with httpx.AsyncClient(base_url=gateway.url) as client:
+        status = (await client.post("/api/offer", json=await caller.offer())).status_code
+    await caller.hang_up()
+    return status
+
+
+async def test_a_body_that_does_not_arrive_gets_408_and_the_connection_closes():
+    async with running(body_s=0.05) as gateway:
+        reader, writer = await gateway.half_a_request()
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"did not arrive within 0.05 s" in answer
+        writer.close()
+
+
+async def test_a_body_over_the_limit_gets_413_and_the_connection_closes():
+    async with running() as gateway:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(HALF_A_REQUEST.replace(b": 100", b": 1000000"))
+        assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 413 ")
+        writer.close()
+
+
+async def test_half_a_request_does_not_keep_a_stopping_server():
+    async with running(body_s=600) as gateway:
+        _, writer = await gateway.half_a_request()
+        # Answered, so the half is there too.
+        async with httpx.AsyncClient(base_url=gateway.url) as client:
+            await client.get("/health")
+        gateway.server.should_exit = True
+        await asyncio.wait_for(gateway.serving, 5)
+        writer.close()
+
+
+async def test_a_silent_socket_takes_no_line_and_is_closed():
+    async with running(max_calls=1, socket_open_s=0.05) as gateway, gateway.socket() as silent:
+        assert await opens_a_call(gateway) == 200
+        code, reason = await closed(silent)
+        assert code == 1008
+        assert "no eval-connect within 0.05 s" in reason
+        assert len(gateway.arguments) == 1
+
+
+async def test_sockets_that_say_nothing_are_bounded():
+    async with running(max_calls=2) as gateway, gateway.socket(), gateway.socket(), gateway.socket() as third:
+        assert (await closed(third))[0] == 1013
+
+
+async def test_the_evaluation_tool_gets_a_conversation_and_one_too_many_is_refused():
+    async with running(max_calls=1) as gateway, gateway.socket() as first:
+        await first.send(EVAL_CONNECT)
+        async with asyncio.timeout(5):
+            while not gateway.arguments:
+                await asyncio.sleep(0.005)
+        assert isinstance(gateway.arguments[0], WebSocketRunnerArguments)
+        assert await opens_a_call(gateway) == 503
+        with pytest.raises(InvalidStatus) as refused:
+            await gateway.socket()
+        assert refused.value.response.status_code == 403
+        # Its conversation over, the socket is closed and the line free.
+        gateway.end.set()
+        assert (await closed(first))[0] == 1000
+        assert await opens_a_call(gateway) == 200
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        ["not json", "nor this"],
+        ["[]", "{}"],
+        ["5", "6"],
+        ["[" * 100_000, "{}"],
+        [b"\x00\x01", "{}"],
+        [EVAL_CONNECT.replace("false", "[]"), "{}"],
+        [EVAL_CONNECT.replace("eval-connect", "hello"), "{}"],
+        [json.dumps({"event": "start", "start": {"streamSid": "a", "callSid": "b"}}), "{}"],
+        [json.dumps({"event": "start", "start": None}), json.dumps({"event": "start", "start": 5})],
+    ],
+)
+async def test_a_socket_that_says_something_else_is_closed(messages: list[str | bytes]):
+    async with running() as gateway, gateway.socket() as peer:
+        for message in messages:
+            await peer.send(message)
+        assert (await closed(peer))[0] == 1008
+        assert gateway.arguments == []
+
+
+async def test_a_socket_that_leaves_before_it_says_anything_harms_nobody():
+    async with running(max_calls=1) as gateway:
+        for _ in range(3):
+            async with gateway.socket():
+                pass
+        assert await opens_a_call(gateway) == 200
+
+
+async def test_the_socket_can_be_switched_off():
+    async with running(eval_socket=False) as gateway:
+        with pytest.raises(InvalidStatus):
+            await gateway.socket()
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "rebound.example"}, {"Origin": "http://evil.example"}], ids=["host", "origin"]
+)
+async def test_a_socket_of_a_foreign_page_is_refused(headers: dict[str, str]):
+    async with running() as gateway:
+        with pytest.raises(InvalidStatus) as refused:
+            await gateway.socket(additional_headers=headers)
+        assert refused.value.response.status_code == 403
