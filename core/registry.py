@@ -73,7 +73,8 @@ class Registry(Generic[T]):
             if row.extra is None:
                 raise
             raise ConfigError(
-                f"{self.stage} {name!r} needs the extra {row.extra!r}: pip install '.[{row.extra}]' ({error})"
+                f"{self.stage} {name!r} needs the extra {row.extra!r}: "
+                f"pip install -e '.[{row.extra}]' ({error})"
             ) from error
         return cast(Callable[..., T], getattr(module, attribute))
 

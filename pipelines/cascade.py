@@ -105,7 +105,9 @@ async def build_worker(
     """The pipeline of one call. Loads no model; what a cloud service builds is built in a thread."""
     deployment = engines.deployment
     hearing = deployment.hearing
-    stt, thinking, tts = await asyncio.gather(engines.build_stt(), engines.build_llm(), engines.build_tts())
+    stt, thinking, tts = await asyncio.gather(
+        engines.build_stt(audio_passthrough=False), engines.build_llm(), engines.build_tts()
+    )
     context = LLMContext()
 
     def on_endpoint(endpoint: Endpoint) -> None:

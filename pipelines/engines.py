@@ -199,12 +199,16 @@ class Engines:
             opened.pop_all()
             return engines
 
-    async def build_stt(self) -> FrameProcessor:
-        """The recogniser of one call."""
+    async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
+        """The recogniser of one call.
+
+        Args:
+            audio_passthrough: whether somebody behind an embedded recogniser hears the audio too.
+        """
         stt = self._loaded.stt
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
-        return EngineSttService(stt, self.deployment.hearing.recognition, audio_passthrough=False)
+        return EngineSttService(stt, self.deployment.hearing.recognition, audio_passthrough=audio_passthrough)
 
     async def build_llm(self) -> list[FrameProcessor]:
         """What answers in one call, in pipeline order."""

@@ -72,7 +72,9 @@ class ServiceRow(ABC, Generic[S]):
             ConfigError: a package, key or shared part is missing; names what to install or set.
         """
         if self.package is not None and find_spec(self.package) is None:
-            raise ConfigError(f"{self.name!r} needs the extra {self.extra!r}: pip install '.[{self.extra}]'")
+            raise ConfigError(
+                f"{self.name!r} needs the extra {self.extra!r}: pip install -e '.[{self.extra}]'"
+            )
 
     @abstractmethod
     def build(self, shared: Shared = NOTHING_SHARED) -> "FrameProcessor":

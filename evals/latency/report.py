@@ -146,7 +146,7 @@ def waterfall(result: Mapping[str, Any], path: Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigError("the waterfall needs the extra 'evals': pip install '.[evals]'") from error
+        raise ConfigError("the waterfall needs the extra 'evals': pip install -e '.[evals]'") from error
     figure = Figure(figsize=(10, 5.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

@@ -468,7 +468,7 @@ class AudioDevices:
         except ImportError as error:
             raise ConfigError(
                 "the local transport needs PortAudio and the extra 'local': "
-                "sudo apt-get install portaudio19-dev && .venv/bin/pip install '.[local]'"
+                "sudo apt-get install portaudio19-dev && .venv/bin/pip install -e '.[local]'"
             ) from error
         self._binding = pyaudio
         try:

@@ -17,7 +17,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 def test_a_missing_package_names_the_extra():
     registry: Registry[object] = Registry("thing", {"x": Row("no_such_package_here:Thing", extra="thing")})
-    with pytest.raises(ConfigError, match=r"pip install '.\[thing\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '.\[thing\]'"):
         registry.create("x")
 
 

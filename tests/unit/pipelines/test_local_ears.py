@@ -37,7 +37,7 @@ def test_a_missing_package_of_a_recogniser_is_named_with_its_extra(
 ):
     monkeypatch.delitem(sys.modules, f"models.stt.{name}", raising=False)
     monkeypatch.setitem(sys.modules, PACKAGES[name], None)
-    with pytest.raises(ConfigError, match=rf"pip install '\.\[{name}\]'"):
+    with pytest.raises(ConfigError, match=rf"pip install -e '\.\[{name}\]'"):
         plan(with_ears(name, tmp_path))
 
 

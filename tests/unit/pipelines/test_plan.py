@@ -48,7 +48,7 @@ def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_missing_extra_is_named():
-    with pytest.raises(ConfigError, match=r"pip install '.\[deepgram\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '.\[deepgram\]'"):
         plan(Deployment(hearing=Hearing(stt=Choice(name="deepgram"))))
 
 

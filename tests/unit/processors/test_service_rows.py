@@ -107,7 +107,7 @@ def test_a_missing_package_is_named_with_its_extra(registry: Registry[ServiceRow
     class Uninstalled(type(create(registry, name))):  # type: ignore[misc]
         package = "a_package_that_nobody_installed"
 
-    with pytest.raises(ConfigError, match=rf"pip install '\.\[{registry.row(name).extra}\]'"):
+    with pytest.raises(ConfigError, match=rf"pip install -e '\.\[{registry.row(name).extra}\]'"):
         Uninstalled(create(registry, name).settings).check()
 
 
