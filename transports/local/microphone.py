@@ -1,16 +1,10 @@
 """A call over this machine's microphone and loudspeaker, through PortAudio.
 
-Decides at which rate and in how many channels each device is opened (16 kHz or the voice's rate where the
-device takes it, otherwise the next rate that it does take, converted), and when a device counts as lost.
-Pieces of 20 ms come from the microphone and go straight into the pipeline; the bot's PCM goes out.
-
-PortAudio calls back from a thread of its own for each device, and those callbacks never wait for the event
-loop. The microphone's leaves its piece in ``Backlog``, where a loop that is late loses the oldest piece; the
-loudspeaker's takes from ``LoudspeakerBuffer``, which is silence where nothing was written, holds the writer
-back when it is full and is emptied by an interruption. So an interruption is silent after the device's own
-latency, and neither side can grow. Every other PortAudio call runs on one thread of ``AudioDevices``, which
-owns the library and the streams; the tasks (the reader and the watch) belong to the input side. A device that
-stops calling back ends the conversation, and ``LocalTransport.lost`` says which.
+Pieces of 20 ms come from the microphone and go straight into the pipeline; the bot's PCM goes out. Which rate
+a device is opened at, and how its thread meets the event loop, is in ``sound_lines``. Every PortAudio call but
+the callbacks runs on one thread of ``AudioDevices``, which owns the library and the streams; the tasks (the
+reader and the watch) belong to the input side. A device that stops calling back ends the conversation, and
+``LocalTransport.lost`` says which. An interruption is silent after the device's own latency.
 
 Pipecat's own PortAudio transport reports no caller, so nobody is greeted; it opens the microphone before the
 pipeline has started; and it writes with a blocking call that a hang-up tears the stream away from, which
@@ -22,18 +16,13 @@ import math
 import os
 import sys
 import tempfile
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
-import soxr
 from loguru import logger
 from pipecat.frames.frames import (
     Frame,
@@ -49,225 +38,23 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 from core.errors import ConfigError
 from core.media import PCM_BYTES_PER_SAMPLE
 from transports.direct_input import DirectAudioInput
+from transports.local.sound_lines import (
+    LOST_MS,
+    Backlog,
+    Device,
+    LineFormat,
+    LoudspeakerBuffer,
+    ToPipeline,
+    choose_format,
+)
 
 INPUT_PIECE_MS = 20
 # PortAudio gives the device two of these. Two of 20 ms at 16 kHz on PulseAudio 16 ran dry over and over (up
 # to 108 times in 2.5 s), and each time PortAudio threw away what it had; two of 25 ms and more never did.
 OUTPUT_PIECE_MS = 30
-MAX_BACKLOG_PIECES = 25
 # As for a browser call: how late the loop may be before a word has a hole.
 LEAD_MS = 60
-# What sound hardware takes; the device's own rate is tried as well.
-DEVICE_RATES_HZ = (16_000, 24_000, 32_000, 44_100, 48_000, 96_000)
-# A device that has not called back for so long is gone: unplugged, or its sound server has ended. PulseAudio
-# was silent for 1.9 s after the first two callbacks of a loudspeaker that had been idle.
-LOST_MS = 5_000
 WATCH_MS = 250
-
-
-@dataclass(frozen=True, slots=True)
-class LineFormat:
-    """How a device is opened.
-
-    Attributes:
-        rate_hz: samples per second.
-        channels: 1, or 2 for hardware that has no mono.
-    """
-
-    rate_hz: int
-    channels: int
-
-
-def choose_format(
-    wanted_hz: int, *, own_hz: int, takes: Callable[[LineFormat], bool], device: str
-) -> LineFormat:
-    """The format that loses least: the wanted rate, the next higher ones, then lower ones; mono first.
-
-    Args:
-        wanted_hz: what the pipeline uses.
-        own_hz: the rate that the device says is its own.
-        takes: whether the device can be opened so.
-        device: its name, for the error.
-
-    Raises:
-        ConfigError: the device takes none of the rates, which are named.
-    """
-    rates = sorted({wanted_hz, own_hz, *DEVICE_RATES_HZ})
-    by_loss = [rate for rate in rates if rate >= wanted_hz] + [
-        rate for rate in rates[::-1] if rate < wanted_hz
-    ]
-    for rate_hz in by_loss:
-        for channels in (1, 2):
-            line = LineFormat(rate_hz, channels)
-            if takes(line):
-                return line
-    tried = ", ".join(str(rate) for rate in rates)
-    raise ConfigError(f"{device} cannot be opened with 16-bit samples at any of {tried} Hz")
-
-
-class ToPipeline:
-    """What the microphone delivers, as mono at the pipeline's rate, piece by piece.
-
-    soxr's "LQ" runs 20 ms behind at most and stops what would fold over (a tone of 10 kHz at 48 kHz came out
-    at -54 dB); the better qualities run 37 ms and more behind and deliver in bursts.
-    """
-
-    def __init__(self, line: LineFormat, rate_hz: int) -> None:
-        self._channels = line.channels
-        self._resampler = (
-            soxr.ResampleStream(line.rate_hz, rate_hz, 1, dtype="int16", quality="LQ")
-            if line.rate_hz != rate_hz
-            else None
-        )
-
-    def convert(self, pcm: bytes) -> bytes:
-        """16-bit PCM of the device to 16-bit mono at the pipeline's rate; empty while the filter fills."""
-        samples = np.frombuffer(pcm, dtype="<i2")
-        if self._channels > 1:
-            mixed = samples.reshape(-1, self._channels).astype(np.int32).sum(axis=1) // self._channels
-            samples = mixed.astype("<i2")
-        if self._resampler is not None:
-            samples = self._resampler.resample_chunk(samples)
-        return samples.tobytes()
-
-
-class Backlog:
-    """Pieces on their way from the microphone's thread to the event loop.
-
-    Full: the oldest piece goes. Made on the loop that reads it.
-    """
-
-    def __init__(self, *, max_pieces: int = MAX_BACKLOG_PIECES) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._max_pieces = max_pieces
-        self._pieces: deque[bytes] = deque()
-        self._lock = threading.Lock()
-        self._arrived = asyncio.Event()
-        self._dropped = 0
-
-    def put(self, pcm: bytes) -> None:
-        """From any thread, without waiting for the loop."""
-        with self._lock:
-            # Whoever finds it empty wakes the reader, so a loop that is late has one call to run, not many.
-            was_empty = not self._pieces
-            self._pieces.append(pcm)
-            if len(self._pieces) > self._max_pieces:
-                self._pieces.popleft()
-                self._dropped += 1
-        if was_empty:
-            self._loop.call_soon_threadsafe(self._arrived.set)
-
-    async def get(self) -> bytes:
-        """The oldest piece, as soon as there is one."""
-        while True:
-            with self._lock:
-                if self._pieces:
-                    return self._pieces.popleft()
-                self._arrived.clear()
-            await self._arrived.wait()
-
-    def take_dropped(self) -> int:
-        """How many pieces were lost since the last call."""
-        with self._lock:
-            dropped, self._dropped = self._dropped, 0
-        return dropped
-
-
-class LoudspeakerBuffer:
-    """The bot's PCM on its way from the event loop to the loudspeaker's thread.
-
-    Full: ``write`` waits. Empty: ``take`` gives silence. Made on the loop that writes it.
-
-    Args:
-        lead_bytes: how much may wait to be played when ``write`` returns.
-        on_packet: told, on the loop, the PCM of every piece that was taken; must not block.
-    """
-
-    def __init__(self, *, lead_bytes: int, on_packet: Callable[[bytes], None] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._lead_bytes = lead_bytes
-        self._on_packet = on_packet
-        self._pcm = bytearray()
-        self._lock = threading.Lock()
-        self._room = asyncio.Event()
-
-    async def write(self, pcm: bytes) -> None:
-        """Queue PCM; return once at most the lead is waiting."""
-        with self._lock:
-            self._pcm += pcm
-        while True:
-            with self._lock:
-                if len(self._pcm) <= self._lead_bytes:
-                    return
-                self._room.clear()
-            await self._room.wait()
-
-    def take(self, size: int) -> bytes:
-        """The next ``size`` bytes, from any thread, without waiting for the loop."""
-        with self._lock:
-            pcm = bytes(self._pcm[:size])
-            del self._pcm[:size]
-        if pcm:
-            # Bounded: there is never more to take than the lead and one chunk.
-            self._loop.call_soon_threadsafe(self._taken, pcm)
-        return pcm.ljust(size, b"\0")
-
-    def _taken(self, pcm: bytes) -> None:
-        self._room.set()
-        if self._on_packet:
-            self._on_packet(pcm)
-
-    def clear(self) -> None:
-        """Silence from the next piece on; releases who waits in ``write``."""
-        with self._lock:
-            self._pcm.clear()
-        self._room.set()
-
-
-class Device:
-    """One stream of PortAudio and when it last called back. All calls run on the thread of its owner.
-
-    Args:
-        name: for messages.
-        line_format: how it is opened.
-    """
-
-    def __init__(self, name: str, line_format: LineFormat) -> None:
-        self.name = name
-        self.format = line_format
-        self._xruns = 0
-        self._stream: Any = None
-        self._alive_s: float | None = None
-
-    def note_callback(self, *, xrun: bool) -> None:
-        """A sign of life, from PortAudio's thread, and whether the device says that it over- or underran."""
-        self._alive_s = time.monotonic()
-        if xrun:
-            self._xruns += 1
-
-    def take_xruns(self) -> int:
-        """Over- or underruns since the last call."""
-        xruns, self._xruns = self._xruns, 0
-        return xruns
-
-    def opened(self, stream: Any) -> None:
-        """Takes over the stream."""
-        self._stream = stream
-
-    def start(self) -> None:
-        """Callbacks begin."""
-        self._alive_s = time.monotonic()
-        self._stream.start_stream()
-
-    def close(self) -> None:
-        """End at once, without playing what the device still has. PortAudio waits for a running callback."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
-
-    def is_lost(self) -> bool:
-        """Whether it was started and has stopped calling back."""
-        return self._alive_s is not None and (time.monotonic() - self._alive_s) * 1000 > LOST_MS
 
 
 class LocalInput(DirectAudioInput):

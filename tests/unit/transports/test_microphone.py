@@ -12,9 +12,9 @@ import pytest
 
 from core.errors import ConfigError
 from tests.voices import tone
-from transports.local.microphone import (
+from transports.local.microphone import AudioDevices
+from transports.local.sound_lines import (
     DEVICE_RATES_HZ,
-    AudioDevices,
     Backlog,
     LineFormat,
     LoudspeakerBuffer,
