@@ -1,10 +1,11 @@
 """A call over this machine's microphone and loudspeaker, through PortAudio.
 
-Pieces of 20 ms come from the microphone and go straight into the pipeline; the bot's PCM goes out. Which rate
-a device is opened at, and how its thread meets the event loop, is in ``sound_lines``. Every PortAudio call but
-the callbacks runs on one thread of ``AudioDevices``, which owns the library and the streams; the tasks (the
-reader and the watch) belong to the input side. A device that stops calling back ends the conversation, and
-``LocalTransport.lost`` says which. An interruption is silent after the device's own latency.
+Pieces of 20 ms come from the microphone and go straight into the pipeline; the bot's PCM goes out. Which
+rate a device is opened at, and how its thread meets the event loop, is in ``sound_lines``. Every PortAudio
+call but the callbacks runs on one thread of ``AudioDevices``, which owns the library and the streams; the
+tasks (the reader and the watch) belong to the input side. A device that stops calling back ends the
+conversation, and ``LocalTransport.lost`` says which. An interruption is silent after the device's own
+latency.
 
 Pipecat's own PortAudio transport reports no caller, so nobody is greeted; it opens the microphone before the
 pipeline has started; and it writes with a blocking call that a hang-up tears the stream away from, which
