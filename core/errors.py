@@ -55,6 +55,22 @@ class CapacityError(AgentError):
         self.limit = limit
 
 
+class StoreError(AgentError):
+    """The session store refused: say so and change what was asked."""
+
+
+class UnknownSessionError(StoreError):
+    """There is no such session, or it was deleted."""
+
+
+class FencedError(StoreError):
+    """Another process has claimed the session since: stop, nothing of this was written."""
+
+
+class StoreUnavailableError(StoreError):
+    """The database does not answer now; nothing was acknowledged. Retry with the same idempotency keys."""
+
+
 class MediaError(AgentError):
     """The bytes are not the media they claim to be."""
 

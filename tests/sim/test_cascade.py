@@ -101,6 +101,11 @@ def test_a_minute_of_talk_runs_in_under_a_second_of_processor_time(tmp_path: Pat
 
 
 def test_a_call_in_which_nobody_makes_a_sound_ends_by_itself(tmp_path: Path):
+    call = simulate([silence(400_000)], tmp_path, frame_ms=100)
+    assert 300_000 <= len(call.stereo) * 1000 // 16_000 <= 301_000
+
+
+def test_the_idle_end_can_be_set(tmp_path: Path):
     call = simulate([silence(40_000)], tmp_path, bot={"idle_timeout_ms": 20_000})
     assert 20_000 <= len(call.stereo) * 1000 // 16_000 <= 21_000
 

@@ -19,7 +19,7 @@ from processors.turns.endpoint import EndpointStopStrategy
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
-from turn_taking.endpointing import Endpoint, Endpointer, EndpointSettings
+from turn_taking.endpointing import Endpoint, Endpointer
 
 
 class Turn:
@@ -147,7 +147,7 @@ def test_a_failing_model_costs_its_hint_and_not_the_turn():
         await asyncio.sleep(2)
 
     turn = play([EngineError("broken", engine="turn")], scenario)
-    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [EndpointSettings().max_silence_ms]
+    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [640]
 
 
 def test_a_turn_without_words_ends_empty():

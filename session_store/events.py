@@ -1,0 +1,92 @@
+"""The events of a session: what is written to the timeline and never changed.
+
+``Draft`` is an event before its commit, ``Event`` after it. ``seq`` is the order of commit, gapless from 1 in
+each session; ``event_us`` is when it happened. A late event has a late ``seq``; a correction is a new event
+whose payload names the one that it ``supersedes``. Payloads are JSON objects with a version ``v``, so that a
+timeline of an older release can be read.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+PAYLOAD_VERSION = 1
+
+
+class Kind(StrEnum):
+    """What an event says. The keys are those of its payload, beside ``v``."""
+
+    # A transport came or went. transport, call_id
+    JOINED = "joined"
+    LEFT = "left"
+    # What the person said or typed, complete. text, transport, tokens (optional: enriched tokens as JSON)
+    USER_TURN = "user_turn"
+    # What of a reply was heard so far; the last one of a reply is what counts until its BOT_TURN.
+    # reply_id, text, audio_ms, last_word, source
+    HEARD = "heard"
+    # A reply that is over. reply_id, text (what was heard or read), truncated, unheard (the rest), audio_ms,
+    # last_word, source, transport
+    BOT_TURN = "bot_turn"
+    # call_id, name, arguments, idempotent
+    TOOL_CALL = "tool_call"
+    # call_id, name, result, outcome ("done", "failed" or "unknown": nobody knows whether it took effect)
+    TOOL_RESULT = "tool_result"
+    # What is known about the conversation; a later key wins. speaker, intent, slots
+    STATE = "state"
+    # Older turns in short. text, until_seq
+    SUMMARY = "summary"
+    # One report of a specialist. stream, identity, revision, late, body
+    ANNOTATION = "annotation"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event that waits for its commit.
+
+    Attributes:
+        kind: see ``Kind``.
+        payload: JSON object; the store adds ``v``.
+        event_us: when it happened, on the session clock.
+        arrival_us: when this process learnt of it.
+        source: who says so: a specialist, "user", "bot", "tool", "system".
+        speaker: whose it is.
+        final: a partial may be superseded.
+        confidence: 0..1.
+        key: idempotency key, unique in the session. A draft whose key is stored already is not stored again.
+    """
+
+    kind: Kind
+    payload: Mapping[str, Any]
+    event_us: int
+    arrival_us: int
+    source: str
+    speaker: str | None = None
+    final: bool = True
+    confidence: float = 1.0
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A committed draft.
+
+    Attributes:
+        session_id: of which session.
+        seq: place in the order of commit, from 1 without a gap.
+        epoch: of the claim under which it was written.
+    """
+
+    session_id: str
+    seq: int
+    epoch: int
+    kind: Kind
+    payload: Mapping[str, Any]
+    event_us: int
+    arrival_us: int
+    source: str
+    speaker: str | None
+    final: bool
+    confidence: float
+    key: str
