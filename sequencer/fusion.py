@@ -1,0 +1,333 @@
+"""Words and what was perceived with them become one token.
+
+The committed timeline tells separately that somebody said "this is fine", that the voice was tense and that a
+finger pointed at the fee. ``Fusion`` bundles what belongs to the same moment: each word takes the speaker,
+the prosody and the visual tag whose stretch overlaps the word's own, both sides widened by ``epsilon_us``. Of
+several the one that overlaps most counts, then the surest, then a final before a partial, then the newest. A
+tag that is known to be another speaker's is not taken. Neighbouring words of one statement with the same tags
+are one token.
+
+Words wait until the specialists that are active have passed their end by ``epsilon_us``, at most
+``deadline_us`` from their arrival. A specialist that is missing costs its own field and nothing else. Typed
+text is a token at once: no voice and no gesture goes with it.
+
+What came out may be replaced, always as a whole: a newer revision of the words, and a tag that comes after
+its words, give another ``Fused`` of the same ``statement``. The newest of a statement holds; its tokens may
+be more, fewer or none. What ``remembered_statements`` newer ones have followed is not touched by tags any
+more.
+
+In: what ``Sequencer.advance`` committed, the time, and ``Sequencer.passed_us`` of the streams that give tags.
+A call that gives nothing out changes nothing, so a journal may leave it out.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Generic, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.timeline import (
+    Annotation,
+    DiarPayload,
+    EnrichedToken,
+    ProsodyPayload,
+    SpeechPayload,
+    TextPayload,
+    VisionPayload,
+)
+from sequencer.merge import Committed
+
+P = TypeVar("P", ProsodyPayload, VisionPayload, DiarPayload)
+# What is true of a word besides its text; neighbours of which this is equal are one token.
+_Mood = tuple[str | None, ProsodyPayload | None, VisionPayload | None]
+
+
+class FusionSettings(BaseModel):
+    """What belongs together, and how long to wait for it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epsilon_us: int = Field(
+        100_000, ge=0, le=5_000_000, description="a tag this far from a word still belongs to it"
+    )
+    deadline_us: int = Field(
+        500_000, ge=0, le=60_000_000, description="longest wait of words from their arrival for their tags"
+    )
+    min_confidence: float = Field(
+        0.3, ge=0, le=1, description="a tag below it is not taken: a token states no confidence"
+    )
+    remembered_tags: int = Field(256, ge=1, description="tags of each kind that words may still take")
+    remembered_statements: int = Field(64, ge=1, description="statements that a late tag may still change")
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """What somebody said or typed, with everything that was perceived about it.
+
+    Attributes:
+        number: counts from 0 without a gap.
+        statement: what it is about; the newest of one statement takes the place of all earlier ones.
+        tokens: in the order of the words; none when the words were taken back.
+        final: the words are not revised any more. Tags may still come.
+        supersedes: there is an earlier one of this statement.
+    """
+
+    number: int
+    statement: int
+    tokens: tuple[EnrichedToken, ...]
+    final: bool
+    supersedes: bool
+
+
+class _Word(NamedTuple):
+    """A word, or all words where the recogniser gives no times."""
+
+    start_us: int
+    end_us: int
+    text: str
+
+
+class _Span(NamedTuple):
+    """A stretch of time."""
+
+    start_us: int
+    end_us: int
+
+
+class _Tag(NamedTuple, Generic[P]):
+    """What a specialist perceived."""
+
+    start_us: int
+    end_us: int
+    payload: P
+    speaker_id: str | None
+    confidence: float
+    final: bool
+    seq: int
+
+
+@dataclass(slots=True)
+class _Statement:
+    """Words in the making, or made.
+
+    Attributes:
+        start_us, end_us: of the words together.
+        spoken: it takes tags.
+        due_us: it waits no longer for them.
+        supersedes: something came out of an earlier revision.
+        tokens: that came out last.
+    """
+
+    statement: int
+    words: tuple[_Word, ...]
+    start_us: int
+    end_us: int
+    speaker_id: str | None
+    spoken: bool
+    final: bool
+    due_us: int
+    supersedes: bool
+    tokens: tuple[EnrichedToken, ...] = ()
+
+
+class _Tags(Generic[P]):
+    """The tags of one kind by statement, the longest unrevised first; bounded."""
+
+    def __init__(self, remembered: int) -> None:
+        self._remembered = remembered
+        self._tags: OrderedDict[int, _Tag[P]] = OrderedDict()
+
+    def put(self, committed: Committed[Annotation], payload: P) -> list[_Span]:
+        """Take a tag; its stretch, and that of the one that it replaces."""
+        annotation = committed.payload
+        tag = _Tag(
+            payload.start_us,
+            max(payload.start_us, payload.end_us),
+            payload,
+            annotation.speaker_id,
+            annotation.confidence,
+            annotation.final,
+            committed.seq,
+        )
+        replaced = self._tags.pop(committed.statement, None)
+        self._tags[committed.statement] = tag
+        if len(self._tags) > self._remembered:
+            self._tags.popitem(last=False)
+        return [_Span(each.start_us, each.end_us) for each in (tag, replaced) if each is not None]
+
+    def touching(self, span: _Span, min_confidence: float) -> list[_Tag[P]]:
+        """The tags that touch a stretch and are sure enough."""
+        return [
+            tag
+            for tag in self._tags.values()
+            if tag.start_us <= span.end_us
+            and tag.end_us >= span.start_us
+            and tag.confidence >= min_confidence
+        ]
+
+
+class Fusion:
+    """Bundles the committed annotations of one session into tokens.
+
+    Args:
+        settings: what belongs together, and how long to wait for it.
+    """
+
+    def __init__(self, settings: FusionSettings | None = None) -> None:
+        self._settings = settings or FusionSettings()
+        self._prosody: _Tags[ProsodyPayload] = _Tags(self._settings.remembered_tags)
+        self._vision: _Tags[VisionPayload] = _Tags(self._settings.remembered_tags)
+        self._diar: _Tags[DiarPayload] = _Tags(self._settings.remembered_tags)
+        # Both by statement; those that wait in the order of the timeline.
+        self._waiting: OrderedDict[int, _Statement] = OrderedDict()
+        self._made: OrderedDict[int, _Statement] = OrderedDict()
+        self._number = 0
+
+    @property
+    def waiting(self) -> int:
+        """Statements that are not out, because their tags are expected."""
+        return len(self._waiting)
+
+    def advance(
+        self, committed: Iterable[Committed[Annotation]], *, now_us: int, passed_us: int | None
+    ) -> list[Fused]:
+        """What is complete by now, and what new tags change of what is out.
+
+        Args:
+            committed: what the sequencer has just committed, in its order.
+            now_us: the time.
+            passed_us: up to where the streams that give tags are committed; None when none is active.
+        """
+        touched: set[int] = set()
+        for one in committed:
+            match one.payload.payload:
+                case SpeechPayload() | TextPayload():
+                    self._say(one)
+                case ProsodyPayload() as payload:
+                    touched |= self._touched(self._prosody.put(one, payload))
+                case VisionPayload() as payload:
+                    touched |= self._touched(self._vision.put(one, payload))
+                case DiarPayload() as payload:
+                    touched |= self._touched(self._diar.put(one, payload))
+        fused: list[Fused] = []
+        # Words whose next revision waits take the new tags with it.
+        for number in sorted(touched - self._waiting.keys()):
+            self._revise(self._made[number], fused)
+        for statement in self._complete(now_us, passed_us):
+            del self._waiting[statement.statement]
+            self._make(statement, fused)
+        return fused
+
+    def _say(self, committed: Committed[Annotation]) -> None:
+        annotation, payload = committed.payload, committed.payload.payload
+        words: tuple[_Word, ...] = ()
+        if isinstance(payload, SpeechPayload) and payload.words:
+            words = tuple(_Word(word.start_us, word.end_us, word.text) for word in payload.words)
+        elif isinstance(payload, SpeechPayload | TextPayload) and payload.text:
+            words = (_Word(committed.event_us, committed.event_us, payload.text),)
+        due_us = committed.arrival_us + self._settings.deadline_us
+        supersedes = committed.statement != committed.seq
+        waits = self._waiting.get(committed.statement)
+        if waits is not None:
+            # Its place and its deadline stay: a partial that is revised for ever comes out nevertheless.
+            due_us, supersedes = min(due_us, waits.due_us), waits.supersedes
+        self._waiting[committed.statement] = _Statement(
+            statement=committed.statement,
+            words=words,
+            start_us=min((word.start_us for word in words), default=committed.event_us),
+            end_us=max((word.end_us for word in words), default=committed.event_us),
+            speaker_id=annotation.speaker_id,
+            spoken=isinstance(payload, SpeechPayload),
+            final=annotation.final,
+            due_us=due_us,
+            supersedes=supersedes,
+        )
+
+    def _touched(self, spans: Iterable[_Span]) -> set[int]:
+        """Which of those that are out may be changed by tags of these stretches."""
+        epsilon_us = self._settings.epsilon_us
+        return {
+            made.statement
+            for made in self._made.values()
+            for span in spans
+            if made.spoken
+            and span.start_us <= made.end_us + epsilon_us
+            and span.end_us >= made.start_us - epsilon_us
+        }
+
+    def _complete(self, now_us: int, passed_us: int | None) -> list[_Statement]:
+        """The first ones that wait for nothing. In order: who is overdue takes along who is before it."""
+        waiting = list(self._waiting.values())
+        overdue = [number for number, statement in enumerate(waiting, 1) if statement.due_us <= now_us]
+        count = overdue[-1] if overdue else 0
+        while count < len(waiting) and self._has_its_tags(waiting[count], passed_us):
+            count += 1
+        return waiting[:count]
+
+    def _has_its_tags(self, statement: _Statement, passed_us: int | None) -> bool:
+        if passed_us is None or not statement.spoken or not statement.words:
+            return True
+        return passed_us >= statement.end_us + self._settings.epsilon_us
+
+    def _make(self, statement: _Statement, fused: list[Fused]) -> None:
+        statement.tokens = self._tokens(statement)
+        self._made.pop(statement.statement, None)
+        self._made[statement.statement] = statement
+        if len(self._made) > self._settings.remembered_statements:
+            self._made.popitem(last=False)
+        self._give_out(statement, fused)
+
+    def _revise(self, statement: _Statement, fused: list[Fused]) -> None:
+        tokens = self._tokens(statement)
+        if tokens != statement.tokens:
+            statement.tokens = tokens
+            statement.supersedes = True
+            self._give_out(statement, fused)
+
+    def _give_out(self, statement: _Statement, fused: list[Fused]) -> None:
+        fused.append(
+            Fused(self._number, statement.statement, statement.tokens, statement.final, statement.supersedes)
+        )
+        self._number += 1
+
+    def _tokens(self, statement: _Statement) -> tuple[EnrichedToken, ...]:
+        if not statement.spoken:
+            return tuple(
+                EnrichedToken(word.start_us, word.text, statement.speaker_id) for word in statement.words
+            )
+        # Once for the whole statement: a long utterance has dozens of words and the memory hundreds of tags.
+        chosen = self._settings
+        span = _Span(statement.start_us - chosen.epsilon_us, statement.end_us + chosen.epsilon_us)
+        diar = self._diar.touching(span, chosen.min_confidence)
+        prosody = self._prosody.touching(span, chosen.min_confidence)
+        vision = self._vision.touching(span, chosen.min_confidence)
+        tagged: list[tuple[_Word, _Mood]] = []
+        for word in statement.words:
+            speaker_id = statement.speaker_id
+            if speaker_id is None:
+                voice = self._best(diar, word, None)
+                speaker_id = None if voice is None else voice.speaker_id
+            mood = (speaker_id, self._best(prosody, word, speaker_id), self._best(vision, word, speaker_id))
+            tagged.append((word, mood))
+        tokens: list[EnrichedToken] = []
+        for (speaker_id, how, shown), group in groupby(tagged, key=lambda pair: pair[1]):
+            words = [word for word, _ in group]
+            text = " ".join(word.text for word in words)
+            tokens.append(EnrichedToken(words[0].start_us, text, speaker_id, how, shown))
+        return tuple(tokens)
+
+    def _best(self, tags: Iterable[_Tag[P]], word: _Word, speaker_id: str | None) -> P | None:
+        """What of the tags is true of a word."""
+        epsilon_us = self._settings.epsilon_us
+        best: tuple[int, float, bool, int] | None = None
+        payload: P | None = None
+        for tag in tags:
+            others = None not in (tag.speaker_id, speaker_id) and tag.speaker_id != speaker_id
+            start_us = max(tag.start_us, word.start_us - epsilon_us)
+            end_us = min(tag.end_us, word.end_us + epsilon_us)
+            rank = (end_us - start_us, tag.confidence, tag.final, tag.seq)
+            if start_us <= end_us and not others and (best is None or rank > best):
+                best, payload = rank, tag.payload
+        return payload

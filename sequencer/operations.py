@@ -1,0 +1,159 @@
+"""What goes into a sequencer, as values that can be stored and played back.
+
+The output of a ``Sequencer`` is a function of its settings and of the operations in the order of their calls.
+Each operation is one call; ``sequencer.merge.Sequencer.apply`` makes it, ``to_json`` and ``from_json`` carry
+it through a file or a table. Settings belong beside them: other deadlines give another order.
+
+``Journal`` says which operations have to be stored to get exactly the same output. All of them are enough;
+these are necessary:
+
+* every ``Join``, ``Leave``, ``Learn`` and ``Report``, at its place in the order;
+* of the ``Advance``s those that gave something out: one that gave nothing changed nothing;
+* of the ``Heartbeat``s of a stream the newest before such an ``Advance``, before a ``Leave`` and before that
+  stream's ``Join`` or ``Learn``: what lies between only moved a watermark that nobody looked at.
+
+An idle call sends hundreds of heartbeats and advances a second and stores none of them.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Join(NamedTuple):
+    """A stream begins, or begins again with another latency."""
+
+    stream: str
+    latency_us: int
+    at_us: int
+
+
+class Leave(NamedTuple):
+    """A stream is gone."""
+
+    stream: str
+
+
+class Heartbeat(NamedTuple):
+    """A stream lives and has nothing more to say up to ``passed_us`` (None: ``at_us`` minus its latency)."""
+
+    stream: str
+    at_us: int
+    passed_us: int | None = None
+
+
+class Learn(NamedTuple):
+    """A sample of a stream's latency: arrival minus true event time."""
+
+    stream: str
+    observed_us: int
+
+
+class Report(NamedTuple, Generic[T]):
+    """A stream says something.
+
+    Attributes:
+        stream: which.
+        arrival_us: when it came in.
+        payload: what.
+        event_us: when it happened; None for arrival minus the stream's latency. A moment behind the arrival
+            counts as the arrival: a wrong clock must not push everybody else's timeline into the past.
+        identity: what it is a statement about, within the stream (an utterance, a gesture); None for one that
+            stands alone and is neither repeated nor revised.
+        revision: counts up while the statement is revised.
+        final: it is not revised any more.
+    """
+
+    stream: str
+    arrival_us: int
+    payload: T
+    event_us: int | None = None
+    identity: str | None = None
+    revision: int = 0
+    final: bool = True
+
+
+class Advance(NamedTuple):
+    """Time passes: what has its place by now comes out."""
+
+    now_us: int
+
+
+Operation = Join | Leave | Heartbeat | Learn | Report[T] | Advance
+
+_KINDS: dict[str, type] = {
+    "join": Join,
+    "leave": Leave,
+    "heartbeat": Heartbeat,
+    "learn": Learn,
+    "report": Report,
+    "advance": Advance,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def to_json(operation: Operation[T], encode: Callable[[T], object]) -> str:
+    """One line of JSON; ``encode`` turns a payload into what JSON can hold."""
+    if isinstance(operation, Report):
+        operation = operation._replace(payload=encode(operation.payload))
+    return json.dumps([_NAMES[type(operation)], *operation], ensure_ascii=False, separators=(",", ":"))
+
+
+def from_json(line: str, decode: Callable[[object], T]) -> Operation[T]:
+    """The operation that ``to_json`` wrote; ``decode`` turns a payload back.
+
+    Raises:
+        ValueError: the line is not an operation.
+    """
+    match json.loads(line):
+        case [str(name), *values] if name in _KINDS:
+            pass
+        case _:
+            raise ValueError("not an operation of a sequencer")
+    try:
+        operation: Operation[T] = _KINDS[name](*values)
+    except TypeError as error:
+        raise ValueError(f"an operation {name!r} does not have these {len(values)} fields") from error
+    return (
+        operation._replace(payload=decode(operation.payload)) if isinstance(operation, Report) else operation
+    )
+
+
+class Journal(Generic[T]):
+    """Leaves out of a run what its replay does not need."""
+
+    def __init__(self) -> None:
+        # (stream, whether it states what has passed) to the sum of its heartbeats. The two kinds are kept
+        # apart because only the stream's latency could tell which of them says more.
+        self._heartbeats: dict[tuple[str, bool], Heartbeat] = {}
+
+    def record(self, operation: Operation[T], *, yielded: bool = False) -> list[Operation[T]]:
+        """What to store now, in order.
+
+        Args:
+            operation: the one that was just made.
+            yielded: whether anything came out of an ``Advance``, of the sequencer or of the fusion behind it.
+        """
+        match operation:
+            case Heartbeat(stream, at_us, passed_us):
+                key = (stream, passed_us is not None)
+                held = self._heartbeats.get(key, operation)
+                if passed_us is not None and held.passed_us is not None:
+                    passed_us = max(passed_us, held.passed_us)
+                self._heartbeats[key] = Heartbeat(stream, max(at_us, held.at_us), passed_us)
+                return []
+            case Advance():
+                return [*self._flush(set(self._heartbeats)), operation] if yielded else []
+            case Report():
+                return [operation]
+            case Leave():
+                # Of all streams: a leave may be what makes the sequencer forget another one that left before.
+                return [*self._flush(set(self._heartbeats)), operation]
+            case Join(stream=stream) | Learn(stream=stream):
+                return [*self._flush({(stream, False), (stream, True)}), operation]
+
+    def _flush(self, keys: set[tuple[str, bool]]) -> list[Heartbeat]:
+        chosen = [key for key in self._heartbeats if key in keys]
+        return [self._heartbeats.pop(key) for key in chosen]

@@ -1,0 +1,132 @@
+"""Tokens as a language model reads them.
+
+``this is fine [tense; pointing at the fee]``: what was said, and in square brackets behind it what the words
+do not say. A bracket speaks of the words before it, back to the previous bracket. Only what is salient is
+told: a model that reads "calm, sure, looking ahead" behind every sentence learns to skip the brackets.
+
+Nobody but this module writes square brackets: those in the user's words, in what a camera read or in a name
+become round ones. So a caller can type "[angry]" and the model sees "(angry)". Nothing else of the user's
+words is changed.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
+
+# For the system prompt of whoever gets rendered text.
+LEGEND = (
+    "Square brackets are not the user's words. They hold what was heard or seen while the words before them "
+    "were said: the tone of voice, a gesture, what was pointed at. Take them into account and do not read "
+    "them out."
+)
+
+# What a tokeniser or a reader may take for a square bracket: the ASCII one, its full-width and small forms
+# and the lenticular, tortoise-shell, white and mathematical ones (Unicode, category Ps/Pe, names with
+# BRACKET).
+_OPENING = "[［﹝【〔〖〘〚❲⟦⦋⦍⦏⁅⎡⎢⎣"
+_CLOSING = "]］﹞】〕〗〙〛❳⟧⦌⦎⦐⁆⎤⎥⎦"
+_PLAIN = str.maketrans({**dict.fromkeys(_OPENING, "("), **dict.fromkeys(_CLOSING, ")")})
+
+
+class RenderingSettings(BaseModel):
+    """What is salient."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    anger: float = Field(0.6, ge=0, le=1, description="from here on the words are marked as angry")
+    joy: float = Field(0.7, ge=0, le=1, description="from here on they are marked as happy")
+    stress: float = Field(0.6, ge=0, le=1, description="from here on they are marked as tense")
+    uncertain: float = Field(0.3, ge=0, le=1, description="a certainty up to here is marked as unsure")
+    plain_affects: tuple[str, ...] = Field(
+        ("neutral", "calm"), description="faces that say nothing; compared in lower case"
+    )
+    max_chars: int = Field(
+        80, ge=8, le=1_000, description="longest description of one thing that was seen, and longest name"
+    )
+
+
+def render(tokens: Iterable[EnrichedToken], settings: RenderingSettings | None = None) -> str:
+    """The prompt view of some tokens, in their order.
+
+    One line; with more than one known speaker a line for each change of speaker, which begins with the name
+    in brackets. Neighbours of which the same is told are written together.
+    """
+    chosen = settings or RenderingSettings()
+    said = [token for token in tokens if token.text.strip()]
+    if len({token.speaker_id for token in said} - {None}) < 2:
+        return _line(said, chosen)
+    return "\n".join(
+        f"[{_name(speaker_id, chosen)}] {_line(list(turn), chosen)}"
+        for speaker_id, turn in groupby(said, key=lambda token: token.speaker_id)
+    )
+
+
+def tags(token: EnrichedToken, settings: RenderingSettings | None = None) -> tuple[str, ...]:
+    """What is salient of a token, the voice first."""
+    chosen = settings or RenderingSettings()
+    voice = () if token.prosody is None else _voice(token.prosody, chosen)
+    sight = () if token.visual is None else _sight(token.visual, chosen)
+    return (*voice, *sight, *(("cut off",) if token.truncated else ()))
+
+
+def _line(turn: Sequence[EnrichedToken], settings: RenderingSettings) -> str:
+    parts: list[str] = []
+    for told, group in groupby(turn, key=lambda token: tags(token, settings)):
+        parts.extend(_words(token.text) for token in group)
+        if told:
+            parts.append(f"[{'; '.join(told)}]")
+    return " ".join(parts)
+
+
+def _name(speaker_id: str | None, settings: RenderingSettings) -> str:
+    return "unknown speaker" if speaker_id is None else _own(speaker_id, settings.max_chars)
+
+
+def _voice(prosody: ProsodyPayload, settings: RenderingSettings) -> tuple[str, ...]:
+    """The salient moods, the strongest first."""
+    scores = (
+        ("angry", prosody.anger, settings.anger),
+        ("tense", prosody.stress, settings.stress),
+        ("happy", prosody.joy, settings.joy),
+    )
+    strong = [(score, name) for name, score, least in scores if score is not None and score >= least]
+    if prosody.certainty is not None and prosody.certainty <= settings.uncertain:
+        strong.append((1 - prosody.certainty, "unsure"))
+    # Stable: of two that are equally strong the one that is named first above.
+    return tuple(name for _, name in sorted(strong, key=lambda pair: -pair[0]))
+
+
+def _sight(visual: VisionPayload, settings: RenderingSettings) -> tuple[str, ...]:
+    gesture, ref, affect = (
+        None if part is None else _own(part, settings.max_chars) or None
+        for part in (visual.gesture, visual.ref, visual.facial_affect)
+    )
+    told: list[str] = []
+    if gesture and ref:
+        # "holding the card", but "pointing at the fee".
+        told.append(f"{gesture} {_AT.get(gesture.lower(), '')}{ref}")
+    elif ref:
+        told.append(f"showing {ref}")
+    elif gesture:
+        told.append(gesture)
+    if affect and affect.lower() not in settings.plain_affects:
+        told.append(f"looks {affect}")
+    return tuple(told)
+
+
+# Gestures that need a word before what they refer to; all others take it directly ("holding the card").
+_AT = {"pointing": "at ", "point": "at ", "looking": "at ", "nodding": "at ", "waving": "at "}
+
+
+def _words(text: str) -> str:
+    """The user's own words; nothing is changed but what could pass for ours."""
+    return text.translate(_PLAIN)
+
+
+def _own(text: str, max_chars: int) -> str:
+    """Somebody else's text inside our brackets: no brackets, no separators, one line, not endless."""
+    plain = " ".join(text.translate(_PLAIN).replace(";", ",").split())
+    return plain if len(plain) <= max_chars else plain[: max_chars - 1].rstrip() + "…"

@@ -1,0 +1,167 @@
+"""Up to which moment has everybody spoken?
+
+The watermark of a stream is the moment before which nothing is expected from it any more: the event time of
+its newest report, or its heartbeat minus its latency. The watermark of the session is the minimum over the
+active streams, because the slowest reporter gates the order.
+
+A stream is active from joining to leaving as long as it is heard of: silence for ``stall_us`` makes it
+stalled, the next report or heartbeat makes it active again. Stalled and gone streams hold nobody up. A stream
+that is gone is remembered, so that what it still had on the way is kept and its identities are known when it
+is back.
+"""
+
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from core.errors import AgentError
+from sequencer.calibration import CalibrationSettings, LatencyEstimate
+
+S = TypeVar("S")
+
+
+class UnknownStreamError(AgentError):
+    """Somebody reports for a stream that never joined, or left too long ago. A bug of the caller.
+
+    Attributes:
+        stream: which.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {stream!r} has not joined")
+        self.stream = stream
+
+
+class StreamState(StrEnum):
+    """Whether the timeline waits for a stream."""
+
+    ACTIVE = "active"
+    STALLED = "stalled"
+    LEFT = "left"
+
+
+class Stream(Generic[S]):
+    """One specialist's stream.
+
+    Attributes:
+        name: unique within the session.
+        order: of joining for the first time; breaks ties of event time.
+        latency: its calibration.
+        latency_us: what the calibration believes, beside it because every report reads it.
+        watermark_us: nothing that happened before is expected from it.
+        heard_us: when it was last heard of, by arrival.
+        left: it is gone.
+        statements: what the sequencer knows of its identities, the longest untouched first.
+    """
+
+    __slots__ = ("heard_us", "latency", "latency_us", "left", "name", "order", "statements", "watermark_us")
+
+    def __init__(self, name: str, order: int) -> None:
+        self.name = name
+        self.order = order
+        self.left = True
+        self.statements: OrderedDict[str, S] = OrderedDict()
+
+    def begin(self, latency: LatencyEstimate, at_us: int) -> None:
+        """It joins, or joins again: another instance, which promises nothing about the time before."""
+        self.latency = latency
+        self.latency_us = latency.latency_us
+        self.watermark_us = at_us - latency.latency_us
+        self.heard_us = at_us
+        self.left = False
+
+
+class Watermarks(Generic[S]):
+    """The streams of one session.
+
+    Args:
+        stall_us: silence after which a stream holds nobody up.
+        remembered: streams that have left and are still known.
+        calibration: how latencies are learnt.
+
+    Attributes:
+        streams: by name, joined or left; to be read, not changed.
+    """
+
+    def __init__(self, *, stall_us: int, remembered: int, calibration: CalibrationSettings) -> None:
+        self._stall_us = stall_us
+        self._remembered = remembered
+        self._calibration = calibration
+        self.streams: dict[str, Stream[S]] = {}
+        self._joined: list[Stream[S]] = []
+        self._left: OrderedDict[str, Stream[S]] = OrderedDict()
+        self._next_order = 0
+
+    def __getitem__(self, name: str) -> Stream[S]:
+        """The stream, active or not.
+
+        Raises:
+            UnknownStreamError: it is not known.
+        """
+        stream = self.streams.get(name)
+        if stream is None:
+            raise UnknownStreamError(name)
+        return stream
+
+    def join(self, name: str, latency_us: int, at_us: int) -> None:
+        """A stream begins, or begins again. Until it is heard of it stands at ``at_us`` minus its latency.
+
+        Raises:
+            ValueError: the latency is negative or absurd.
+        """
+        latency = LatencyEstimate(latency_us, self._calibration)
+        stream = self.streams.get(name)
+        if stream is None:
+            stream = self.streams[name] = Stream(name, self._next_order)
+            self._next_order += 1
+        if stream.left:
+            self._left.pop(name, None)
+            insort(self._joined, stream, key=lambda joined: joined.order)
+        stream.begin(latency, at_us)
+
+    def leave(self, name: str) -> None:
+        """A stream is gone. Nothing happens when it is gone already or was never there."""
+        stream = self.streams.get(name)
+        if stream is None or stream.left:
+            return
+        stream.left = True
+        self._joined.remove(stream)
+        self._left[name] = stream
+        if len(self._left) > self._remembered:
+            forgotten, _ = self._left.popitem(last=False)
+            del self.streams[forgotten]
+
+    def lowest(self, now_us: int) -> tuple[int, int] | None:
+        """The watermark at ``now_us`` and the order of the stream that sets it; None when nobody is active.
+
+        Of several at the same moment it is the one that joined first: its next report sorts before theirs.
+        """
+        quiet_us = now_us - self._stall_us
+        lowest_us = order = None
+        for stream in self._joined:
+            if stream.heard_us >= quiet_us:
+                watermark_us = stream.watermark_us
+                if lowest_us is None or watermark_us < lowest_us:
+                    lowest_us = watermark_us
+                    order = stream.order
+        return None if lowest_us is None or order is None else (lowest_us, order)
+
+    def passed_us(self, names: Iterable[str], now_us: int) -> int | None:
+        """The minimum over the active ones of ``names``; None when none of them is active."""
+        return min(
+            (
+                self.streams[name].watermark_us
+                for name in names
+                if self.state(name, now_us) is StreamState.ACTIVE
+            ),
+            default=None,
+        )
+
+    def state(self, name: str, now_us: int) -> StreamState:
+        """Whether the timeline waits for it at ``now_us``; one that is not known has left."""
+        stream = self.streams.get(name)
+        if stream is None or stream.left:
+            return StreamState.LEFT
+        return StreamState.ACTIVE if stream.heard_us >= now_us - self._stall_us else StreamState.STALLED
