@@ -248,6 +248,8 @@ class EngineProcess(Generic[T]):
         self._last_refusal_s: float | None = None
         self._oldest_unanswered_s: float | None = None
         self._supervisor: asyncio.Task[None] | None = None
+        # Callers who wait until the engine is ready; they are told why it never will be.
+        self._waiters = 0
 
     @property
     def rate_hz(self) -> int:
@@ -349,6 +351,7 @@ class EngineProcess(Generic[T]):
         if self._supervisor is None or self._supervisor.done():
             raise self._broken or self.error("the engine process is not running", retryable=False)
         waiter = asyncio.ensure_future(self._ready.wait())
+        self._waiters += 1
         try:
             await asyncio.wait(
                 {waiter, self._supervisor},
@@ -356,6 +359,7 @@ class EngineProcess(Generic[T]):
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
+            self._waiters -= 1
             waiter.cancel()
         if not self._ready.is_set():
             raise self._broken or self.error("the engine does not become ready")
@@ -367,8 +371,10 @@ class EngineProcess(Generic[T]):
             try:
                 await self._live()
             except (OSError, AgentError, ValueError) as error:
-                logger.error(f"{self.name}: engine process failed: {error}")
-            if self._broken is not None and not getattr(self._broken, "retryable", False):
+                # Whoever waits gets the final error itself, and says it once.
+                if not (self._is_beyond_repair and self._waiters):
+                    logger.error(f"{self.name}: engine process failed: {error}")
+            if self._is_beyond_repair:
                 return
             lived_s = asyncio.get_running_loop().time() - began_s
             if lived_s * 1000 > self.limits.restart_max_ms:
@@ -377,6 +383,10 @@ class EngineProcess(Generic[T]):
             logger.warning(f"{self.name}: engine process ended, starting it again in {pause_ms} ms")
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(pause_ms * 2, self.limits.restart_max_ms)
+
+    @property
+    def _is_beyond_repair(self) -> bool:
+        return self._broken is not None and not getattr(self._broken, "retryable", False)
 
     async def _live(self) -> None:
         """One life of the child, from start to end; the child is gone when this returns or raises."""

@@ -26,7 +26,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -34,20 +33,27 @@ from moonshine_voice import MoonshineError, Transcriber, string_to_model_arch
 from moonshine_voice.download import find_model_info, get_components_for_model_info
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import ConfigError, EngineError, ShapeError
+from core.errors import ConfigError, EngineError
 from core.files import MODELS_DIR, require_files
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
-from models.stt import Transcript
 from models.stt.pacing import PartialPace
-from models.stt.voice import UtteranceVoice, VoiceFilter, quietest_cut
-from models.stt.words import fit_words, plain_text, plain_words, spread_words
+from models.stt.voice import RATE_HZ, VoiceFilter, quietest_cut
+from models.stt.voiced_stream import NOISE_BYTES, VoicedStream
+from models.stt.words import (
+    fit_words,
+    later,
+    plain_text,
+    plain_words,
+    seconds_to_ms,
+    spread_words,
+    timed_word,
+)
 
 if TYPE_CHECKING:
     from moonshine_voice import TranscriptLine
     from moonshine_voice.transcriber import Stream
 
 ENGINE = "moonshine"
-RATE_HZ = 16_000
 # Silence behind an utterance. The library drops what does not fill a chunk of 1280 samples behind a hop of
 # 512, and without new audio it ends a line without the frames that its look-ahead held back.
 TAIL_SAMPLES = 2_048
@@ -55,8 +61,6 @@ TAIL_SAMPLES = 2_048
 FORCE_UPDATE = Transcriber.MOONSHINE_FLAG_FORCE_UPDATE
 # Extra decoder of word times, by whether the model streams. `make models` does not fetch it.
 ATTENTION_DECODERS = {True: "decoder_kv_with_attention.ort", False: "decoder_with_attention.ort"}
-# Kept in front of the first voice of an utterance.
-NOISE_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE
 # A pause is so much less loud than the quietest moment of the loudest pass: -20 dB.
 PAUSE_POWER = 0.01
 SINGLE_THREAD_VARIABLE = "MOONSHINE_ORT_SINGLE_THREAD"
@@ -201,14 +205,15 @@ class MoonshineStt:
         return ms_to_samples(self._pacing.interval_ms(self.speakers), RATE_HZ)
 
 
-class MoonshineStream:
+class MoonshineStream(VoicedStream):
     """One caller. Not thread-safe."""
 
     def __init__(self, engine: MoonshineStt) -> None:
+        super().__init__(ENGINE, engine.voice)
         self._engine = engine
         self._max_line_samples = ms_to_samples(engine.settings.max_line_ms, RATE_HZ)
-        self._stream: Stream | None = None
-        self._voice: UtteranceVoice | None = None
+        # Of the library, while an utterance is open.
+        self._stream: Stream
         # Audio that no pass has read.
         self._unread = bytearray()
         self._due_bytes = 0
@@ -217,105 +222,59 @@ class MoonshineStream:
         self._words: list[WordTime] = []
         self._line_start_samples = 0
         self._loudest = 0.0
-        self._partial = ""
 
-    def start(self) -> None:
-        """Begin an utterance. Discards an open one.
-
-        Raises:
-            EngineError: the library failed.
-        """
-        self.discard()
+    def _begin(self) -> None:
         self._unread.clear()
         self._heard_samples = 0
         self._words = []
         self._line_start_samples = 0
         self._loudest = 0.0
-        self._partial = ""
-        self._voice = self._engine.voice.open()
         self._stream = self._engine._start()
         self._pace()
 
-    def feed(self, pcm: bytes) -> Transcript | None:
-        """Take 16-bit mono PCM at 16 kHz; a partial when one was due and the text changed.
-
-        Raises:
-            EngineError: outside an utterance, or the library failed.
-            ShapeError: an odd number of bytes.
-        """
-        stream, voice = self._utterance()
-        if len(pcm) % PCM_BYTES_PER_SAMPLE:
-            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+    def _keep(self, pcm: bytes) -> None:
         self._unread += pcm
         self._heard_samples += len(pcm) // PCM_BYTES_PER_SAMPLE
-        if not voice.hear(pcm):
-            self._forget_noise()
-            return None
+
+    def _read(self, new_bytes: int) -> str | None:
         if len(self._unread) < self._due_bytes:
             return None
-        text = self._read(stream)
+        text = self._read_line()
         self._pace()
-        if text == self._partial:
-            return None
-        self._partial = text
-        return Transcript(text)
+        return text
 
-    def finish(self) -> Transcript:
-        """End the utterance: its words with times.
+    def _last_words(self) -> tuple[WordTime, ...]:
+        if self._open_voice().heard:
+            self._close_line(bytes(self._unread))
+        return fit_words(self._words, samples_to_ms(self._heard_samples, RATE_HZ))
 
-        Raises:
-            EngineError: outside an utterance, or the library failed.
-        """
-        stream, voice = self._utterance()
-        try:
-            if voice.heard:
-                self._close_line(stream, bytes(self._unread))
-        finally:
-            self.discard()
-        words = fit_words(self._words, samples_to_ms(self._heard_samples, RATE_HZ))
-        confidence = sum(word.confidence for word in words) / len(words) if words else 0.0
-        return Transcript(" ".join(word.text for word in words), words, confidence, final=True)
-
-    def discard(self) -> None:
-        """End the utterance without a transcript. Allowed outside one."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            self._engine._free(stream)
-
-    def close(self) -> None:
-        """Release the stream."""
-        self.discard()
-
-    def _utterance(self) -> "tuple[Stream, UtteranceVoice]":
-        if self._stream is None or self._voice is None:
-            raise EngineError("no utterance is open", engine=ENGINE, retryable=False)
-        return self._stream, self._voice
+    def _end(self) -> None:
+        stream = self._stream
+        del self._stream
+        self._engine._free(stream)
 
     def _pace(self) -> None:
         self._due_bytes = self._engine._due_samples() * PCM_BYTES_PER_SAMPLE
 
     def _forget_noise(self) -> None:
-        """Keep the last second in front of the first voice."""
         surplus = len(self._unread) - NOISE_BYTES
         if surplus > 0:
             del self._unread[:surplus]
             self._line_start_samples += surplus // PCM_BYTES_PER_SAMPLE
 
-    def _read(self, stream: "Stream") -> str:
+    def _read_line(self) -> str:
         """Read what was not read, and return the text of the utterance so far."""
         audio = bytes(self._unread)
         cut = self._cut(audio)
         self._unread = bytearray(audio[cut:])
         words = [word.text for word in self._words]
         if cut == len(audio):
-            lines = self._engine._pass(stream, audio)
+            lines = self._engine._pass(self._stream, audio)
             return " ".join(filter(None, (*words, *(plain_text(line.text) for line in lines))))
-        self._close_line(stream, audio[:cut])
+        self._close_line(audio[:cut])
         self.discard()
         self._stream = self._engine._start()
-        # What follows may be silence to the end.
-        self._voice = self._engine.voice.open()
-        self._voice.hear(bytes(self._unread))
+        self._listen_anew(bytes(self._unread))
         self._line_start_samples = self._heard_samples - len(self._unread) // PCM_BYTES_PER_SAMPLE
         return " ".join(word.text for word in self._words)
 
@@ -331,34 +290,24 @@ class MoonshineStream:
             return quietest
         return len(audio)
 
-    def _close_line(self, stream: "Stream", pcm: bytes) -> None:
+    def _close_line(self, pcm: bytes) -> None:
         start_ms = samples_to_ms(self._line_start_samples, RATE_HZ)
-        for line in self._engine._finish(stream, pcm):
-            self._words.extend(
-                replace(word, start_ms=start_ms + word.start_ms, end_ms=start_ms + word.end_ms)
-                for word in line_words(line)
-            )
+        for line in self._engine._finish(self._stream, pcm):
+            self._words.extend(later(line_words(line), start_ms))
 
 
 def line_words(line: "TranscriptLine") -> Iterator[WordTime]:
     """Words of a line: those that the library timed, or estimates when it timed none or not all of them."""
     text = plain_text(line.text)
-    start_ms, end_ms = _ms(line.start_time), _ms(line.start_time + line.duration)
+    start_ms, end_ms = seconds_to_ms(line.start_time), seconds_to_ms(line.start_time + line.duration)
     timed = plain_words(
-        [
-            WordTime(word.word, _ms(word.start), _ms(word.end), min(1.0, max(0.0, word.confidence)))
-            for word in line.words or ()
-        ]
+        [timed_word(word.word, word.start, word.end, word.confidence) for word in line.words or ()]
     )
     complete = " ".join(word.text for word in timed) == text
     if complete and all(start_ms <= word.start_ms < word.end_ms for word in timed):
         yield from timed
     else:
         yield from spread_words(text, start_ms, end_ms)
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
 
 
 def _samples(pcm: bytes) -> list[float]:

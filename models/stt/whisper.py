@@ -18,7 +18,6 @@ keep a decoding short when the model is lost.
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,20 +25,17 @@ from faster_whisper import WhisperModel
 from faster_whisper.transcribe import Segment
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import ConfigError, EngineError, ShapeError
+from core.errors import ConfigError, EngineError
 from core.files import MODELS_DIR, require_files
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
-from models.stt import Transcript
 from models.stt.pacing import PartialPace
-from models.stt.voice import UtteranceVoice, VoiceFilter, quietest_cut
-from models.stt.words import fit_words, plain_text, plain_words
+from models.stt.voice import RATE_HZ, VoiceFilter, quietest_cut
+from models.stt.voiced_stream import NOISE_BYTES, VoicedStream
+from models.stt.words import fit_words, later, plain_text, plain_words, timed_word
 
 ENGINE = "whisper"
-RATE_HZ = 16_000
 # A part of a long utterance is cut where its last 5 s are quietest.
 CUT_RANGE_MS = 5_000
-# Kept in front of the first voice of an utterance.
-NOISE_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE
 # Fast talkers say 5 words in a second, 7 tokens; a model that is lost says hundreds.
 TOKENS_PER_SECOND = 10
 TOKENS_AT_LEAST = 16
@@ -152,9 +148,7 @@ class WhisperStt:
             segments = self._decode(pcm, word_times=True)
             words = plain_words(
                 [
-                    WordTime(
-                        word.word, _ms(word.start), _ms(word.end), float(min(1.0, max(0.0, word.probability)))
-                    )
+                    timed_word(word.word, word.start, word.end, word.probability)
                     for segment in segments
                     for word in segment.words or ()
                 ]
@@ -190,113 +184,64 @@ class WhisperStt:
             raise EngineError("decoding failed", engine=ENGINE) from error
 
 
-class WhisperStream:
+class WhisperStream(VoicedStream):
     """One caller. Not thread-safe."""
 
     def __init__(self, engine: WhisperStt) -> None:
+        super().__init__(ENGINE, engine.voice)
         self._engine = engine
-        # None outside an utterance.
-        self._voice: UtteranceVoice | None = None
         # Audio of the open segment.
         self._audio = bytearray()
         self._segment_bytes = _bytes(engine.settings.max_segment_ms)
         # Words of the segments before, and how long these were.
         self._words: list[WordTime] = []
         self._before_samples = 0
-        self._partial = ""
         self._unread_bytes = 0
 
-    def start(self) -> None:
-        """Begin an utterance. Discards an open one."""
-        self.discard()
-        self._voice = self._engine.voice.open()
+    def _begin(self) -> None:
         self._engine._speaks(1)
 
-    def feed(self, pcm: bytes) -> Transcript | None:
-        """Take 16-bit mono PCM at 16 kHz; a partial when they are on, one was due and the text changed.
-
-        Raises:
-            EngineError: outside an utterance, or a decoding failed.
-            ShapeError: an odd number of bytes.
-        """
-        voice = self._utterance()
-        if len(pcm) % PCM_BYTES_PER_SAMPLE:
-            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+    def _keep(self, pcm: bytes) -> None:
         self._audio += pcm
-        if not voice.hear(pcm):
-            self._skip(max(0, len(self._audio) - NOISE_BYTES))
-            return None
-        self._unread_bytes += len(pcm)
+
+    def _forget_noise(self) -> None:
+        self._skip(max(0, len(self._audio) - NOISE_BYTES))
+
+    def _read(self, new_bytes: int) -> str | None:
+        self._unread_bytes += new_bytes
         while len(self._audio) >= self._segment_bytes:
             cut, _ = quietest_cut(bytes(self._audio[: self._segment_bytes]), CUT_RANGE_MS)
-            self._close_segment(voice, cut)
-            # What follows may be silence to the end.
-            voice = self._voice = self._engine.voice.open()
-            voice.hear(bytes(self._audio[: self._segment_bytes]))
+            self._close_segment(cut)
+            self._listen_anew(bytes(self._audio[: self._segment_bytes]))
         due_bytes = self._engine._due_bytes()
         if due_bytes is None or self._unread_bytes < due_bytes:
             return None
         self._unread_bytes = 0
-        spoken = self._engine._text(bytes(self._audio)) if voice.heard else ""
-        text = " ".join(filter(None, (*(word.text for word in self._words), spoken)))
-        if text == self._partial:
-            return None
-        self._partial = text
-        return Transcript(text)
+        spoken = self._engine._text(bytes(self._audio)) if self._open_voice().heard else ""
+        return " ".join(filter(None, (*(word.text for word in self._words), spoken)))
 
-    def finish(self) -> Transcript:
-        """End the utterance: its words with times and probabilities.
+    def _last_words(self) -> tuple[WordTime, ...]:
+        self._close_segment(len(self._audio))
+        return tuple(self._words)
 
-        Raises:
-            EngineError: outside an utterance, or the decoding failed.
-        """
-        voice = self._utterance()
-        try:
-            self._close_segment(voice, len(self._audio))
-            words = tuple(self._words)
-        finally:
-            self.discard()
-        confidence = sum(word.confidence for word in words) / len(words) if words else 0.0
-        return Transcript(" ".join(word.text for word in words), words, confidence, final=True)
-
-    def discard(self) -> None:
-        """End the utterance without a transcript. Allowed outside one."""
-        if self._voice is not None:
-            self._voice = None
-            self._engine._speaks(-1)
+    def _end(self) -> None:
+        self._engine._speaks(-1)
         self._audio.clear()
         self._words = []
         self._before_samples = 0
-        self._partial = ""
         self._unread_bytes = 0
-
-    def close(self) -> None:
-        """Release the stream."""
-        self.discard()
-
-    def _utterance(self) -> UtteranceVoice:
-        if self._voice is None:
-            raise EngineError("no utterance is open", engine=ENGINE, retryable=False)
-        return self._voice
 
     def _skip(self, size_bytes: int) -> None:
         """Leave audio behind."""
         del self._audio[:size_bytes]
         self._before_samples += size_bytes // PCM_BYTES_PER_SAMPLE
 
-    def _close_segment(self, voice: UtteranceVoice, size_bytes: int) -> None:
+    def _close_segment(self, size_bytes: int) -> None:
         """Decode the audio up to a cut, if there is a voice in it, and keep the rest for the next segment."""
-        if voice.heard:
+        if self._open_voice().heard:
             offset_ms = samples_to_ms(self._before_samples, RATE_HZ)
-            self._words.extend(
-                replace(word, start_ms=offset_ms + word.start_ms, end_ms=offset_ms + word.end_ms)
-                for word in self._engine._words(bytes(self._audio[:size_bytes]))
-            )
+            self._words.extend(later(self._engine._words(bytes(self._audio[:size_bytes])), offset_ms))
         self._skip(size_bytes)
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
 
 
 def _bytes(duration_ms: int) -> int:

@@ -5,7 +5,7 @@ go, what is spoken stays ("don't", "3.5", "$5", "50%"). Pure.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from core.media import WordTime
@@ -15,6 +15,24 @@ _REMARK = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|<[^<>]*>|\*[^*]+\*|♪[^♪]*♪"
 _MARKS = re.compile(r"[<>\[\](){}+*_|♪]")
 # A sign of a currency belongs to the number behind it, a percent sign to the one before.
 _EDGES = re.compile(r"^[^\w$£€]+|[^\w%]+$")
+
+
+def seconds_to_ms(seconds: float) -> int:
+    """The nearest whole millisecond."""
+    return round(seconds * 1000)
+
+
+def timed_word(text: str, start_s: float, end_s: float, probability: float) -> WordTime:
+    """A word as libraries report it: seconds, and a probability that may be a rounding error outside 0..1."""
+    return WordTime(
+        text, seconds_to_ms(start_s), seconds_to_ms(end_s), float(min(1.0, max(0.0, probability)))
+    )
+
+
+def later(words: Iterable[WordTime], offset_ms: int) -> Iterator[WordTime]:
+    """The same words ``offset_ms`` later: what was read in parts, on one time line."""
+    for word in words:
+        yield replace(word, start_ms=offset_ms + word.start_ms, end_ms=offset_ms + word.end_ms)
 
 
 def plain_text(text: str) -> str:

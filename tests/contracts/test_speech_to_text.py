@@ -16,6 +16,7 @@ from core.media import samples_to_ms
 from models.stt import STT, SpeechStream, SpeechToText, Transcript
 from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
 from tests.fakes.stt import ScriptedStt
+from tests.listening import PIECE_BYTES, play, understand
 from tests.tiny_moonshine import install_moonshine
 from tests.tiny_whisper import install_whisper
 from tests.voices import say, silence
@@ -52,7 +53,6 @@ ENGINES: dict[str, Callable[[Path], SpeechToText]] = {
 }
 # Whose weights tell words from each other, or whose script follows the voice.
 UNDERSTANDING = ("pocketsphinx", "pocketsphinx-documents", "scripted")
-PIECE_BYTES = 640
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 
 
@@ -66,17 +66,6 @@ def stream(engine: SpeechToText):
     opened = engine.open_stream()
     yield opened
     opened.close()
-
-
-def play(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> list[Transcript]:
-    partials = [stream.feed(pcm[at : at + piece_bytes]) for at in range(0, len(pcm), piece_bytes)]
-    return [partial for partial in partials if partial is not None]
-
-
-def understand(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> Transcript:
-    stream.start()
-    play(stream, pcm, piece_bytes)
-    return stream.finish()
 
 
 def test_every_row_of_the_registry_is_covered() -> None:

@@ -1,5 +1,6 @@
 """What every speech engine promises, the fake included."""
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from models.tts.espeak import EspeakTts
 from models.tts.fallback import FallbackTts
 from models.tts.flite import FliteSettings, FliteTts
 from tests.fakes.tts import ToneTts
+from tests.speaking import pcm
 
 ENGINES: dict[str, Callable[[], TextToSpeech]] = {
     "flite-slt": FliteTts,
@@ -33,6 +35,8 @@ MODEL_ENGINES: dict[str, tuple[str, Callable[[Path], TextToSpeech]]] = {
 AUDIBLE = 164
 
 CLAUSE = "The monthly fee is five dollars, and you can cancel."
+# Two windows of Kokoro's.
+LONG = "The monthly fee is five dollars and fifty cents, and you can cancel it whenever you want to."
 AWKWARD = '– "Your balance" is $1,250.50 at 3 p.m. & rising 🙂, e.g. see https://www.example.com/help !'
 
 
@@ -56,10 +60,14 @@ def tiny_piper(folder: Path, *, durations: bool) -> TextToSpeech:
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextToSpeech:
     if request.param in ENGINES:
         return ENGINES[request.param]()
-    package, build = MODEL_ENGINES[request.param]
+    return engine_with_files(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def engine_with_files(name: str, folder: Path) -> TextToSpeech:
+    package, build = MODEL_ENGINES[name]
     for needed in (package, "onnx"):
-        pytest.importorskip(needed, reason=f"{request.param} is tested with the package {needed}")
-    return build(tmp_path_factory.mktemp(request.param))
+        pytest.importorskip(needed, reason=f"{name} is tested with the package {needed}")
+    return build(folder)
 
 
 def speak(engine: TextToSpeech, text: str) -> tuple[bool, list[SpeechPiece]]:
@@ -73,7 +81,7 @@ def speak(engine: TextToSpeech, text: str) -> tuple[bool, list[SpeechPiece]]:
 
 
 def samples(pieces: list[SpeechPiece]) -> np.ndarray:
-    return np.frombuffer(b"".join(piece.pcm for piece in pieces), dtype="<i2").astype(int)
+    return np.frombuffer(pcm(pieces), dtype="<i2").astype(int)
 
 
 def words(pieces: list[SpeechPiece]) -> list[str]:
@@ -173,3 +181,34 @@ def test_several_threads_speak_at_once_without_mixing(engine):
     for thread in threads:
         thread.join(timeout=60)
     assert results == {text: text.split() for text in texts}
+
+
+@pytest.fixture(params=list(MODEL_ENGINES))
+def files_engine(request: pytest.FixtureRequest, tmp_path: Path) -> TextToSpeech:
+    """An engine whose files lie in ``tmp_path``."""
+    return engine_with_files(request.param, tmp_path)
+
+
+def test_the_files_are_read_once(files_engine: TextToSpeech, tmp_path: Path):
+    before = pcm(speak(files_engine, CLAUSE)[1])
+    shutil.rmtree(tmp_path)
+    assert before
+    assert pcm(speak(files_engine, CLAUSE)[1]) == before
+
+
+def test_calls_that_speak_at_the_same_time_get_what_each_alone_would_get(files_engine: TextToSpeech):
+    texts = [CLAUSE, LONG, "The monthly fee is five dollars.", "One.", "Two fees here.", "Three of the fees."]
+    alone = {text: pcm(speak(files_engine, text)[1]) for text in texts}
+    together: dict[str, bytes] = {}
+    start = threading.Barrier(len(texts))
+
+    def run(text: str) -> None:
+        start.wait(timeout=10)
+        together[text] = pcm(speak(files_engine, text)[1])
+
+    threads = [threading.Thread(target=run, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert together == alone

@@ -1,17 +1,14 @@
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from configs.deployment import Choice, Deployment, Speaking
 from configs.load import load_deployment
-from core.errors import ConfigError
 from models.stt import Transcript
 from models.tts import TTS
 from pipelines.answering import Answering, AnsweringPlan
 from pipelines.choices import engine_or_service
-from pipelines.engines import Engines, Executors, Loaded, plan
+from pipelines.engines import Engines, Executors, Loaded
 from processors.dialogue.services import Documents, DocumentsSettings
 from processors.perception.engine_stt import transcript_from_fields
 from processors.speech.engine_tts import EngineTtsService
@@ -21,32 +18,6 @@ from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.vad import EnergyVad
-
-PACKAGES = {"kokoro": "kokoro_onnx", "piper": "piper"}
-
-
-def with_voice(name: str, models_dir: Path) -> Deployment:
-    return Deployment(models_dir=models_dir, speaking=Speaking(tts=Choice(name=name)))
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-def test_missing_files_of_a_voice_are_found_in_the_deployments_folder_before_anything_is_loaded(
-    name: str, tmp_path: Path
-):
-    pytest.importorskip(PACKAGES[name], reason="the package is looked for first")
-    with pytest.raises(ConfigError, match="make models") as caught:
-        plan(with_voice(name, tmp_path))
-    assert str(tmp_path / name) in str(caught.value)
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-def test_a_missing_package_of_a_voice_is_named_with_its_extra(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.delitem(sys.modules, f"models.tts.{name}", raising=False)
-    monkeypatch.setitem(sys.modules, PACKAGES[name], None)
-    with pytest.raises(ConfigError, match=rf"pip install -e '\.\[{name}\]'"):
-        plan(with_voice(name, tmp_path))
 
 
 async def test_the_local_deployment_loads_its_voice_once_for_all_calls(tmp_path: Path):

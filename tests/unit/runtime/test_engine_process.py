@@ -2,15 +2,19 @@
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import psutil
 import pytest
+from loguru import logger
 
 from core.errors import ConfigError, EngineBusyError, EngineError
 from models.stt import Transcript
@@ -22,7 +26,11 @@ from runtime.in_place_engine import InPlaceEngine
 from runtime.utterances import UtteranceEngine
 from tests.fakes.crowded_stt import CrowdedSttSettings
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
+from tests.fakes.stuck_stt import StuckSttSettings
 from tests.voices import silence, tone
+
+if TYPE_CHECKING:
+    from loguru import Message
 
 FACTORY = "tests.fakes.stt:ScriptedStt"
 QUICK = EngineProcessSettings(request_timeout_s=0.5, restart_min_ms=10, close_timeout_s=1)
@@ -52,9 +60,28 @@ class Caller:
     def __init__(self) -> None:
         self.partials: list[str] = []
         self.failures: list[EngineError] = []
+        self._news = asyncio.Event()
 
     async def open(self, engine: UtteranceEngine[Transcript]) -> ProcessStream[Transcript]:
-        return await engine.open_stream(lambda t: self.partials.append(t.text), self.failures.append)  # type: ignore[return-value]
+        return await engine.open_stream(self._on_partial, self._on_failure)  # type: ignore[return-value]
+
+    def _on_partial(self, transcript: Transcript) -> None:
+        self.partials.append(transcript.text)
+        self._news.set()
+
+    def _on_failure(self, error: EngineError) -> None:
+        self.failures.append(error)
+        self._news.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition()`` holds, looked at whenever something is reported."""
+        async with asyncio.timeout(5):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+    async def until_failed(self) -> None:
+        await self.until(lambda: self.failures != [])
 
 
 def speak(stream: ProcessStream[Transcript], duration_ms: int = 600) -> None:
@@ -63,10 +90,32 @@ def speak(stream: ProcessStream[Transcript], duration_ms: int = 600) -> None:
         stream.feed(audio[at : at + 640])
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.002)
+async def kill(engine: EngineProcess[Transcript]) -> None:
+    """Kill the child; returns when its parent has noticed, and told the callers."""
+    witness = Caller()
+    stream = await witness.open(engine)
+    stream.start()
+    # With an answer the child has read everything: its socket ends, and is not reset.
+    await stream.finish()
+    assert engine.pid is not None
+    os.kill(engine.pid, signal.SIGKILL)
+    await witness.until_failed()
+
+
+@contextmanager
+def errors_logged(on_line: Callable[[], None] = lambda: None) -> Iterator[list[str]]:
+    """Messages of level ERROR and above."""
+    lines: list[str] = []
+
+    def take(line: "Message") -> None:
+        lines.append(line.record["message"])
+        on_line()
+
+    sink = logger.add(take, level="ERROR")
+    try:
+        yield lines
+    finally:
+        logger.remove(sink)
 
 
 def is_gone(pid: int) -> bool:
@@ -86,7 +135,7 @@ async def test_words_come_back_with_times_and_partials(where: str) -> None:
         stream = await caller.open(engine)
         stream.start()
         speak(stream)
-        await until(lambda: caller.partials[-1:] == ["one two three"])
+        await caller.until(lambda: caller.partials[-1:] == ["one two three"])
         heard = await stream.finish()
         assert heard.text == "one two three"
         assert heard.final
@@ -147,7 +196,7 @@ async def test_a_killed_child_fails_what_is_pending_and_is_replaced() -> None:
         stream = await caller.open(engine)
         stream.start()
         speak(stream)
-        await until(lambda: caller.partials != [])
+        await caller.until(lambda: caller.partials != [])
         final = stream.finish()
         dead = engine.pid
         assert dead is not None
@@ -167,8 +216,9 @@ async def test_a_killed_child_fails_what_is_pending_and_is_replaced() -> None:
 
 async def test_a_hung_child_misses_the_deadline_and_is_replaced() -> None:
     async with running() as engine:
-        caller = Caller()
+        caller, witness = Caller(), Caller()
         stream = await caller.open(engine)
+        await witness.open(engine)
         stuck = engine.pid
         assert stuck is not None
         os.kill(stuck, signal.SIGSTOP)
@@ -179,9 +229,10 @@ async def test_a_hung_child_misses_the_deadline_and_is_replaced() -> None:
             await stream.finish()
         assert time.monotonic() - began_s < 2 * QUICK.request_timeout_s
         assert len(caller.failures) == 1
-        await until(lambda: engine.is_ready and engine.pid not in (None, stuck))
-        assert is_gone(stuck)
+        await witness.until_failed()
         second = await Caller().open(engine)
+        assert engine.is_ready and engine.pid not in (None, stuck)
+        assert is_gone(stuck)
         second.start()
         speak(second)
         assert (await second.finish()).text == "one two three"
@@ -195,11 +246,12 @@ async def test_a_child_hung_in_the_middle_of_an_utterance_is_noticed_before_its_
         assert engine.pid is not None
         os.kill(engine.pid, signal.SIGSTOP)
 
-        def failed_while_speaking() -> bool:
+        failed = asyncio.create_task(caller.until_failed())
+        while not failed.done():
+            # A live caller: 20 ms of speech every 20 ms.
             stream.feed(tone(20))
-            return caller.failures != []
-
-        await until(failed_while_speaking)
+            await asyncio.wait({failed}, timeout=0.02)
+        await failed
 
 
 async def test_a_slow_result_of_one_caller_does_not_end_the_others() -> None:
@@ -261,7 +313,7 @@ async def test_an_engine_without_room_is_busy_until_somebody_finishes() -> None:
         speaking, other = await first.open(crowded), await refused.open(crowded)
         speaking.start()
         speak(speaking, 400)
-        await until(lambda: first.partials != [])
+        await first.until(lambda: first.partials != [])
         other.start()
         speak(other, 400)
         with pytest.raises(EngineBusyError, match="every seat is taken"):
@@ -327,28 +379,51 @@ async def test_a_wrong_setting_that_only_the_child_notices_is_a_config_error(tmp
         cache_dir=tmp_path / "file" / "cache", language_model="documents", sentences=("block my card",)
     )
     engine = recogniser(settings)
-    with pytest.raises(ConfigError, match="cannot write the speech recognition cache"):
-        await engine.start()
+    with errors_logged() as logged:
+        with pytest.raises(ConfigError, match="cannot write the speech recognition cache"):
+            await engine.start()
     assert engine.pid is None
+    # Who started it was told, and says it.
+    assert logged == []
+
+
+@asynccontextmanager
+async def running_on_documents(documents: Path) -> AsyncIterator[EngineProcess[Transcript]]:
+    documents.write_text("block my card")
+    engine = recogniser(
+        PocketsphinxSettings(cache_dir=documents.parent, language_model="documents", documents=documents)
+    )
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.close()
 
 
 async def test_what_becomes_wrong_while_serving_is_an_engine_error_to_a_call(tmp_path: Path) -> None:
     documents = tmp_path / "cards.txt"
-    documents.write_text("block my card")
-    engine = recogniser(
-        PocketsphinxSettings(cache_dir=tmp_path, language_model="documents", documents=documents)
-    )
-    await engine.start()
-    try:
+    async with running_on_documents(documents) as engine:
         documents.unlink()
-        assert engine.pid is not None
-        os.kill(engine.pid, signal.SIGKILL)
-        await until(lambda: not engine.is_ready)
-        with pytest.raises(EngineError, match=r"cards\.txt") as caught:
+        await kill(engine)
+        with errors_logged() as logged, pytest.raises(EngineError, match=r"cards\.txt") as caught:
             await Caller().open(engine)
         assert not caught.value.retryable
-    finally:
-        await engine.close()
+        assert logged == []
+
+
+async def test_what_becomes_wrong_while_nobody_waits_is_logged_once(tmp_path: Path) -> None:
+    documents = tmp_path / "cards.txt"
+    async with running_on_documents(documents) as engine:
+        documents.unlink()
+        line = asyncio.Event()
+        with errors_logged(line.set) as logged:
+            await kill(engine)
+            await asyncio.wait_for(line.wait(), 10)
+            # The next call learns of it at once, and nothing more is written.
+            with pytest.raises(EngineError, match=r"cards\.txt"):
+                await Caller().open(engine)
+        assert len(logged) == 1
+        assert "cards.txt" in logged[0]
 
 
 async def test_an_unknown_factory_says_why() -> None:
@@ -445,9 +520,8 @@ async def test_a_pool_prefers_a_child_that_lives() -> None:
     try:
         living, dying = pool.processes
         await Caller().open(living)
-        assert dying.pid is not None
-        os.kill(dying.pid, signal.SIGKILL)
-        await until(lambda: not dying.is_ready)
+        await kill(dying)
+        assert not dying.is_ready
         await Caller().open(pool)
         assert living.load == 2
     finally:
@@ -463,7 +537,7 @@ async def test_a_caller_refused_by_a_full_child_goes_to_another_one() -> None:
         speaking, _, unlucky, _ = [await refused.open(pool) for _ in range(4)]
         speaking.start()
         unlucky.start()
-        await until(lambda: refused.failures != [])
+        await refused.until_failed()
         # One stream less than the other child has, and still not the better choice.
         assert (full.load, roomy.load) == (1, 2)
         second = await refused.open(pool)
@@ -475,24 +549,36 @@ async def test_a_caller_refused_by_a_full_child_goes_to_another_one() -> None:
         await pool.close()
 
 
-def parent_process(body: str, settings: str = "None") -> "subprocess.Popen[str]":
-    """A process group of its own that runs ``body`` with a started ``engine``; its first line is the pid."""
+def parent_process(body: str, engine: str = "process()") -> "subprocess.Popen[str]":
+    """A process group of its own that runs ``body`` with a started ``engine``."""
     script = f"""
-import asyncio, os, signal
-from tests.fakes.stt import ScriptedSttSettings
-from tests.unit.runtime.test_engine_process import Caller, process, tone
+import asyncio, os, signal, sys
+from tests.unit.runtime.test_engine_process import Caller, process, stuck_process, tone
 async def main():
-    engine = process({settings})
+    engine = {engine}
     await engine.start()
     {body}
 asyncio.run(main())
 """
     return subprocess.Popen(
         [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+    )
+
+
+def stuck_process(inside: str) -> EngineProcess[Transcript]:
+    """An engine whose first call lasts a minute, and says in the pipe ``inside`` that it has begun."""
+    settings = StuckSttSettings(inside=Path(inside))
+    return EngineProcess(
+        "tests.fakes.stuck_stt:StuckStt",
+        settings,
+        decode=transcript_from_fields,
+        limits=QUICK,
+        name="stuck",
     )
 
 
@@ -501,33 +587,35 @@ def first_line(parent: "subprocess.Popen[str]") -> int:
     return int(parent.stdout.readline())
 
 
-def wait_until_gone(pid: int) -> None:
-    deadline_s = time.monotonic() + 5
-    while not is_gone(pid) and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    assert is_gone(pid)
-
-
 def test_the_child_ends_with_its_parent() -> None:
-    with parent_process("print(engine.pid, flush=True); os._exit(0)") as parent:
-        wait_until_gone(first_line(parent))
+    with parent_process("print(engine.pid, flush=True); sys.stdin.readline(); os._exit(0)") as parent:
+        child = psutil.Process(first_line(parent))
+        assert parent.stdin is not None
+        parent.stdin.close()
+        child.wait(5)
+        assert is_gone(child.pid)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the child first ends its call")
-def test_a_killed_parent_leaves_no_child_even_in_the_middle_of_a_call() -> None:
+def test_a_killed_parent_leaves_no_child_even_in_the_middle_of_a_call(tmp_path: Path) -> None:
     body = """
     stream = await Caller().open(engine)
     stream.start()
     stream.feed(tone(100))
-    # Until the child is inside the call, which lasts a minute.
-    await asyncio.sleep(0.2)
-    print(engine.pid, flush=True)
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
 """
-    with parent_process(body, "ScriptedSttSettings(work_ms=60_000)") as parent:
-        pid = first_line(parent)
-        parent.kill()
-        wait_until_gone(pid)
+    pipe = tmp_path / "inside"
+    os.mkfifo(pipe)
+    inside = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with parent_process(body, f"stuck_process({str(pipe)!r})") as parent:
+            assert select.select([inside], [], [], 30)[0]
+            child = psutil.Process(int(os.read(inside, 20)))
+            parent.kill()
+            child.wait(5)
+            assert is_gone(child.pid)
+    finally:
+        os.close(inside)
 
 
 def test_a_terminated_group_ends_in_order() -> None:

@@ -8,9 +8,8 @@ import pytest
 from core.errors import ConfigError, EngineError
 from models.stt import Transcript
 from models.stt.moonshine import MoonshineSettings, MoonshineStream, MoonshineStt
-from processors.perception.engine_stt import transcript_from_fields
-from runtime.engine_process import EngineProcess
 from scripts.fetch_models import moonshine_files
+from tests.listening import Ticking, play, understand, understood_in_a_child
 from tests.tiny_moonshine import FRAMES_PER_TOKEN, install_moonshine
 from tests.voices import say, silence, tone
 
@@ -25,32 +24,10 @@ def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Ticking:
-    """A clock that a pass of the engine moves on, since it is read before and after each."""
-
-    def __init__(self, step_s: float) -> None:
-        self._step_s = step_s
-        self._now_s = 0.0
-
-    def __call__(self) -> float:
-        self._now_s += self._step_s
-        return self._now_s
-
-
 def engine_of(models_dir: Path, *, pass_s: float = 0.0, **settings: object) -> MoonshineStt:
     """An engine whose passes take so long, as far as it knows: the tests' machine does not pace it."""
     chosen = MoonshineSettings.model_validate({"models_dir": models_dir, **settings})
     return MoonshineStt(chosen, clock=Ticking(pass_s))
-
-
-def play(stream: MoonshineStream, pcm: bytes) -> list[Transcript]:
-    return [partial for at in range(0, len(pcm), 640) if (partial := stream.feed(pcm[at : at + 640]))]
-
-
-def understand(stream: MoonshineStream, pcm: bytes) -> Transcript:
-    stream.start()
-    play(stream, pcm)
-    return stream.finish()
 
 
 def test_what_is_fetched_is_what_is_opened(tmp_path: Path) -> None:
@@ -282,21 +259,7 @@ def test_one_thread_is_one_thread_and_leaves_no_trace(models_dir: Path, thread_v
 
 
 async def test_the_engine_works_in_a_process_of_its_own(models_dir: Path) -> None:
-    process = EngineProcess(
-        "models.stt.moonshine:MoonshineStt",
-        MoonshineSettings(models_dir=models_dir),
-        decode=transcript_from_fields,
-        name="moonshine",
-    )
-    await process.start()
-    try:
-        partials: list[Transcript] = []
-        stream = await process.open_stream(partials.append, lambda error: pytest.fail(str(error)))
-        stream.start()
-        stream.feed(SPEECH)
-        final = await stream.finish()
-        assert final.final
-        assert final.words[-1].end_ms <= len(SPEECH) // 32
-        stream.close()
-    finally:
-        await process.close()
+    settings = MoonshineSettings(models_dir=models_dir)
+    final = await understood_in_a_child("models.stt.moonshine:MoonshineStt", settings, SPEECH)
+    assert final.final
+    assert final.words[-1].end_ms <= len(SPEECH) // 32

@@ -1,4 +1,6 @@
-import socket
+import socketserver
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -6,10 +8,9 @@ from pydantic import ValidationError
 
 from core.errors import ConfigError, EngineError
 from models.stt import Transcript
-from models.stt.whisper import WhisperSettings, WhisperStream, WhisperStt
-from processors.perception.engine_stt import transcript_from_fields
-from runtime.engine_process import EngineProcess
+from models.stt.whisper import WhisperSettings, WhisperStt
 from scripts.fetch_models import whisper_files
+from tests.listening import Ticking, play, understood_in_a_child
 from tests.tiny_whisper import install_whisper
 from tests.voices import say, silence, tone
 
@@ -30,39 +31,43 @@ def engine_of(models_dir: Path, **settings: object) -> WhisperStt:
     )
 
 
-def play(stream: WhisperStream, pcm: bytes) -> list[Transcript]:
-    return [partial for at in range(0, len(pcm), 640) if (partial := stream.feed(pcm[at : at + 640]))]
-
-
-class Ticking:
-    """A clock that a partial moves on, since it is read before and after each."""
-
-    def __init__(self, step_s: float) -> None:
-        self._step_s = step_s
-        self._now_s = 0.0
-
-    def __call__(self) -> float:
-        self._now_s += self._step_s
-        return self._now_s
-
-
 def test_what_is_opened_is_fetched(tmp_path: Path) -> None:
     settings = WhisperSettings(models_dir=tmp_path)
     fetched = {tmp_path / remote.path for remote in whisper_files()}
     assert {settings.folder / name for name in ("model.bin", "config.json", "tokenizer.json")} <= fetched
 
 
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Attempts to reach the network: the only way out is a proxy that notes the caller and hangs up."""
+    attempts: list[str] = []
+
+    class Refusal(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            attempts.append(self.rfile.readline().decode())
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Refusal) as server:
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, address)
+            monkeypatch.setenv(name.upper(), address)
+        for name in ("no_proxy", "NO_PROXY", "HF_HUB_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        yield attempts
+        server.shutdown()
+        serving.join()
+
+
 @pytest.mark.parametrize("missing", ["model.bin", "config.json", "tokenizer.json"])
 def test_a_missing_file_says_make_models_and_nothing_is_fetched(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    missing: str, tmp_path: Path, fetches: list[str]
 ) -> None:
-    def no_network(*_arguments: object) -> None:
-        raise AssertionError("somebody wants the network")
-
-    monkeypatch.setattr(socket.socket, "connect", no_network)
     (install_whisper(tmp_path) / missing).unlink()
     with pytest.raises(ConfigError, match=f"{missing}.*make models"):
         engine_of(tmp_path)
+    assert fetches == []
 
 
 def test_a_model_is_a_name_and_not_a_path() -> None:
@@ -195,21 +200,7 @@ def test_streams_are_counted_whatever_ends_them(models_dir: Path) -> None:
 
 
 async def test_the_engine_works_in_a_process_of_its_own(models_dir: Path) -> None:
-    process = EngineProcess(
-        "models.stt.whisper:WhisperStt",
-        WhisperSettings(models_dir=models_dir, cpu_threads=1, partial_interval_ms=300),
-        decode=transcript_from_fields,
-        name="whisper",
-    )
-    await process.start()
-    try:
-        partials: list[Transcript] = []
-        stream = await process.open_stream(partials.append, lambda error: pytest.fail(str(error)))
-        stream.start()
-        stream.feed(SPEECH)
-        final = await stream.finish()
-        assert final.text == "what is your pin"
-        assert final.final
-        stream.close()
-    finally:
-        await process.close()
+    settings = WhisperSettings(models_dir=models_dir, cpu_threads=1, partial_interval_ms=300)
+    final = await understood_in_a_child("models.stt.whisper:WhisperStt", settings, SPEECH)
+    assert final.text == "what is your pin"
+    assert final.final

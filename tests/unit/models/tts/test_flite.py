@@ -1,4 +1,5 @@
 import time
+from statistics import median
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def test_a_stopped_clause_costs_no_more_than_a_piece_of_work():
         engine.synthesize(TEN_WORDS, sink)
         waits.append(time.perf_counter() - stopped_at[-1])
     # Measured 0.6 ms; the rest of the clause would be 40 ms.
-    assert min(waits) < 0.010
+    assert median(waits) < 0.010
 
 
 def test_the_first_audio_of_ten_words_takes_less_than_thirty_milliseconds():
@@ -82,7 +83,8 @@ def test_the_first_audio_of_ten_words_takes_less_than_thirty_milliseconds():
         engine.synthesize(
             TEN_WORDS, lambda _piece, began=began: waits.append(time.perf_counter() - began) is not None
         )
-    # The best of nine, because the machine that tests is shared; measured p50 16 ms, p95 20 ms.
+    # Measured p50 16 ms, p95 20 ms. The best of nine: where other tests run beside this one, the median of
+    # nine was seen at 37 ms. What callers wait for is measured in the latency evaluation.
     assert min(waits) < 0.030
 
 

@@ -1,19 +1,19 @@
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from core.errors import ConfigError, EngineError
-from models.tts import TTS, SpeechPiece, TextToSpeech
+from models.tts import TTS, SpeechPiece
 
 pytest.importorskip("kokoro_onnx", reason="needs the extra 'kokoro'")
 pytest.importorskip("onnx", reason="builds the tiny model files")
 
 from models.tts.kokoro import KokoroSettings, KokoroTts
+from tests.speaking import pcm, speak
 from tests.tiny_voices import KOKORO_VOICES, write_kokoro
 
 CLAUSE = "The monthly fee is five dollars."
@@ -33,51 +33,15 @@ def engine(models_dir: Path) -> KokoroTts:
     return KokoroTts(KokoroSettings(models_dir=models_dir))
 
 
-def speak(engine: TextToSpeech, text: str) -> list[SpeechPiece]:
-    pieces: list[SpeechPiece] = []
-    assert engine.synthesize(text, lambda piece: pieces.append(piece) is None)
-    return pieces
-
-
-def pcm(pieces: list[SpeechPiece]) -> bytes:
-    return b"".join(piece.pcm for piece in pieces)
-
-
 def test_the_rate_is_kokoros_and_no_piece_is_longer_than_forty_milliseconds(engine: KokoroTts):
     assert engine.rate_hz == 24_000
     assert max(len(piece.pcm) for piece in speak(engine, CLAUSE)) == 40 * 24 * 2
-
-
-def test_the_files_are_read_once(tmp_path: Path):
-    write_kokoro(tmp_path)
-    engine = KokoroTts(KokoroSettings(models_dir=tmp_path))
-    before = pcm(speak(engine, CLAUSE))
-    shutil.rmtree(tmp_path)
-    assert pcm(speak(engine, CLAUSE)) == before
 
 
 def test_the_threads_of_a_run_are_bounded(models_dir: Path):
     engine = KokoroTts(KokoroSettings(models_dir=models_dir, threads=1))
     options = engine._kokoro.sess.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (1, 1)
-
-
-def test_calls_that_speak_at_the_same_time_get_what_each_alone_would_get(engine: KokoroTts):
-    texts = [CLAUSE, LONG, "One.", "Two fees here."]
-    alone = {text: pcm(speak(engine, text)) for text in texts}
-    together: dict[str, bytes] = {}
-    start = threading.Barrier(len(texts))
-
-    def run(text: str) -> None:
-        start.wait(timeout=10)
-        together[text] = pcm(speak(engine, text))
-
-    threads = [threading.Thread(target=run, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert together == alone
 
 
 def test_the_first_window_leaves_before_the_second_is_made(models_dir: Path):

@@ -1,18 +1,17 @@
 import json
-import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from core.errors import ConfigError, EngineError
-from models.tts import TTS, SpeechPiece, TextToSpeech
+from models.tts import TTS, SpeechPiece
 
 pytest.importorskip("piper", reason="needs the extra 'piper'")
 pytest.importorskip("onnx", reason="builds the tiny model files")
 
 from models.tts.piper import PiperSettings, PiperTts
+from tests.speaking import pcm, speak
 from tests.tiny_voices import PIPER_VOICE, write_piper
 
 CLAUSE = "The monthly fee is five dollars."
@@ -30,48 +29,12 @@ def engine(models_dir: Path) -> PiperTts:
     return PiperTts(PiperSettings(models_dir=models_dir))
 
 
-def speak(engine: TextToSpeech, text: str) -> list[SpeechPiece]:
-    pieces: list[SpeechPiece] = []
-    assert engine.synthesize(text, lambda piece: pieces.append(piece) is None)
-    return pieces
-
-
-def pcm(pieces: list[SpeechPiece]) -> bytes:
-    return b"".join(piece.pcm for piece in pieces)
-
-
 @pytest.mark.parametrize("rate_hz", [16_000, 22_050])
 def test_the_rate_is_the_voices_own(tmp_path: Path, rate_hz: int):
     write_piper(tmp_path, rate_hz=rate_hz)
     engine = PiperTts(PiperSettings(models_dir=tmp_path))
     assert engine.rate_hz == rate_hz
     assert max(len(piece.pcm) for piece in speak(engine, CLAUSE)) == 40 * rate_hz // 1000 * 2
-
-
-def test_the_files_are_read_once(tmp_path: Path):
-    write_piper(tmp_path)
-    engine = PiperTts(PiperSettings(models_dir=tmp_path))
-    before = pcm(speak(engine, CLAUSE))
-    shutil.rmtree(tmp_path)
-    assert pcm(speak(engine, CLAUSE)) == before
-
-
-def test_calls_that_speak_at_the_same_time_get_what_each_alone_would_get(engine: PiperTts):
-    texts = [CLAUSE, "One.", "Two fees here.", "Three of the fees."]
-    alone = {text: pcm(speak(engine, text)) for text in texts}
-    together: dict[str, bytes] = {}
-    start = threading.Barrier(len(texts))
-
-    def run(text: str) -> None:
-        start.wait(timeout=10)
-        together[text] = pcm(speak(engine, text))
-
-    threads = [threading.Thread(target=run, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert together == alone
 
 
 def test_a_sink_that_says_no_gets_nothing_more(engine: PiperTts):

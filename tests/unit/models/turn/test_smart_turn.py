@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnalyzerV3
@@ -9,6 +8,7 @@ from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnal
 from core.errors import EngineError, ShapeError
 from core.media import pcm16_to_float
 from models.turn.smart_turn import FRAMES, LogMel, SmartTurn
+from tests.tiny_networks import save_network
 from tests.voices import say, silence
 
 TURNS = {
@@ -46,26 +46,15 @@ def test_frames_at_the_edge_of_the_padding_are_transformed(samples: int) -> None
     assert LogMel()(audio).shape == (80, FRAMES)
 
 
-@pytest.mark.parametrize("content", [b"", b"not a network", bytes(64)])
-def test_a_corrupt_file_is_an_engine_error(content: bytes, tmp_path: Path) -> None:
-    weights = tmp_path / "weights.onnx"
-    weights.write_bytes(content)
-    with pytest.raises(EngineError, match=r"cannot load weights\.onnx") as caught:
-        SmartTurn(weights=weights)
-    assert not caught.value.retryable
-
-
 def test_a_network_that_cannot_take_the_features_is_an_engine_error(tmp_path: Path) -> None:
     weights = tmp_path / "weights.onnx"
     shape = [1, 3, 3]
-    graph = helper.make_graph(
+    save_network(
+        weights,
         [helper.make_node("Identity", ["input_features"], ["out"])],
-        "other",
         [helper.make_tensor_value_info("input_features", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("out", TensorProto.FLOAT, shape)],
     )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), weights)
     with pytest.raises(EngineError, match="turn completeness failed"):
         SmartTurn(weights=weights).probability(np.zeros(16_000, dtype=np.float32))
 

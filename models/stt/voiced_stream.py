@@ -1,0 +1,122 @@
+"""What one caller's stream has in common in recognisers that make words up: nothing is read before a voice.
+
+In: 16-bit mono PCM of one utterance at a time. Out: partials whose text changed, and the final transcript.
+Decides when an utterance is open, and when a partial is one; the recogniser decides what is read, when, and
+where a long utterance is cut. Until the first voice only its last second is kept.
+"""
+
+from abc import ABC, abstractmethod
+
+from core.errors import EngineError, ShapeError
+from core.media import PCM_BYTES_PER_SAMPLE, WordTime
+from models.stt import Transcript
+from models.stt.voice import RATE_HZ, UtteranceVoice, VoiceFilter
+
+# Kept in front of the first voice of an utterance.
+NOISE_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE
+
+
+class VoicedStream(ABC):
+    """One caller; see ``models.stt.SpeechStream``. Not thread-safe.
+
+    Args:
+        engine: registry name, for errors.
+        voices: tells a voice from noise.
+    """
+
+    def __init__(self, engine: str, voices: VoiceFilter) -> None:
+        self._name = engine
+        self._voices = voices
+        # None outside an utterance.
+        self._voice: UtteranceVoice | None = None
+        self._partial = ""
+
+    def start(self) -> None:
+        """Begin an utterance. Discards an open one.
+
+        Raises:
+            EngineError: the library failed.
+        """
+        self.discard()
+        self._partial = ""
+        voice = self._voices.open()
+        self._begin()
+        self._voice = voice
+
+    def feed(self, pcm: bytes) -> Transcript | None:
+        """Take 16-bit mono PCM at 16 kHz; a partial when one was due and the text changed.
+
+        Raises:
+            EngineError: outside an utterance, or the library failed.
+            ShapeError: an odd number of bytes.
+        """
+        voice = self._open_voice()
+        if len(pcm) % PCM_BYTES_PER_SAMPLE:
+            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+        self._keep(pcm)
+        if not voice.hear(pcm):
+            self._forget_noise()
+            return None
+        text = self._read(len(pcm))
+        if text is None or text == self._partial:
+            return None
+        self._partial = text
+        return Transcript(text)
+
+    def finish(self) -> Transcript:
+        """End the utterance: its words with times.
+
+        Raises:
+            EngineError: outside an utterance, or the library failed.
+        """
+        self._open_voice()
+        try:
+            words = self._last_words()
+        finally:
+            self.discard()
+        confidence = sum(word.confidence for word in words) / len(words) if words else 0.0
+        return Transcript(" ".join(word.text for word in words), words, confidence, final=True)
+
+    def discard(self) -> None:
+        """End the utterance without a transcript. Allowed outside one."""
+        if self._voice is not None:
+            self._voice = None
+            self._end()
+
+    def close(self) -> None:
+        """Release the stream."""
+        self.discard()
+
+    def _open_voice(self) -> UtteranceVoice:
+        if self._voice is None:
+            raise EngineError("no utterance is open", engine=self._name, retryable=False)
+        return self._voice
+
+    def _listen_anew(self, pcm: bytes) -> None:
+        """Part of the utterance was read to its end: what follows may be silence, so far it is ``pcm``."""
+        self._voice = self._voices.open()
+        self._voice.hear(pcm)
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """An utterance begins; when this raises, there is none."""
+
+    @abstractmethod
+    def _keep(self, pcm: bytes) -> None:
+        """Append audio of the utterance."""
+
+    @abstractmethod
+    def _forget_noise(self) -> None:
+        """No voice so far: keep the last ``NOISE_BYTES`` of the audio."""
+
+    @abstractmethod
+    def _read(self, new_bytes: int) -> str | None:
+        """There is a voice, and new audio: the text of the utterance so far, or None when none is due."""
+
+    @abstractmethod
+    def _last_words(self) -> tuple[WordTime, ...]:
+        """Read the rest: the words of the whole utterance."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Give back what ``_begin`` took."""

@@ -1,0 +1,52 @@
+"""What the tests of recognisers do with a stream: play audio to it, here or in a child process."""
+
+import pytest
+from pydantic import BaseModel
+
+from models.stt import SpeechStream, Transcript
+from processors.perception.engine_stt import transcript_from_fields
+from runtime.engine_process import EngineProcess
+
+# 20 ms at 16 kHz.
+PIECE_BYTES = 640
+
+
+class Ticking:
+    """A clock that a pass of an engine moves on, since it is read before and after each."""
+
+    def __init__(self, step_s: float) -> None:
+        self._step_s = step_s
+        self._now_s = 0.0
+
+    def __call__(self) -> float:
+        self._now_s += self._step_s
+        return self._now_s
+
+
+def play(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> list[Transcript]:
+    """Feed audio in pieces; returns the partials."""
+    partials = [stream.feed(pcm[at : at + piece_bytes]) for at in range(0, len(pcm), piece_bytes)]
+    return [partial for partial in partials if partial is not None]
+
+
+def understand(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> Transcript:
+    """One utterance from start to finish."""
+    stream.start()
+    play(stream, pcm, piece_bytes)
+    return stream.finish()
+
+
+async def understood_in_a_child(factory: str, settings: BaseModel, pcm: bytes) -> Transcript:
+    """The same, by an engine in a process of its own."""
+    process = EngineProcess(factory, settings, decode=transcript_from_fields)
+    await process.start()
+    try:
+        partials: list[Transcript] = []
+        stream = await process.open_stream(partials.append, lambda error: pytest.fail(str(error)))
+        stream.start()
+        stream.feed(pcm)
+        final = await stream.finish()
+        stream.close()
+        return final
+    finally:
+        await process.close()
