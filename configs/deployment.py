@@ -11,11 +11,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from processors.dialogue.commit_gate import CommitGateSettings
 from processors.dialogue.reply_watch import GuardSettings
 from processors.front_end.vad import VadSettings
+from processors.fusion.perception import PerceptionSettings
 from processors.perception.engine_stt import EngineSttSettings
 from processors.speech.engine_tts import EngineTtsSettings
 from serving.gateway.settings import ServerSettings
+from session_store.conversation import ConversationSettings
+from session_store.settings import StoreSettings
 from turn_taking.endpointing import EndpointSettings
 
 DEFAULT_GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
@@ -42,6 +46,9 @@ class Bot(_Part):
     name: str = "Parley"
     greeting: str = Field(DEFAULT_GREETING, description="said when a call begins; empty for none")
     system_prompt: str = DEFAULT_PROMPT
+    greeting_again: str = Field(
+        "Welcome back.", description="said when a call goes on with an earlier session; empty for nothing"
+    )
     reprompt: str = Field(
         "Sorry, I did not catch that.",
         description="said when something cut the bot off and no word was understood; empty for nothing",
@@ -62,6 +69,7 @@ class Hearing(_Part):
     stt: Choice = Choice(name="pocketsphinx")
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
     recognition: EngineSttSettings = EngineSttSettings()
+    perception: PerceptionSettings = PerceptionSettings()
 
 
 class Thinking(_Part):
@@ -69,6 +77,7 @@ class Thinking(_Part):
 
     llm: Choice = Choice(name="documents")
     fallback: Choice | None = None
+    tools: tuple[Choice, ...] = Field((), description="what the model may do; an embedded one does nothing")
     guard: GuardSettings = GuardSettings()
 
 
@@ -82,6 +91,14 @@ class Speaking(_Part):
     delivery: EngineTtsSettings = EngineTtsSettings()
 
 
+class Remembering(_Part):
+    """What is kept of a conversation, and where."""
+
+    store: StoreSettings = StoreSettings()
+    conversation: ConversationSettings = ConversationSettings()
+    gate: CommitGateSettings = CommitGateSettings()
+
+
 class Deployment(_Part):
     """One deployment."""
 
@@ -91,4 +108,5 @@ class Deployment(_Part):
     hearing: Hearing = Hearing()
     thinking: Thinking = Thinking()
     speaking: Speaking = Speaking()
+    remembering: Remembering = Remembering()
     server: ServerSettings = ServerSettings()

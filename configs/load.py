@@ -1,10 +1,13 @@
 """YAML to a checked ``Deployment``; a fault is a ``ConfigError``: where it is and what would be right.
 
-Decides what a relative folder means (``bot.knowledge``, ``models_dir``), so that the working directory does
-not. What a user's file says counts from the folder of that file; what it leaves out, and everything in a
-shipped deployment, counts from the project: its ``knowledge`` and the ``models-cache`` of ``make models``.
+Decides what a relative folder means (``bot.knowledge``, ``models_dir``, the file of the session store), so
+that the working directory does not. What a user's file says counts from the folder of that file; what it
+leaves out, and everything in a shipped deployment, counts from the project: its ``knowledge`` and the
+``models-cache`` of ``make models``.
 """
 
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
     from configs.deployment import Deployment
 
 Settings = TypeVar("Settings", bound=BaseModel)
+# The address of the session store, over what the deployment says: it may hold a password.
+STORE_URL_ENV = "PARLEY_STORE_URL"
+# sqlite:///folder/file.db, and not sqlite:////folder/file.db.
+RELATIVE_FILE = re.compile(r"sqlite:///(?!/)")
 CONFIG_DIR = Path(__file__).resolve().parent
 PROJECT_DIR = CONFIG_DIR.parent
 
@@ -67,7 +74,16 @@ def _with_absolute_folders(deployment: "Deployment", base: Path) -> "Deployment"
         return folder
 
     bot = deployment.bot.model_copy(update={"knowledge": absolute(deployment.bot, "knowledge")})
-    return deployment.model_copy(update={"bot": bot, "models_dir": absolute(deployment, "models_dir")})
+    remembering = deployment.remembering
+    store = remembering.store
+    given = os.environ.get(STORE_URL_ENV, "")
+    url = given or store.url
+    if not given and RELATIVE_FILE.match(url):
+        start = base if "url" in store.model_fields_set else PROJECT_DIR
+        url = f"sqlite:////{str(start / url.removeprefix('sqlite:///')).lstrip('/')}"
+    remembering = remembering.model_copy(update={"store": store.model_copy(update={"url": url})})
+    folders = {"bot": bot, "models_dir": absolute(deployment, "models_dir"), "remembering": remembering}
+    return deployment.model_copy(update=folders)
 
 
 def parse_settings(model: type[Settings], data: dict[str, Any], *, where: str) -> Settings:

@@ -1,26 +1,35 @@
-"""What answers, for one process: the chosen language model, its fallback, and the guard between them.
+"""What answers, for one process: the chosen language model, its fallback, the guard between them, its tools.
 
-Loaded once; ``build`` makes the processors of one call. Owns the HTTP session that services share.
+Loaded once; ``build`` makes the processors of one call. Owns the HTTP session that services and tools share.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 import aiohttp
 from loguru import logger
+from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.services.llm_service import LLMService
 from pydantic import BaseModel
 
-from configs.deployment import Choice, Deployment
-from core.errors import ConfigError
+from configs.deployment import Choice, Deployment, Thinking
+from core.errors import ConfigError, EngineError
 from models.llm import LLM, LanguageModel
+from models.tools import TOOLS, ToolSettings
 from pipelines.choices import engine_settings, service_row, settings_model
+from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit
 from processors.dialogue.services import LLM_SERVICES, LlmRow
 from processors.service_rows import ServiceRow, Shared
+from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
+from session_store.conversation import Conversation
+from session_store.events import Event
 
 DOCUMENTS = "documents"
 
@@ -33,11 +42,13 @@ class AnsweringPlan:
         row: the service that answers.
         documents: settings of the embedded model, when it answers or falls back.
         guarded: whether the embedded model stands behind another one.
+        tools: what the model may do: rows and their settings.
     """
 
     row: LlmRow
     documents: BaseModel | None
     guarded: bool
+    tools: tuple[tuple[str, ToolSettings], ...] = ()
 
 
 def plan_answering(deployment: Deployment) -> AnsweringPlan:
@@ -57,8 +68,9 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
         behind = fallback.settings if fallback is not None else {}
         embedded, where = Choice(name=DOCUMENTS, settings={**behind, **own.settings}), "thinking.llm"
     row = cast(LlmRow, service_row(LLM_SERVICES, service, where="thinking.llm"))
+    tools = _plan_tools(thinking)
     if embedded is None:
-        return AnsweringPlan(row, None, guarded=False)
+        return AnsweringPlan(row, None, guarded=False, tools=tools)
     if not knowledge.is_dir():
         raise ConfigError(
             f"bot.knowledge: there is no folder {str(knowledge)!r}; a relative one counts from the folder of "
@@ -66,7 +78,29 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
         )
     given = {"folder": knowledge, "name": deployment.bot.name}
     settings = engine_settings(LLM, embedded, given, where=where)
-    return AnsweringPlan(row, settings, guarded=thinking.llm.name != DOCUMENTS)
+    return AnsweringPlan(row, settings, guarded=thinking.llm.name != DOCUMENTS, tools=tools)
+
+
+def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
+    """Rows of ``TOOLS`` and their settings.
+
+    Raises:
+        ConfigError: an unknown row or field, a variable that is not set, two tools of one name.
+    """
+    tools: list[tuple[str, ToolSettings]] = []
+    names: set[str] = set()
+    for index, choice in enumerate(thinking.tools):
+        where = f"thinking.tools.{index}"
+        settings = cast(ToolSettings, engine_settings(TOOLS, choice, {}, where=where))
+        if settings.name in names:
+            raise ConfigError(f"{where} ({choice.name}): there is a tool {settings.name!r} already")
+        names.add(settings.name)
+        tools.append((choice.name, settings))
+    if tools and thinking.llm.name == DOCUMENTS:
+        logger.warning(
+            f"thinking.tools: {DOCUMENTS!r} uses no tools, nobody calls {', '.join(sorted(names))}"
+        )
+    return tuple(tools)
 
 
 def _service_and_engine(choice: Choice) -> tuple[Choice, Choice]:
@@ -97,10 +131,13 @@ class Answering:
     def __init__(self, deployment: Deployment, plan: AnsweringPlan, documents: LanguageModel | None) -> None:
         self.documents = documents
         self._plan = plan
+        self._name = deployment.thinking.llm.name
         self._system_prompt = deployment.bot.system_prompt
         self._guard = deployment.thinking.guard
         self._circuit = Circuit(max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms)
-        self.http = aiohttp.ClientSession()
+        # No cookies: what a server sets in one conversation would be sent to it in the next.
+        self.http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        self._tools = SharedTools([TOOLS.create(name, settings, self.http) for name, settings in plan.tools])
 
     @classmethod
     async def load(cls, deployment: Deployment, plan: AnsweringPlan) -> "Answering":
@@ -119,16 +156,64 @@ class Answering:
         """What service rows may use of this process."""
         return Shared(language_model=self.documents, http=self.http)
 
-    async def build(self) -> list[FrameProcessor]:
-        """The processors of one call, in pipeline order: the service, or the guard around it."""
+    @asynccontextmanager
+    async def tools(self, conversation: Conversation) -> AsyncIterator[DurableTools]:
+        """Hold the tools of a session, inside of its ``Conversations.open``; see ``SharedTools.of``."""
+        async with self._tools.of(conversation) as tools:
+            yield tools
+
+    async def build(
+        self,
+        *,
+        tools: DurableTools | None = None,
+        context: LLMContext | None = None,
+        turn: Event | None = None,
+    ) -> list[FrameProcessor]:
+        """The processors of one call, in pipeline order: the service, or the guard around it.
+
+        Args:
+            tools: of the session, when the model may use them.
+            context: of the pipeline; needed with ``tools``.
+            turn: the only one that is answered; None for the newest one at any time.
+        """
         build = partial(self._plan.row.build, self.shared, system_instruction=self._system_prompt)
         service = await asyncio.to_thread(build)
+        if tools is not None and context is not None:
+            tools.offer(service, context, turn=turn)
         if not self._plan.guarded or self.documents is None:
             return [service]
         guard = ReplyGuard(
             service, self.documents, self._guard, circuit=self._circuit, on_failover=_log_failover
         )
         return list(guard.processors)
+
+    def summarizer(self) -> Summarizer:
+        """Who writes summaries of older turns: the deployment's model, or nobody but the extract."""
+        if self._name == DOCUMENTS:
+            return ExtractiveSummarizer()
+        return LlmSummarizer(self._ask)
+
+    async def _ask(self, instruction: str, text: str) -> str:
+        """The model's whole answer, outside of any conversation.
+
+        Raises:
+            EngineError: it failed or said nothing.
+        """
+        build = partial(self._plan.row.build, self.shared, system_instruction=instruction)
+        service = await asyncio.to_thread(build)
+        assert isinstance(service, LLMService)
+        try:
+            answer = await service.run_inference(
+                LLMContext(messages=[{"role": "user", "content": text}]), system_instruction=instruction
+            )
+        except Exception as error:
+            # Whatever a vendor's SDK raises: the summary is made without it.
+            raise EngineError(f"no summary: {type(error).__name__}", engine=self._name) from error
+        finally:
+            await service.cleanup()
+        if not answer:
+            raise EngineError("the summary is empty", engine=self._name)
+        return answer
 
     async def close(self) -> None:
         """End connections."""

@@ -2,13 +2,15 @@
 
 ``run_conversation`` builds one call's pipeline from the shared engines, runs it until the caller is gone and
 returns. It owns everything of the call: Pipecat's worker owns the tasks, and whatever ends it (hang-up,
-cancellation, idleness) ends them.
+cancellation, idleness, a session that another process took over) ends them. The call is one transport of a
+session, which was there before it and stays behind it.
 
-    transport.input -> VAD -> STT -> (audio stops) -> user turns
-        -> guarded LLM -> TTS -> transport.output -> bot turns
+    transport.input -> VAD -> STT -> (audio stops) -> (perceived) -> user turns -> (committed)
+        -> guarded LLM -> TTS -> transport.output -> (heard) -> bot turns
 """
 
 import asyncio
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from loguru import logger
@@ -18,7 +20,7 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import (
     AssistantTurnStoppedMessage,
-    LLMContextAggregatorPair,
+    LLMUserAggregator,
     LLMUserAggregatorParams,
     UserTurnStoppedMessage,
 )
@@ -31,12 +33,18 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
 from configs.deployment import Bot
+from pipelines.call import Call
 from pipelines.engines import Engines
+from processors.dialogue.commit_gate import CommitGate
+from processors.dialogue.durable_tools import DurableTools
 from processors.dialogue.rtvi import CheckedRtvi
 from processors.front_end.vad import SharedVadAnalyzer
+from processors.fusion.perception import Perception
+from processors.playout.assistant import HeardAssistantAggregator
 from processors.taps.turn_marks import SpeakingTap, ThinkingTap, TypingTap
 from processors.turns.audio_stop import AudioStop
 from processors.turns.endpoint import EndpointStopStrategy
+from session_store.conversation import Conversation
 from telemetry.turns import TurnLog
 from turn_taking.endpointing import Endpoint, Endpointer
 
@@ -46,8 +54,8 @@ INPUT_RATE_HZ = 16_000
 async def run_conversation(
     engines: Engines,
     transport: BaseTransport,
+    call: Call,
     *,
-    turns: TurnLog,
     rtvi: bool = True,
     handle_sigint: bool = False,
     finished: asyncio.Event | None = None,
@@ -57,34 +65,63 @@ async def run_conversation(
     Args:
         engines: of the process.
         transport: Pipecat's or ours.
-        turns: records what is said and when.
+        call: the session that it is a part of, and its records.
         rtvi: whether the other side speaks RTVI (a browser page, another program).
         handle_sigint: end the conversation on Ctrl-C.
         finished: set by whoever wants the conversation to end in good order, after what is being said.
     """
-    worker = await build_worker(engines, transport, turns=turns, rtvi=rtvi)
+    turns = call.turns
     runner = WorkerRunner(handle_sigint=handle_sigint)
-    await runner.add_workers(worker)
+    async with engines.answering.tools(call.conversation) as tools:
+        await tools.recover()
+        worker = await build_worker(engines, transport, call, tools=tools, rtvi=rtvi)
+        await runner.add_workers(worker)
 
-    @transport.event_handler("on_client_disconnected")
-    async def on_gone(_transport: BaseTransport, _client: object) -> None:
-        await runner.cancel(reason="the caller is gone")
+        @transport.event_handler("on_client_disconnected")
+        async def on_gone(_transport: BaseTransport, _client: object) -> None:
+            await runner.cancel(reason="the caller is gone")
 
+        call.joined()
+        try:
+            await _run(runner, _enders(engines, worker, call, rtvi=rtvi, finished=finished))
+        finally:
+            call.left()
+    turns.close()
+
+
+async def _run(runner: WorkerRunner, enders: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run until the conversation is over, beside what may end it."""
     async with asyncio.TaskGroup() as tasks:
-        idle_timeout_ms = engines.deployment.bot.idle_timeout_ms
-        enders = [tasks.create_task(_end_when_idle(turns, worker, idle_timeout_ms), name="conversation.idle")]
-        if finished:
-            enders.append(tasks.create_task(_end_when(finished, worker), name="conversation.end"))
+        watching = [tasks.create_task(ender, name="conversation.end") for ender in enders]
         try:
             await runner.run()
         finally:
-            for ender in enders:
-                ender.cancel()
-    turns.close()
+            for watch in watching:
+                watch.cancel()
+
+
+def _enders(
+    engines: Engines, worker: PipelineWorker, call: Call, *, rtvi: bool, finished: asyncio.Event | None
+) -> list[Coroutine[Any, Any, None]]:
+    enders = [
+        _end_when_idle(call.turns, worker, engines.deployment.bot.idle_timeout_ms),
+        _end_when_lost(call.conversation, worker, rtvi=rtvi),
+    ]
+    return [*enders, _end_when(finished, worker)] if finished else enders
 
 
 async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
     await finished.wait()
+    await worker.queue_frame(EndFrame())
+
+
+async def _end_when_lost(conversation: Conversation, worker: PipelineWorker, *, rtvi: bool) -> None:
+    """Another process claimed the session, or somebody deleted it: nothing that is said here is kept."""
+    await conversation.lost.wait()
+    logger.warning(f"the session is gone from here: {conversation.loss}")
+    if rtvi:
+        reason = str(conversation.loss)
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": "session_lost", "reason": reason}))
     await worker.queue_frame(EndFrame())
 
 
@@ -100,15 +137,32 @@ async def _end_when_idle(turns: TurnLog, worker: PipelineWorker, idle_timeout_ms
 
 
 async def build_worker(
-    engines: Engines, transport: BaseTransport, *, turns: TurnLog, rtvi: bool = True
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    *,
+    tools: DurableTools | None = None,
+    rtvi: bool = True,
 ) -> PipelineWorker:
     """The pipeline of one call. Loads no model; what a cloud service builds is built in a thread."""
     deployment = engines.deployment
     hearing = deployment.hearing
-    stt, thinking, tts = await asyncio.gather(
-        engines.build_stt(audio_passthrough=False), engines.build_llm(), engines.build_tts()
-    )
+    turns, conversation = call.turns, call.conversation
     context = LLMContext()
+    stt, thinking, tts = await asyncio.gather(
+        engines.build_stt(audio_passthrough=False),
+        engines.answering.build(tools=tools, context=context),
+        engines.build_tts(),
+    )
+    perception = Perception(conversation, call_id=call.call_id, settings=hearing.perception)
+    gate = CommitGate(
+        conversation,
+        context,
+        transport=call.transport,
+        settings=deployment.remembering.gate,
+        perceive=perception.take,
+    )
+    thought, entry, exit_ = call.playout.taps()
 
     def on_endpoint(endpoint: Endpoint) -> None:
         turns.user_turn_ended(silence_ms=endpoint.silence_ms, completeness=endpoint.completeness)
@@ -120,9 +174,9 @@ async def build_worker(
         on_endpoint=on_endpoint,
         on_words=turns.words_arrived,
     )
-    user, assistant = LLMContextAggregatorPair(
+    user = LLMUserAggregator(
         context,
-        user_params=LLMUserAggregatorParams(
+        params=LLMUserAggregatorParams(
             user_turn_strategies=UserTurnStrategies(
                 start=[VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()], stop=[endpoint]
             ),
@@ -131,6 +185,8 @@ async def build_worker(
             empty_user_turn=None,
         ),
     )
+
+    assistant = HeardAssistantAggregator(context, user)
 
     def hear(pcm: bytes) -> None:
         turns.heard(pcm)
@@ -152,12 +208,17 @@ async def build_worker(
             stt,
             AudioStop(),
             TypingTap(turns),
+            perception,
             user,
+            gate,
             *thinking,
             ThinkingTap(turns),
+            thought,
             tts,
             SpeakingTap(turns),
+            entry,
             transport.output(),
+            exit_,
             assistant,
         ]
     )
@@ -176,8 +237,20 @@ async def build_worker(
         ),
         idle_timeout_secs=None,
     )
-    _follow(worker, transport, user, assistant, turns=turns, bot=deployment.bot, rtvi=rtvi)
+    greeting = deployment.bot.greeting_again if conversation.events else deployment.bot.greeting
+    _follow(worker, transport, user, assistant, turns=turns, bot=deployment.bot, greeting=greeting, rtvi=rtvi)
+    if rtvi:
+        _introduce(worker, conversation)
     return worker
+
+
+def _introduce(worker: PipelineWorker, conversation: Conversation) -> None:
+    """Tell the other side which session this is: with its id it can come back."""
+
+    @worker.rtvi.event_handler("on_client_ready")
+    async def on_ready(_rtvi: Any) -> None:
+        data = {"kind": "session", "id": conversation.session_id}
+        await worker.queue_frame(RTVIServerMessageFrame(data=data))
 
 
 def _follow(
@@ -188,6 +261,7 @@ def _follow(
     *,
     turns: TurnLog,
     bot: Bot,
+    greeting: str,
     rtvi: bool,
 ) -> None:
     """Greet once, ask again after a cough, and keep the turn log in step with the aggregators."""
@@ -197,9 +271,9 @@ def _follow(
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
         nonlocal greeted
         # A peer that reconnects in the middle of the conversation is not greeted again.
-        if bot.greeting and not greeted:
+        if greeting and not greeted:
             greeted = True
-            await worker.queue_frame(TTSSpeakFrame(bot.greeting, append_to_context=True))
+            await worker.queue_frame(TTSSpeakFrame(greeting, append_to_context=True))
 
     @user.event_handler("on_user_turn_stopped")
     async def on_user_turn(_aggregator: Any, _strategy: Any, message: UserTurnStoppedMessage) -> None:

@@ -199,6 +199,11 @@ class Engines:
             opened.pop_all()
             return engines
 
+    @property
+    def answering(self) -> Answering:
+        """What answers."""
+        return self._loaded.answering
+
     async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
         """The recogniser of one call.
 

@@ -21,7 +21,8 @@ class Kind(StrEnum):
     # A transport came or went. transport, call_id
     JOINED = "joined"
     LEFT = "left"
-    # What the person said or typed, complete. text, transport, tokens (optional: enriched tokens as JSON)
+    # What the person said or typed, complete. text, transport, and where more than the words was perceived:
+    # tokens (enriched tokens as JSON), rendered (the words as the model is shown them)
     USER_TURN = "user_turn"
     # What of a reply was heard so far; the last one of a reply is what counts until its BOT_TURN.
     # reply_id, text, audio_ms, last_word, source
@@ -35,10 +36,14 @@ class Kind(StrEnum):
     TOOL_RESULT = "tool_result"
     # What is known about the conversation; a later key wins. speaker, intent, slots
     STATE = "state"
-    # Older turns in short. text, until_seq
+    # Older turns in short. text, until_seq, state (what was known at those turns), by (who wrote it)
     SUMMARY = "summary"
-    # One report of a specialist. stream, identity, revision, late, body
+    # One report of a specialist, in the place that the sequencer gave it. order (of the call, from 0),
+    # statement, stream, identity, revision, late, call_id, body
     ANNOTATION = "annotation"
+    # What went into the sequencer of a call, as far as its order depends on it. call_id, settings (with the
+    # first of a call), operations (JSON lines; the payload of a report is left out)
+    JOURNAL = "journal"
 
 
 @dataclass(frozen=True, slots=True)

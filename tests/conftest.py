@@ -2,9 +2,23 @@
 writing.
 """
 
+import os
 import sys
 
+import pytest
 from loguru import logger
 
 logger.remove()
 logger.add(sys.stderr, level="WARNING")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def sessions_of_the_tests(tmp_path_factory: pytest.TempPathFactory):
+    """Conversations of the tests, and of the servers that they start, are kept in a folder of their own."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('sessions')}/sessions.db"
+    before, os.environ["PARLEY_STORE_URL"] = os.environ.get("PARLEY_STORE_URL"), url
+    yield
+    if before is None:
+        del os.environ["PARLEY_STORE_URL"]
+    else:
+        os.environ["PARLEY_STORE_URL"] = before

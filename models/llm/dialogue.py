@@ -31,6 +31,7 @@ class Dialogue:
         topic_said: like ``last_said``, of the last message that held any.
         said: numbers of all sentences that were said in full.
         replies: how many assistant messages there are.
+        told: numbers of all sentences that were said or started, in order.
     """
 
     words: tuple[str, ...]
@@ -42,6 +43,7 @@ class Dialogue:
     topic_said: tuple[int, ...]
     said: frozenset[int]
     replies: int
+    told: tuple[int, ...]
 
 
 class DialogueReader:
@@ -80,6 +82,7 @@ class DialogueReader:
             topic_said=found[answered[-1]][0] if answered else (),
             said=frozenset(n for numbers, cut in found.values() for n in numbers if n != cut),
             replies=len(replies),
+            told=tuple(number for at in replies for number in found[at][0]),
         )
 
     def _find(self, reply: str) -> tuple[tuple[int, ...], int | None]:

@@ -1,22 +1,26 @@
-"""Decides what to answer from the documents: which sentences, which follow-up, or "I don't know".
+"""Decides what to answer: from the conversation or the documents, which sentences, or "I don't know".
 
 In: the messages of a dialogue. Out: the whole answer as text. Blocking (the question is embedded, about 10
 ms) and thread-safe; owns nothing that changes. ``models.llm.documents`` runs it in a thread and streams the
 result.
 
-An answer is made of whole sentences of one passage, so that it cannot say what the documents do not, and so
-that the next turn can find it again in the messages. The limits below were chosen on the questions of
-tests/golden (written, misheard, out of scope); the tests state what they reach on questions that were not
-used for choosing.
+What the conversation itself answers ("what is my name") comes first; see ``remembered``. A statement that the
+documents have nothing to say about is acknowledged.
+
+An answer from the documents is made of whole sentences of one passage, so that it cannot say what the
+documents do not, and so that the next turn can find it again in the messages. The limits below were chosen on
+the questions of tests/golden (written, misheard, out of scope); the tests state what they reach on questions
+that were not used for choosing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from models.llm import Message
 from models.llm.dialogue import Dialogue, DialogueReader
+from models.llm.remembered import Conversation, read_conversation
 from models.llm.small_talk import (
     Intent,
     exact_intent,
@@ -65,6 +69,9 @@ _LEANING = frozenset(
 # "You can also ..."
 _ALSO_WORDS = 4
 _TOPIC_SCORE = 0.15
+# Beside a statement: what is left of the utterance when the statement is taken out.
+_BESIDES_WORDS = 3
+_JOINING = frozenset("and but so also because".split())
 
 _ASK_AGAIN = (
     "Sorry, I did not catch that. Could you say it again?",
@@ -128,7 +135,11 @@ class DocumentAnswer:
 
     def answer(self, messages: Sequence[Message]) -> str:
         """The answer to the last user message, never empty. Blocks."""
-        dialogue = self._reader.read(messages)
+        conversation = read_conversation(messages)
+        dialogue = self._reader.read(conversation.messages)
+        if conversation.previous_was_personal:
+            # "My name is Ada" is nothing that a question follows.
+            dialogue = replace(dialogue, previous_words=())
         if not dialogue.opened:
             return self._greeting or f"Hello, I am {self._name}. Ask me about {self._example_topics(0)}."
         words = self._without_name(dialogue.words)
@@ -136,12 +147,39 @@ class DocumentAnswer:
             return self._repeat(dialogue) if dialogue.last_reply else _NOTHING_SAID
         if wants_more(words) and dialogue.topic_said:
             return self._more(dialogue)
+        recalled = conversation.recall(words, self._topics_of(dialogue))
+        if recalled is not None and recalled.sure:
+            return recalled.text
+        noted = conversation.acknowledge()
+        if noted is not None and noted.sure:
+            return self._besides(conversation, dialogue, noted.text)
         intent = exact_intent(words)
         if intent is not None:
             return self._small_talk(intent, dialogue)
         if is_noise(words):
             return _vary(_ASK_AGAIN, dialogue.replies)
-        return self._from_documents(question_words(words), dialogue)
+        personal = recalled or noted
+        return self._from_documents(
+            question_words(words), dialogue, otherwise=personal.text if personal is not None else None
+        )
+
+    def _topics_of(self, dialogue: Dialogue) -> list[str]:
+        """Headings of what was told, each where it was told last, the oldest first."""
+        passages = (self._index.passage_of(number) for number in reversed(dialogue.told))
+        return [self._topics[passage] for passage in dict.fromkeys(passages)][::-1]
+
+    def _besides(self, conversation: Conversation, dialogue: Dialogue, thanks: str) -> str:
+        """A statement that comes with something else: "my name is Ada and my card was stolen"."""
+        rest = question_words(spoken_words(conversation.new.rest))
+        while rest and rest[0] in _JOINING:
+            rest = rest[1:]
+        if len(rest) < _BESIDES_WORDS:
+            return thanks
+        ranking = self._index.rank([" ".join(rest)])[0]
+        best = int(np.argmax(ranking.passages))
+        if ranking.passages[best] < _SELF_CONTAINED_SCORE:
+            return thanks
+        return self._say(_Choice(best, ranking.sentences, tuple(rest), follow_up=False), dialogue)
 
     def _without_name(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """Without the agent's name as an address: "Parley, what is ..." but not "what is Parley"."""
@@ -152,7 +190,8 @@ class DocumentAnswer:
             return words[:-count]
         return words
 
-    def _from_documents(self, question: list[str], dialogue: Dialogue) -> str:
+    def _from_documents(self, question: list[str], dialogue: Dialogue, *, otherwise: str | None) -> str:
+        """The documents' answer; when they have none, ``otherwise`` or "I don't know"."""
         text = " ".join(question)
         context = self._context(question, dialogue)
         asked = [text] if context is None else [text, f"{context}. {text}"]
@@ -174,6 +213,8 @@ class DocumentAnswer:
             choice = _Choice(best, own.sentences, tuple(question), follow_up=False)
         if choice is not None:
             return self._say(choice, dialogue)
+        if otherwise is not None:
+            return otherwise
         # Two words that fit nothing are more often misheard than meant.
         if len(question) <= 2:
             return _vary(_ASK_AGAIN, dialogue.replies)

@@ -39,7 +39,7 @@ def messages_of(context: LLMContext, instruction: str | None = None) -> list[Mes
     for entry in context.get_messages():
         if isinstance(entry, LLMSpecificMessage):
             continue
-        text = _text_of(entry.get("content"))
+        text = text_of(entry.get("content"))
         role = entry.get("role")
         if not text:
             continue
@@ -53,7 +53,8 @@ def messages_of(context: LLMContext, instruction: str | None = None) -> list[Mes
     return ([Message("system", "\n\n".join(system))] if system else []) + dialogue
 
 
-def _text_of(content: object) -> str:
+def text_of(content: object) -> str:
+    """The words of a message's content in the OpenAI form; parts that are not text are left out."""
     if isinstance(content, str):
         return content.strip()
     if not isinstance(content, list):

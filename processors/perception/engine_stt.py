@@ -45,6 +45,9 @@ from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from models.stt import Transcript
 from runtime.utterances import UtteranceEngine, UtteranceStream
 
+# Key of a transcription frame's metadata: the loop's time of the first sample of its utterance, to which the
+# word times of the transcript belong.
+BEGAN_S = "utterance_began_s"
 # An utterance is given up when so many streams failed while they had it: it may be what they died of.
 MAX_FAILURES = 3
 
@@ -87,6 +90,7 @@ class _Utterance:
 
     Attributes:
         audio: kept for a repetition.
+        began_s: the loop's time of its first sample, as it arrived.
         played: whether the present stream has it.
         dropped_before_ms: what that stream had dropped before it.
         failures: streams that failed while they had it.
@@ -95,6 +99,7 @@ class _Utterance:
     """
 
     audio: bytearray = field(default_factory=bytearray)
+    began_s: float = 0.0
     played: bool = False
     dropped_before_ms: int = 0
     failures: int = 0
@@ -250,11 +255,13 @@ class EngineSttService(STTService):
         heard = b"".join(self._idle_audio)
         self._clear_idle()
         before = self._bytes(self._chosen.pre_speech_ms + int(frame.start_secs * 1000))
-        self._speech = _Utterance()
+        heard = heard[max(0, len(heard) - before) :]
+        earlier_s = len(heard) / (self._engine.rate_hz * PCM_BYTES_PER_SAMPLE)
+        self._speech = _Utterance(began_s=asyncio.get_running_loop().time() - earlier_s)
         self._partial = None
         if self._stream is not None:
             self._speech.begin(self._stream)
-        self._append_speech(heard[max(0, len(heard) - before) :])
+        self._append_speech(heard)
 
     async def _handle_vad_user_stopped_speaking(self, frame: VADUserStoppedSpeakingFrame) -> None:
         if self._speech is None:
@@ -404,26 +411,22 @@ class EngineSttService(STTService):
         if not transcript.text:
             logger.debug(f"{self}: nothing was understood")
             return
-        await self.push_frame(
-            TranscriptionFrame(
-                transcript.text,
-                self._user_id,
-                time_now_iso8601(),
-                Language.EN,
-                result=transcript,
-                finalized=True,
-            )
+        frame = TranscriptionFrame(
+            transcript.text, self._user_id, time_now_iso8601(), Language.EN, result=transcript, finalized=True
         )
+        frame.metadata[BEGAN_S] = utterance.began_s
+        await self.push_frame(frame)
 
     async def _deliver_partial(self) -> None:
         transcript, self._partial = self._partial, None
         if transcript is None or not transcript.text:
             return
-        await self.push_frame(
-            InterimTranscriptionFrame(
-                transcript.text, self._user_id, time_now_iso8601(), Language.EN, result=transcript
-            )
+        frame = InterimTranscriptionFrame(
+            transcript.text, self._user_id, time_now_iso8601(), Language.EN, result=transcript
         )
+        if self._speech is not None:
+            frame.metadata[BEGAN_S] = self._speech.began_s
+        await self.push_frame(frame)
         # A final that comes meanwhile does not wait for the partials' pace.
         try:
             async with asyncio.timeout(self._chosen.partial_interval_ms / 1000):

@@ -25,6 +25,7 @@ from pipecat.frames.frames import (
     Frame,
     InterruptionFrame,
     TTSAudioRawFrame,
+    TTSTextFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.settings import TTSSettings
@@ -36,8 +37,11 @@ from core.errors import EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
 from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
+from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
 
 _NS_PER_MS = 1_000_000
+_US_PER_MS = 1_000
+_US_PER_S = 1_000_000
 _NS_PER_S = 1_000_000_000
 # Pipecat ends an audio context after this much quiet and starts its word clock anew. A model may think this
 # long in the middle of a reply, and a clause may wait this long for its turn.
@@ -256,6 +260,48 @@ class _PlayoutClock:
         self._origins_ns.clear()
 
 
+class _Places:
+    """Where the words of each audio context lie in its audio.
+
+    Pipecat's word frames say when a word is due. The place is kept here until the frame of its word comes by.
+    """
+
+    def __init__(self) -> None:
+        self._sent_us: dict[str, int] = {}
+        self._words: dict[str, deque[tuple[str, SpokenAt]]] = {}
+
+    def end_us(self, context_id: str) -> int:
+        """Length of the context's audio so far."""
+        return self._sent_us.get(context_id, 0)
+
+    def audio_left(self, context_id: str, duration_us: int) -> None:
+        """A frame left."""
+        self._sent_us[context_id] = self.end_us(context_id) + duration_us
+
+    def add(self, context_id: str, word: WordTime, clause_us: int) -> None:
+        """A word of a clause that begins at ``clause_us``."""
+        at = SpokenAt(
+            clause_us + word.start_ms * _US_PER_MS, clause_us + word.end_ms * _US_PER_MS, word.estimated
+        )
+        self._words.setdefault(context_id, deque()).append((word.text, at))
+
+    def stamp(self, frame: TTSTextFrame) -> None:
+        """Write the place of its word into a frame."""
+        words = self._words.get(frame.context_id or "", deque())
+        # A word that Pipecat did not make a frame of is skipped.
+        for position, (text, at) in enumerate(words):
+            if text == frame.text:
+                for _ in range(position + 1):
+                    words.popleft()
+                frame.metadata[SPOKEN_AT] = at
+                return
+
+    def context_over(self, context_id: str) -> None:
+        """Nothing more comes of a context."""
+        self._sent_us.pop(context_id, None)
+        self._words.pop(context_id, None)
+
+
 class EngineTtsService(TTSService):
     """Speaks the reply with an engine of ``models.tts``.
 
@@ -289,6 +335,7 @@ class EngineTtsService(TTSService):
         # 1.14 has no argument for the aggregator; its own waits for the first character of the next sentence.
         self._text_aggregator = ClauseAggregator(self._options.clauses)  # type: ignore[assignment]
         self._playout = _PlayoutClock()
+        self._places = _Places()
         self._crossings: dict[_Crossing, str] = {}
 
     def can_generate_metrics(self) -> bool:
@@ -313,6 +360,8 @@ class EngineTtsService(TTSService):
             tracker = self._word_timestamp_tracker
             tracker.last_pts = max(tracker.last_pts, frame.due_ns)
             return
+        if isinstance(frame, TTSTextFrame):
+            self._places.stamp(frame)
         await super().push_frame(frame, direction)
 
     async def cleanup(self) -> None:
@@ -326,7 +375,12 @@ class EngineTtsService(TTSService):
 
     async def on_audio_context_completed(self, context_id: str) -> None:
         self._playout.context_over(context_id)
+        self._places.context_over(context_id)
         await super().on_audio_context_completed(context_id)
+
+    async def on_audio_context_interrupted(self, context_id: str) -> None:
+        self._places.context_over(context_id)
+        await super().on_audio_context_interrupted(context_id)
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Synthesise one clause, or a longer text that did not come through the aggregator.
@@ -380,6 +434,7 @@ class EngineTtsService(TTSService):
         """The frame, its words queued before it and its duration booked."""
         if cutter.start_ns is None:
             cutter.start_ns = self._playout.clause_start_ns(context_id, self.get_clock().get_time())
+            cutter.start_us = self._places.end_us(context_id)
         await self._add_words(words, cutter, context_id)
         return self._frame(pcm, context_id)
 
@@ -397,11 +452,15 @@ class EngineTtsService(TTSService):
                 )
                 for word in words
             ]
+            if self.audio_context_available(context_id):
+                for word in words:
+                    self._places.add(context_id, word, cutter.start_us)
             await self.add_word_timestamps(timed, context_id)
 
     def _frame(self, pcm: bytes, context_id: str) -> TTSAudioRawFrame:
         samples = len(pcm) // PCM_BYTES_PER_SAMPLE
         self._playout.audio_left(samples * _NS_PER_S // self._engine.rate_hz)
+        self._places.audio_left(context_id, samples * _US_PER_S // self._engine.rate_hz)
         return TTSAudioRawFrame(pcm, self._engine.rate_hz, 1, context_id=context_id)
 
     async def _wait_for_turn(self, context_id: str) -> None:
@@ -451,7 +510,9 @@ class _FrameCutter:
 
     def __init__(self, frame_ms: int, rate_hz: int) -> None:
         self.frame_bytes = ms_to_samples(frame_ms, rate_hz) * PCM_BYTES_PER_SAMPLE
+        # When the clause is heard, and where it lies in the audio of its context.
         self.start_ns: int | None = None
+        self.start_us = 0
         self.sent_samples = 0
         self._rate_hz = rate_hz
         self._pcm = bytearray()

@@ -2,7 +2,7 @@
 
 In: a bound socket. A stopping server takes no connection more, closes idle ones and the sockets of ``/ws``,
 waits ``stop_requests_s`` for requests in flight and cancels them, and only then tells the application to
-stop, which drains the calls (``serving.gateway.app``).
+stop, which drains the calls (``serving.gateway.calls``).
 """
 
 import uvicorn

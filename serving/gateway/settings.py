@@ -39,6 +39,11 @@ class ServerSettings(BaseModel):
     socket_open_s: float = Field(
         10.0, gt=0, le=600, description="a socket on /ws that has not said eval-connect by then is closed"
     )
+    admin_token_env: str = Field(
+        "PARLEY_ADMIN_TOKEN",
+        description="variable with the operator's token for listing and importing sessions; while it is not "
+        "set they are open to this machine, on a loopback address only",
+    )
     ice_servers: tuple[str, ...] = Field((), description="STUN and TURN urls for browsers behind NAT")
     allowed_origins: tuple[str, ...] = Field(
         (), description="pages of other origins that may open calls; the server's own page always may"

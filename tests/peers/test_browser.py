@@ -1,4 +1,4 @@
-"""A person at the page: Chromium with a fake microphone against a server in its own process."""
+"""A person at the pages: Chromium with a fake microphone against a server in its own process."""
 
 import asyncio
 import os
@@ -9,16 +9,22 @@ import sys
 import time
 import wave
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpx
 import pytest
 from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
 
+from session_store.events import Draft, Kind
+from session_store.store import SessionStore, StoreSettings
+from tests.peers.llm_script import Turn
+from tests.peers.openai_server import OpenAiServer
+from tests.peers.server import free_port
 from tests.voices import RATE_HZ, say, silence
 
 pytestmark = pytest.mark.browser
@@ -76,20 +82,36 @@ def chromium() -> str:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a server that takes one call at a time."""
-    folder = tmp_path_factory.mktemp("server")
+    with serving(tmp_path_factory.mktemp("server"), "llm: {name: documents}") as served:
+        yield served.address
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that answers."""
+
+    address: str
+    process: "subprocess.Popen[bytes]"
+
+
+@contextmanager
+def serving(folder: Path, thinking: str, *, port: int = 0) -> Iterator[Served]:
+    """A server whose sessions are in this folder: started again there, it has them again."""
     deployment = folder / "one.yaml"
     deployment.write_text(
-        "name: one\nthinking:\n  llm: {name: documents}\nserver: {max_calls: 1, drain_s: 0}\n"
+        f"name: one\nthinking:\n  {thinking}\n"
+        'remembering: {store: {url: "sqlite:///sessions.db"}}\n'
+        "server: {max_calls: 1, drain_s: 0}\n"
     )
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "bot.py", "--config", str(deployment), "--port", "0"],
+            [sys.executable, "bot.py", "--config", str(deployment), "--port", str(port)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=log,
         )
     try:
-        yield _address(process, folder / "log.txt")
+        yield Served(_address(process, folder / "log.txt"), process)
     finally:
         process.terminate()
         try:
@@ -239,3 +261,327 @@ async def test_without_a_microphone_one_can_type_and_a_second_person_is_told_tha
 
         await person.page.close()
         await lines_are_free(server, within_s=5)
+
+
+async def test_a_typed_turn_is_answered_in_writing_and_is_there_after_a_reload(chromium: str, server: str):
+    async with visit(chromium, f"{server}/s/new") as person:
+        await person.state("ready", within_s=5)
+        session = session_of(person)
+        await person.type("What are your opening hours on Saturday?")
+        await person.answered("ten until two", within_s=10)
+        await person.state("ready", within_s=5)
+        shown = await said(person)
+
+        await person.page.reload()
+        await person.answered("ten until two", within_s=5)
+
+        assert shown[0] == "What are your opening hours on Saturday?"
+        assert len(shown) == 2
+        assert await said(person) == shown == await recorded(server, session)
+        await expect(person.part("via")).to_have_count(0)
+        assert person.hosts == {urlsplit(server).netloc}
+        assert person.complaints == []
+
+
+async def test_what_is_said_elsewhere_appears_at_once_and_nothing_appears_twice(chromium: str, server: str):
+    async with visit(chromium, f"{server}/s/new") as person:
+        await person.state("ready", within_s=5)
+        session = session_of(person)
+        other = await open_page(person.context, f"{server}/s/{session}")
+        await other.state("ready", within_s=5)
+
+        await post_message(server, session, "What are your opening hours on Saturday?")
+        await person.answered("ten until two", within_s=2)
+        await person.type("How do I report a lost card?")
+        await person.answered("hotline", within_s=10)
+        await person.state("ready", within_s=5)
+        await other.answered("hotline", within_s=2)
+
+        assert await said(person) == await said(other) == await recorded(server, session)
+        assert len(await said(person)) == 4
+        assert person.complaints == other.complaints == []
+
+
+async def test_a_call_shows_what_was_said_before_and_goes_on_in_the_same_session(chromium: str, server: str):
+    session = await new_session(server)
+    await post_message(server, session, "What are your opening hours on Saturday?")
+    async with visit(chromium, f"{server}/?session={session}", "--deny-permission-prompts") as person:
+        await person.answered("ten until two", within_s=5)
+        reader = await open_page(person.context, f"{server}/s/{session}")
+        await reader.answered("ten until two", within_s=5)
+
+        await person.type("How do I report a lost card?")
+        await person.answered("hotline", within_s=15)
+        await expect(reader.part("user-turn")).to_have_count(2, timeout=5_000)
+        await expect(reader.part("user-turn").nth(1)).to_contain_text("lost card")
+        await expect(reader.part("user-turn").nth(1).locator('[data-role="via"]')).to_have_text("voice")
+        await expect(person.part("as-text")).to_have_attribute("href", f"/s/{session}")
+
+        await person.part("talk").click()
+        await lines_are_free(server, within_s=5)
+        assert urlsplit(person.page.url).query == f"session={session}"
+        assert person.complaints == reader.complaints == []
+
+
+async def test_a_call_without_a_session_gets_one_and_keeps_it_over_a_reload(chromium: str, server: str):
+    async with visit(chromium, server, "--deny-permission-prompts") as person:
+        await expect(person.part("as-text")).to_have_attribute("href", "/s/new")
+        await person.type("How do I report a lost card?")
+        await person.answered("hotline", within_s=15)
+        session = urlsplit(person.page.url).query.removeprefix("session=")
+        await expect(person.part("as-text")).to_have_attribute("href", f"/s/{session}")
+        # The reply is recorded when it was heard.
+        await person.state("speaking", within_s=5)
+        await person.part("talk").click()
+        await lines_are_free(server, within_s=5)
+
+        await person.page.reload()
+        await expect(person.part("user-turn")).to_contain_text("lost card")
+        await person.part("new-conversation").click()
+        await expect(person.part("hero")).to_be_visible()
+        await expect(person.part("new-conversation")).to_be_hidden()
+        assert urlsplit(person.page.url).query == ""
+        assert person.complaints == []
+
+
+async def test_a_call_whose_session_is_deleted_says_so(chromium: str, server: str):
+    async with visit(chromium, server, "--deny-permission-prompts") as person:
+        await person.type("hello")
+        await expect(person.part("as-text")).to_have_text("Open as text", timeout=15_000)
+        session = urlsplit(person.page.url).query.removeprefix("session=")
+        async with httpx.AsyncClient() as client:
+            await client.delete(f"{server}/api/sessions/{session}")
+            # The call learns of it when it next writes.
+            await person.type("are you still there")
+        await expect(person.part("notice")).to_contain_text("was deleted", timeout=10_000)
+        assert urlsplit(person.page.url).query == ""
+
+
+async def test_a_deleted_conversation_is_gone_and_a_new_one_can_begin(chromium: str, server: str):
+    session = await new_session(server)
+    await post_message(server, session, "What are your opening hours on Saturday?")
+    async with visit(chromium, f"{server}/s/{session}") as person:
+        await person.answered("ten until two", within_s=5)
+        other = await open_page(person.context, f"{server}/s/{session}")
+        await other.answered("ten until two", within_s=5)
+
+        await person.part("delete").click()
+        await person.page.keyboard.press("Escape")
+        await expect(person.part("confirm")).to_be_hidden()
+        await expect(person.part("bot-turn")).to_be_visible()
+        await person.part("delete").click()
+        await person.part("confirm").get_by_role("button", name="Delete").click()
+        await expect(person.part("end-title")).to_have_text("Deleted")
+        await expect(person.part("bot-turn")).to_have_count(0)
+        await expect(other.part("end-title")).to_have_text("No such conversation")
+
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"{server}/api/sessions/{session}")).status_code == 404
+        await person.page.reload()
+        await expect(person.part("end-title")).to_have_text("No such conversation")
+        await person.part("end-link").click()
+        await person.state("ready", within_s=5)
+        assert session_of(person) != session
+
+
+async def test_an_address_that_is_no_session_leads_to_a_new_conversation(chromium: str, server: str):
+    async with visit(chromium, f"{server}/s/nonsense") as person:
+        await expect(person.part("end-title")).to_have_text("No such conversation")
+        await expect(person.part("dock")).to_be_hidden()
+        await expect(person.part("end-link")).to_have_attribute("href", "/s/new")
+
+
+async def test_a_reader_finds_every_event_in_the_timeline(chromium: str, server: str):
+    session = await new_session(server)
+    await post_message(server, session, "What are your opening hours on Saturday?")
+    async with visit(chromium, f"{server}/s/{session}") as person:
+        await person.answered("ten until two", within_s=5)
+        await person.part("timeline").locator("summary", has_text="Timeline").click()
+        await expect(person.part("event").first).to_be_visible()
+        await post_message(server, session, "How do I report a lost card?")
+        await person.answered("hotline", within_s=2)
+
+        numbers = await person.part("event").evaluate_all("rows => rows.map(row => Number(row.dataset.seq))")
+        assert numbers == [event["seq"] for event in await timeline(server, session)]
+        await person.part("event").first.locator("summary").click()
+        await expect(person.part("event").first).to_contain_text('"transport": "text"')
+
+
+async def test_a_reply_that_was_interrupted_shows_what_was_not_heard(
+    chromium: str, server: str, tmp_path: Path
+):
+    session = await import_session(
+        server,
+        tmp_path,
+        said_by_voice("when are you open"),
+        (Kind.HEARD, {"reply_id": "r1", "text": "We open at"}),
+        (
+            Kind.BOT_TURN,
+            {
+                "reply_id": "r1",
+                "text": "We open at nine",
+                "truncated": True,
+                "unheard": "and close at five.",
+                "transport": "webrtc",
+            },
+        ),
+        said_by_voice("thank you"),
+        (Kind.HEARD, {"reply_id": "r2", "text": "You are"}),
+    )
+    async with visit(chromium, f"{server}/s/{session}") as person:
+        cut, unfinished = person.part("bot-turn").nth(0), person.part("bot-turn").nth(1)
+        await expect(cut.locator(".unheard")).to_have_text("and close at five.")
+        await expect(cut.locator(".unheard")).to_have_css("text-decoration-line", "line-through")
+        await expect(cut).to_contain_text("We open at nine")
+        await expect(cut).to_contain_text("cut off")
+        await expect(unfinished).to_contain_text("heard so far")
+        await expect(person.part("via")).to_have_text(["voice", "voice", "voice"])
+        await expect(person.part("bot-turn")).to_have_count(2)
+
+
+async def test_of_a_long_conversation_the_end_is_shown_and_more_on_demand(
+    chromium: str, server: str, tmp_path: Path
+):
+    session = await import_session(server, tmp_path, *(said_by_voice(f"number {n}") for n in range(150)))
+    async with visit(chromium, f"{server}/s/{session}") as person:
+        await person.state("ready", within_s=5)
+        assert await said(person) == [f"Number {n}" for n in range(50, 150)]
+        await expect(person.part("user-turn").last).to_be_in_viewport()
+        await person.part("earlier").click()
+        await expect(person.part("earlier")).to_be_hidden()
+        assert await said(person) == [f"Number {n}" for n in range(150)]
+
+        await person.page.goto(f"{server}/?session={session}")
+        await expect(person.part("user-turn")).to_have_count(20)
+        assert await said(person) == [f"Number {n}" for n in range(130, 150)]
+
+
+async def test_an_answer_that_is_stopped_is_kept_as_far_as_it_came(chromium: str, tmp_path: Path):
+    async with OpenAiServer([Turn(pieces=["We ", "open ", *["late "] * 30], between_ms=300)]) as model:
+        with serving(tmp_path, answered_by(model)) as served:
+            async with visit(chromium, f"{served.address}/s/new") as person:
+                await person.state("ready", within_s=5)
+                await person.type("When are you open?")
+                await expect(person.part("bot-turn")).to_contain_text("We open", timeout=10_000)
+                await person.part("stop").click()
+                await person.state("ready", within_s=1)
+                await expect(person.part("bot-turn")).to_contain_text("cut off")
+                await expect(person.part("retry")).to_have_count(0)
+
+                await person.page.reload()
+                await expect(person.part("bot-turn")).to_contain_text("cut off")
+                assert await said(person) == await recorded(served.address, session_of(person))
+                assert len(await said(person)) == 2
+
+
+async def test_a_question_that_nothing_answered_can_be_asked_again_after_a_reload(
+    chromium: str, tmp_path: Path
+):
+    async with OpenAiServer([Turn(status=500), Turn(pieces=["We open at nine."])]) as model:
+        with serving(tmp_path, answered_by(model)) as served:
+            async with visit(chromium, f"{served.address}/s/new") as person:
+                await person.state("ready", within_s=5)
+                await person.type("When are you open?")
+                await expect(person.part("notice")).to_contain_text("Your question is kept", timeout=15_000)
+                await person.page.reload()
+                await person.part("retry").click()
+                await person.answered("We open at nine.", within_s=10)
+                await person.state("ready", within_s=5)
+                await expect(person.part("retry")).to_have_count(0)
+
+                shown = await said(person)
+                assert shown == ["When are you open?", "We open at nine."]
+                assert shown == await recorded(served.address, session_of(person))
+
+
+async def test_a_question_survives_a_server_that_dies_while_it_answers(chromium: str, tmp_path: Path):
+    answer = ["We ", "open ", "at ", "nine ", "and ", "close ", "at ", "five."]
+    # The second request gets the same words without the waits.
+    turns = [Turn(pieces=answer, between_ms=600), Turn(pieces=answer)]
+    port = free_port()
+    async with OpenAiServer(turns) as model:
+        thinking = answered_by(model)
+        with serving(tmp_path, thinking, port=port) as served:
+            address = served.address
+            async with visit(chromium, f"{address}/s/new") as person:
+                await person.state("ready", within_s=5)
+                session = session_of(person)
+                await person.type("When are you open?")
+                await expect(person.part("bot-turn")).to_contain_text("We open", timeout=10_000)
+                served.process.kill()
+                await expect(person.part("notice")).to_contain_text("Your question is kept", timeout=5_000)
+                await person.state("away", within_s=5)
+                await person.part("typed").fill("typed meanwhile")
+
+                with serving(tmp_path, thinking, port=port):
+                    await person.state("ready", within_s=15)
+                    await expect(person.part("notice")).to_contain_text("answers again")
+                    await person.part("retry").click()
+                    await person.answered("close at five.", within_s=10)
+                    await person.state("ready", within_s=5)
+                    await expect(person.part("retry")).to_have_count(0)
+                    await expect(person.part("typed")).to_have_value("typed meanwhile")
+                    assert await said(person) == ["When are you open?", "".join(answer)]
+                    assert await recorded(address, session) == ["When are you open?", "".join(answer)]
+
+
+def answered_by(model: OpenAiServer) -> str:
+    settings = f"{{base_url: '{model.url}/v1', model: m}}"
+    return f"llm: {{name: openai_compatible, settings: {settings}}}"
+
+
+def said_by_voice(text: str) -> tuple[Kind, dict[str, object]]:
+    return Kind.USER_TURN, {"text": text, "transport": "webrtc"}
+
+
+async def import_session(address: str, folder: Path, *events: tuple[Kind, dict[str, object]]) -> str:
+    """Bring a session to the server that another one recorded."""
+    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{folder}/other.db"))
+    try:
+        session = await store.create()
+        writer = await store.claim(session.id)
+        first_us = writer.clock.now_us()
+        await writer.append(
+            *(
+                Draft(kind, payload, first_us + at, first_us + at, "test")
+                for at, (kind, payload) in enumerate(events)
+            )
+        )
+        lines = [line async for line in store.export(session.id)]
+    finally:
+        await store.close()
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(f"{address}/api/sessions/import", content="\n".join(lines).encode())
+    assert answer.status_code == 201, answer.text
+    return session.id
+
+
+def session_of(person: Visit) -> str:
+    return urlsplit(person.page.url).path.removeprefix("/s/")
+
+
+async def said(person: Visit) -> list[str]:
+    """What the bubbles say, in order."""
+    return await person.page.locator(".turn .bubble").all_inner_texts()
+
+
+async def new_session(address: str) -> str:
+    async with httpx.AsyncClient() as client:
+        return (await client.post(f"{address}/api/sessions")).json()["id"]
+
+
+async def post_message(address: str, session: str, text: str) -> None:
+    async with httpx.AsyncClient(timeout=20) as client:
+        answer = await client.post(f"{address}/api/sessions/{session}/messages", json={"text": text})
+    assert "event: done" in answer.text
+
+
+async def timeline(address: str, session: str) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient() as client:
+        return (await client.get(f"{address}/api/sessions/{session}/timeline")).json()["events"]
+
+
+async def recorded(address: str, session: str) -> list[str]:
+    """What the session says was said, in order of time."""
+    events = await timeline(address, session)
+    return [event["payload"]["text"] for event in events if event["kind"] in ("user_turn", "bot_turn")]

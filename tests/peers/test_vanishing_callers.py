@@ -48,18 +48,24 @@ def sockets_of(server: RunningServer) -> int:
     return len(server.process.net_connections(kind="udp"))
 
 
+def files_of(server: RunningServer) -> int:
+    """Open files, pipes and sockets, but for HTTP connections: those are ours, and come and go."""
+    return server.process.num_fds() - len(server.process.net_connections(kind="tcp"))
+
+
 @pytest.fixture
 async def server():
     async with running_server() as running:
         yield running
 
 
-async def test_fifty_vanished_calls_leave_memory_tasks_and_sockets_where_they_were(server: RunningServer):
+async def test_fifty_vanished_calls_leave_memory_tasks_and_files_where_they_were(server: RunningServer):
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
         # The first calls fill caches and arenas once; what is measured is what every further call leaves.
         await open_and_vanish(client, AT_ONCE)
         await asyncio.sleep(1)
-        tasks, sockets, threads = await tasks_of(client), sockets_of(server), server.process.num_threads()
+        tasks, sockets, files = await tasks_of(client), sockets_of(server), files_of(server)
+        threads = server.process.num_threads()
         memory_mb = server.process.memory_info().rss / 1e6
         slowest_s = 0.0
         for _ in range(CALLS // AT_ONCE):
@@ -68,6 +74,7 @@ async def test_fifty_vanished_calls_leave_memory_tasks_and_sockets_where_they_we
         assert slowest_s <= FREED_WITHIN_S
         assert await tasks_of(client) <= tasks
         assert sockets_of(server) == sockets
+        assert files_of(server) == files
         assert server.process.num_threads() <= threads + 1
         assert server.process.memory_info().rss / 1e6 - memory_mb < 40
 

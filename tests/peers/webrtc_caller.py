@@ -8,8 +8,22 @@ import json
 from typing import Any
 
 import numpy as np
-from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 from av import AudioFrame, AudioResampler
+
+
+async def until_state(connection: RTCPeerConnection, state: str, *, within_s: float = 5.0) -> None:
+    """Wait until a peer connection, of whichever end, is in a state."""
+    reached = asyncio.Event()
+
+    def look() -> None:
+        if connection.connectionState == state:
+            reached.set()
+
+    connection.on("connectionstatechange", look)
+    look()
+    async with asyncio.timeout(within_s):
+        await reached.wait()
 
 
 class Microphone(MediaStreamTrack):
@@ -50,7 +64,8 @@ class Caller:
     """
 
     def __init__(self, pcm: bytes = b"") -> None:
-        self.connection = RTCPeerConnection()
+        # Both ends are on this machine: no public STUN server is asked.
+        self.connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.microphone = Microphone(pcm)
         self.connection.addTrack(self.microphone)
         self.channel = self.connection.createDataChannel("rtvi")

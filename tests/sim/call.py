@@ -10,14 +10,18 @@ import numpy as np
 import soundfile
 from pipecat.transports.base_transport import TransportParams
 
-from configs.deployment import Bot, Deployment
+from configs.deployment import Bot, Deployment, Remembering
 from core.media import float_to_pcm16
 from models.stt import Transcript
 from pipelines.answering import Answering, AnsweringPlan
+from pipelines.call import Call
 from pipelines.cascade import run_conversation
 from pipelines.engines import Engines, Executors, Loaded
+from pipelines.sessions import open_conversations
 from processors.dialogue.services import Documents, DocumentsSettings
 from runtime.in_place_engine import InPlaceEngine
+from session_store.events import Event
+from session_store.settings import StoreSettings
 from telemetry.turns import TurnLog, TurnRecord
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
@@ -48,11 +52,13 @@ class SimulatedCall:
     Attributes:
         stereo: float, (samples, 2) at 16 kHz: caller left, bot right.
         turns: the records of every turn.
+        events: what the session holds.
         model: the language model with what it was asked.
     """
 
     stereo: np.ndarray
     turns: Sequence[TurnRecord]
+    events: Sequence[Event]
     model: ScriptedLanguageModel
     completeness: ScriptedTurn = field(default_factory=ScriptedTurn)
 
@@ -85,42 +91,50 @@ def simulate(
     turn = ScriptedTurn(completeness)
     output = tmp_path / "call.wav"
 
-    async def scenario() -> TurnLog:
-        turns = TurnLog()
-        deployment = Deployment(bot=Bot(greeting=greeting, **bot))
+    async def scenario() -> tuple[TurnLog, list[Event]]:
+        store = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db")
+        deployment = Deployment(bot=Bot(greeting=greeting, **bot), remembering=Remembering(store=store))
         answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
         ears = InPlaceEngine[Transcript](
             ScriptedStt(ScriptedSttSettings(words=("what", "is", "it"))), _accept_transcript
         )
         loaded = Loaded(EnergyVad(), turn, ears, ToneTts(), answering)
         inline = InlineExecutor()
-        async with Engines(deployment, loaded, Executors(inline, inline, inline)) as engines:
-            pcm = float_to_pcm16(np.concatenate(caller))
-            call = FileCall(
-                pcm,
-                rate_hz=RATE_HZ,
-                output=output,
-                patience_ms=0,
-                tail_ms=tail_ms,
-                frame_ms=frame_ms,
-                on_packet=turns.played,
-            )
-            params = TransportParams(
-                audio_in_enabled=True,
-                audio_out_enabled=True,
-                audio_in_sample_rate=RATE_HZ,
-                audio_out_sample_rate=RATE_HZ,
-                audio_out_end_silence_secs=0,
-            )
-            transport = FileTransport(call, params)
-            await run_conversation(engines, transport, turns=turns, rtvi=False, finished=call.finished)
-            call.recording.close()
-        return turns
+        async with (
+            Engines(deployment, loaded, Executors(inline, inline, inline)) as engines,
+            open_conversations(deployment, answering) as conversations,
+        ):
+            async with conversations.open() as conversation:
+                turns = await hold(engines, Call(conversation, "file"))
+            return turns, await conversations.store.events(conversation.session_id, limit=10_000)
 
-    turns = virtual_time.run(scenario())
+    async def hold(engines: Engines, call: Call) -> TurnLog:
+        pcm = float_to_pcm16(np.concatenate(caller))
+        played = FileCall(
+            pcm,
+            rate_hz=RATE_HZ,
+            output=output,
+            patience_ms=0,
+            tail_ms=tail_ms,
+            frame_ms=frame_ms,
+            on_packet=call.on_packet,
+        )
+        params = TransportParams(
+            audio_in_enabled=True,
+            audio_out_enabled=True,
+            audio_in_sample_rate=RATE_HZ,
+            audio_out_sample_rate=RATE_HZ,
+            audio_out_end_silence_secs=0,
+        )
+        transport = FileTransport(played, params)
+        await run_conversation(engines, transport, call, rtvi=False, finished=played.finished)
+        played.recording.close()
+        return call.turns
+
+    turns, events = virtual_time.run(scenario())
     stereo, _ = soundfile.read(output, dtype="float32")
     whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
-    return SimulatedCall(stereo[:whole], tuple(turns.finished), model, turn)
+    return SimulatedCall(stereo[:whole], tuple(turns.finished), events, model, turn)
 
 
 def _accept_transcript(result: object) -> Transcript:

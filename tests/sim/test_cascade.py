@@ -49,7 +49,9 @@ def test_an_interruption_silences_the_bot_and_only_heard_words_are_remembered(tm
     heard_ms = end_ms - call.bot_spans_ms()[0][0]
     assert abs(len(spoken) - heard_ms / 100) <= 1
     remembered = [message.text for message in call.model.asked[1] if message.role == "assistant"]
-    assert remembered == [first.bot_text]
+    heard, remark = remembered[0].split(" [interrupted by the person here, who did not hear: ")
+    assert (len(remembered), heard) == (1, first.bot_text)
+    assert remark == f'"{" ".join(long_answer[0].split()[len(spoken) :])}"]'
 
 
 LONG_ANSWER = ("One two three four five six seven eight nine ten. " * 4,)

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipecat.frames.frames import InputAudioRawFrame, OutputAudioRawFrame, StartFrame
-from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 from core.clock import Clock
@@ -23,6 +22,7 @@ from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from recording.stereo import Side, StereoRecording
 from runtime.loop_clock import LoopClock
 from transports.direct_input import DirectAudioInput
+from transports.interruptible_output import InterruptibleOutput
 
 SETTLE_MS = 500
 FLUSH_MS = 5_000
@@ -148,7 +148,7 @@ class FileInput(DirectAudioInput):
             await asyncio.to_thread(self._call.recording.write)
 
 
-class FileOutput(BaseOutputTransport):
+class FileOutput(InterruptibleOutput):
     """The caller's ear."""
 
     def __init__(self, call: FileCall, params: TransportParams) -> None:
@@ -160,7 +160,7 @@ class FileOutput(BaseOutputTransport):
         await super().start(frame)
         await self.set_transport_ready(frame)
 
-    async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
+    async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
         call = self._call
         at_ms = max(self._next_ms, call.now_ms())
         duration_ms = len(frame.audio) // PCM_BYTES_PER_SAMPLE * 1000 // call.rate_hz

@@ -26,19 +26,16 @@ from typing import Any
 import numpy as np
 from loguru import logger
 from pipecat.frames.frames import (
-    Frame,
     InputAudioRawFrame,
-    InterruptionFrame,
     OutputAudioRawFrame,
     StartFrame,
 )
-from pipecat.processors.frame_processor import FrameDirection
-from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 from core.errors import ConfigError
 from core.media import PCM_BYTES_PER_SAMPLE
 from transports.direct_input import DirectAudioInput
+from transports.interruptible_output import InterruptibleOutput
 from transports.local.sound_lines import (
     LOST_MS,
     Backlog,
@@ -113,7 +110,7 @@ class LocalInput(DirectAudioInput):
                 return
 
 
-class LocalOutput(BaseOutputTransport):
+class LocalOutput(InterruptibleOutput):
     """The loudspeaker; an interruption also drops what waits for it."""
 
     def __init__(self, transport: "LocalTransport", params: TransportParams) -> None:
@@ -124,14 +121,11 @@ class LocalOutput(BaseOutputTransport):
         await super().start(frame)
         await self.set_transport_ready(frame)
 
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        if isinstance(frame, InterruptionFrame):
-            self._local.buffer.clear()
-        await super().process_frame(frame, direction)
+    async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
+        return await self._local.buffer.write(frame.audio)
 
-    async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
-        await self._local.buffer.write(frame.audio)
-        return True
+    def drop_unsent(self) -> None:
+        self._local.buffer.clear()
 
 
 class LocalTransport(BaseTransport):

@@ -151,17 +151,21 @@ class LoudspeakerBuffer:
         self._lead_bytes = lead_bytes
         self._on_packet = on_packet
         self._pcm = bytearray()
+        # Taken by the device and not yet told; the loop may be late.
+        self._untold: deque[bytes] = deque()
         self._lock = threading.Lock()
         self._room = asyncio.Event()
+        self._clears = 0
 
-    async def write(self, pcm: bytes) -> None:
-        """Queue PCM; return once at most the lead is waiting."""
+    async def write(self, pcm: bytes) -> bool:
+        """Queue PCM; return once at most the lead is waiting. False when it was dropped meanwhile."""
+        clears = self._clears
         with self._lock:
             self._pcm += pcm
         while True:
             with self._lock:
                 if len(self._pcm) <= self._lead_bytes:
-                    return
+                    return clears == self._clears
                 self._room.clear()
             await self._room.wait()
 
@@ -170,21 +174,26 @@ class LoudspeakerBuffer:
         with self._lock:
             pcm = bytes(self._pcm[:size])
             del self._pcm[:size]
+            if pcm:
+                # Bounded: there is never more to take than the lead and one chunk.
+                self._untold.append(pcm)
         if pcm:
-            # Bounded: there is never more to take than the lead and one chunk.
-            self._loop.call_soon_threadsafe(self._taken, pcm)
+            self._loop.call_soon_threadsafe(self._taken)
         return pcm.ljust(size, b"\0")
 
-    def _taken(self, pcm: bytes) -> None:
+    def _taken(self) -> None:
         self._room.set()
-        if self._on_packet:
-            self._on_packet(pcm)
+        while self._untold:
+            pcm = self._untold.popleft()
+            if self._on_packet:
+                self._on_packet(pcm)
 
     def clear(self) -> None:
-        """Silence from the next piece on; releases who waits in ``write``."""
+        """Silence from the next piece on; releases who waits in ``write``. What was taken is told first."""
         with self._lock:
             self._pcm.clear()
-        self._room.set()
+        self._clears += 1
+        self._taken()
 
 
 class Device:

@@ -118,6 +118,7 @@ class PacedAudioTrack(MediaStreamTrack):
         self._packets = 0
         self._origin_s: float | None = None
         self._idle = True
+        self._clears = 0
         self.max_late_ms = 0.0
 
     @property
@@ -125,17 +126,24 @@ class PacedAudioTrack(MediaStreamTrack):
         """PCM that waits to be sent."""
         return len(self._buffer)
 
-    async def write(self, pcm: bytes) -> None:
-        """Queue PCM; return once at most the lead is waiting or the track has ended."""
+    async def write(self, pcm: bytes) -> bool:
+        """Queue PCM; return once at most the lead is waiting or the track has ended.
+
+        False when it was dropped meanwhile. A piece that is no longer than the lead has then not begun to
+        play.
+        """
         if self.readyState != "live":
-            return
+            return False
+        clears = self._clears
         self._buffer += pcm
         while len(self._buffer) > self._lead_bytes and self.readyState == "live":
             self._room.clear()
             await self._room.wait()
+        return clears == self._clears
 
     def clear(self) -> None:
         """Drop everything that has not been sent and release who waits in ``write``."""
+        self._clears += 1
         self._buffer.clear()
         self._room.set()
 

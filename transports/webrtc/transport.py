@@ -14,13 +14,10 @@ from typing import Any
 
 from loguru import logger
 from pipecat.frames.frames import (
-    Frame,
     InputAudioRawFrame,
-    InterruptionFrame,
     OutputAudioRawFrame,
     StartFrame,
 )
-from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.transport import (
@@ -32,6 +29,7 @@ from pipecat.transports.smallwebrtc.transport import (
 )
 
 from transports.direct_input import DirectAudioInput
+from transports.interruptible_output import InterruptibleOutput
 from transports.webrtc.audio_track import PacedAudioTrack
 
 # aiortc queues decoded frames of 20 ms without a bound.
@@ -104,8 +102,7 @@ class PacedWebRTCClient(SmallWebRTCClient):
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         if not self._can_send() or self._paced is None:
             return False
-        await self._paced.write(frame.audio)
-        return True
+        return await self._paced.write(frame.audio)
 
     def drop_unsent_audio(self) -> None:
         """Silence from the next packet on."""
@@ -165,17 +162,18 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
                 return
 
 
-class PacedWebRTCOutput(SmallWebRTCOutputTransport):
+class PacedWebRTCOutput(InterruptibleOutput, SmallWebRTCOutputTransport):
     """Output side; an interruption also drops what waits in the track."""
 
     def __init__(self, client: PacedWebRTCClient, params: TransportParams, **kwargs: Any) -> None:
         super().__init__(client, params, **kwargs)
         self._paced_client = client
 
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        if isinstance(frame, InterruptionFrame):
-            self._paced_client.drop_unsent_audio()
-        await super().process_frame(frame, direction)
+    async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
+        return await self._paced_client.write_audio_frame(frame)
+
+    def drop_unsent(self) -> None:
+        self._paced_client.drop_unsent_audio()
 
 
 class PacedWebRTCTransport(SmallWebRTCTransport):
@@ -217,6 +215,10 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
         @connection.event_handler("app-message")
         async def on_message(_connection: SmallWebRTCConnection, _message: Any) -> None:
             self._paced_client.note_message()
+
+    def quiet_ms(self) -> int:
+        """How long nothing came from the peer; 0 before the call is up."""
+        return self._paced_client.quiet_ms()
 
     def input(self) -> SmallWebRTCInputTransport:
         if not self._input:

@@ -2,6 +2,8 @@
 // called; what the messages mean is left to the page. A Call is used once. Every wait has a deadline; close() ends all of
 // it, also in the middle of opening.
 
+import { within } from "./deadline.js";
+
 const REQUEST_MS = 10_000;
 const CONNECT_MS = 15_000;
 // Candidates that take longer (a far STUN server) follow one by one.
@@ -59,9 +61,15 @@ export class Call {
     this.#botReady.promise.catch(() => {});
   }
 
-  /** Opens the call; resolves when the bot is ready. Throws CallError. `microphone` may be null: then one can only type. */
-  async open(microphone) {
-    const { sessionId, iceConfig } = await this.#request("POST", "/start", { transport: "webrtc" });
+  /**
+   * Opens the call; resolves when the bot is ready. Throws CallError.
+   *
+   * @param {MediaStream | null} microphone without one can only type
+   * @param {string | null} session the conversation that goes on; without one a new one begins
+   */
+  async open(microphone, session) {
+    const start = { transport: "webrtc", ...(session && { body: { session } }) };
+    const { sessionId, iceConfig } = await this.#request("POST", "/start", start);
     this.#path = `/sessions/${encodeURIComponent(sessionId)}/api/offer`;
     const peer = new RTCPeerConnection({ iceServers: iceConfig?.iceServers ?? [] });
     this.#peer = peer;
@@ -220,12 +228,4 @@ function gathered(peer) {
     peer.addEventListener("icegatheringstatechange", look);
     look();
   });
-}
-
-function within(ms, promise) {
-  let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not within ${ms} ms`)), ms);
-  });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }

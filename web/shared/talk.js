@@ -1,7 +1,10 @@
 // The talk page: buttons, state and notices around one call at a time. Decides when a call begins and ends; the call itself is
-// call.js, what was said is transcript.js.
+// call.js, what was said is transcript.js, which conversation it is a part of is binding.js.
 
+import { Binding } from "./binding.js";
+import { Bubbles } from "./bubbles.js";
 import { Call, CallError, openMicrophone } from "./call.js";
+import { part, showNotice, write } from "./element.js";
 import { watchLevel } from "./level.js";
 import { LABELS, inCall, next } from "./states.js";
 import { Transcript } from "./transcript.js";
@@ -11,7 +14,9 @@ const STATUS_MS = 10_000;
 const NO_SOUND_MS = 3_000;
 const TYPE_INSTEAD = "You can type below.";
 
-const part = (role) => document.querySelector(`[data-role="${role}"]`);
+// A call of hours keeps its last bubbles.
+const KEEP_BUBBLES = 400;
+
 const parts = {
   state: part("state"),
   elapsed: part("elapsed"),
@@ -30,7 +35,8 @@ const parts = {
   sound: part("remote-audio"),
 };
 const raw = new URLSearchParams(location.search).get("raw") === "1";
-const transcript = new Transcript(part("conversation"));
+const bubbles = new Bubbles(part("conversation"), { keep: KEEP_BUBBLES });
+const transcript = new Transcript(bubbles);
 
 class TalkPage {
   #state = "ready";
@@ -42,6 +48,8 @@ class TalkPage {
   #startedAt = 0;
   #clock = 0;
   #silent = 0;
+  #binding = new Binding(bubbles);
+  #lost = ""; // why the conversation is no longer in this call
 
   constructor() {
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
@@ -54,12 +62,21 @@ class TalkPage {
     // The server notices a page that is gone by itself; saying so frees the line at once.
     window.addEventListener("pagehide", () => this.#call && this.#hangUp());
     this.#show();
+    this.#showEarlier();
+  }
+
+  /** What was said before in the conversation that the address names. */
+  async #showEarlier() {
+    const problem = await this.#binding.showEarlier();
+    if (problem && !this.#call) this.#say(problem, { bad: true });
+    this.#show();
   }
 
   async #start({ speak }) {
     this.#go("start");
+    this.#lost = "";
     this.#say("");
-    transcript.open();
+    bubbles.pin();
     const call = new Call({
       message: (message) => this.#onMessage(message),
       sound: (stream) => this.#play(stream),
@@ -73,7 +90,7 @@ class TalkPage {
       const microphone = speak ? await this.#openMicrophone(call) : null;
       if (call.closed) return;
       this.#microphone = microphone;
-      await call.open(microphone);
+      await call.open(microphone, this.#binding.sessionId);
       if (call.closed) return;
       this.#startedAt = Date.now();
       this.#clock = setInterval(() => this.#showElapsed(), 1_000);
@@ -193,10 +210,28 @@ class TalkPage {
         this.#go("botStarted");
       },
       "bot-stopped-speaking": () => this.#go("botStopped"),
+      "server-message": () => this.#onServerMessage(data),
       error: () => this.#say(`The server reports: ${String(data?.error ?? "an error").slice(0, 200)}`, { bad: true }),
       "error-response": () => this.#say(`The server refused that: ${String(data?.error ?? "").slice(0, 200)}`, { bad: true }),
     };
     handlers[type]?.();
+  }
+
+  #onServerMessage(data) {
+    if (data?.kind === "session") {
+      this.#binding.bind(data.id);
+      this.#show();
+    } else if (data?.kind === "session_lost") {
+      this.#onLost();
+    }
+  }
+
+  async #onLost() {
+    const call = this.#call;
+    const why = await this.#binding.whyLost();
+    if (this.#call && this.#call !== call) return;
+    this.#lost = why;
+    this.#say(why, { bad: true });
   }
 
   #hangUp() {
@@ -213,7 +248,8 @@ class TalkPage {
   #fail(error) {
     this.#call.close();
     this.#settle("failed");
-    this.#say(error instanceof CallError ? error.message : `The call failed: ${error.message}`, { bad: true });
+    const why = error instanceof CallError ? error.message : `The call failed: ${error.message}`;
+    this.#say(this.#lost || why, { bad: true });
     if (!(error instanceof CallError)) console.error(error);
   }
 
@@ -223,7 +259,7 @@ class TalkPage {
     const ending = { hungUp: "You hung up", ended: "Parley ended the call", failed: "The call broke off" }[event];
     transcript.close();
     if (lasted) transcript.note(`${ending}${lasted}`);
-    this.#say("");
+    this.#say(this.#lost, { bad: true });
     for (const stop of this.#watches.splice(0)) stop();
     stopTracks(this.#microphone);
     this.#microphone = null;
@@ -258,7 +294,8 @@ class TalkPage {
     parts.microphone.setAttribute("aria-pressed", String(muted));
     parts.microphone.disabled = !inCall(state);
     parts.microphoneCaption.textContent = caption;
-    parts.hero.hidden = busy || part("conversation").childElementCount > 0;
+    parts.hero.hidden = busy || !bubbles.empty;
+    this.#binding.showLinks({ busy });
     parts.typed.readOnly = state === "connecting";
     parts.send.disabled = state === "connecting" || !parts.typed.value.trim();
   }
@@ -269,9 +306,7 @@ class TalkPage {
 
   /** One line for the person; empty takes it away. */
   #say(text, { bad = false } = {}) {
-    parts.notice.textContent = text;
-    parts.notice.hidden = !text;
-    parts.notice.classList.toggle("bad", bad);
+    showNotice(parts.notice, text, { bad });
   }
 }
 
@@ -300,11 +335,6 @@ async function showEngines() {
     parts.floor.textContent = "pocketsphinx is an offline floor: it understands clear, simple English only.";
     parts.floor.hidden = false;
   }
-}
-
-function write(node, text) {
-  // The state is announced to screen readers: only when it changes.
-  if (node.textContent !== text) node.textContent = text;
 }
 
 function clamp(value) {

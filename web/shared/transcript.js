@@ -1,11 +1,8 @@
 // The conversation as bubbles. Decides which words belong to which bubble and which of the bot's words were heard; takes
 // RTVI messages, writes DOM. A sentence of the bot arrives before it is spoken and is shown dim; its words arrive one by one
-// at the moment they are heard. Text is only ever set as textContent.
+// at the moment they are heard.
 
-// A call of hours keeps its last bubbles.
-const KEEP_BUBBLES = 400;
-// Nearer to the end than this counts as reading the end.
-const PINNED_PX = 60;
+import { element } from "./element.js";
 
 // In the order in which the time passes; names of `spans` in the server's turn record.
 const SPAN_NAMES = {
@@ -18,18 +15,13 @@ const SPAN_NAMES = {
 };
 
 export class Transcript {
-  #root;
+  #bubbles;
   #user = null; // the bubble that is being spoken into
   #reply = null; // the bot's bubble that is being spoken
   #latest = null; // the bot's last bubble, for the turn record that follows it
-  #pinned = true; // the end is in view: the person has not scrolled up to read
 
-  constructor(root) {
-    this.#root = root;
-    root.addEventListener("scroll", () => {
-      this.#pinned = root.scrollHeight - root.scrollTop - root.clientHeight < PINNED_PX;
-    });
-    new ResizeObserver(() => this.#follow()).observe(root);
+  constructor(bubbles) {
+    this.#bubbles = bubbles;
   }
 
   /** Handles an RTVI message, if it is about what was said. */
@@ -45,17 +37,9 @@ export class Transcript {
     handlers[type]?.();
   }
 
-  /** A call begins: show its end again. */
-  open() {
-    this.#pinned = true;
-    this.#follow();
-  }
-
   /** A line about the call itself. */
   note(text) {
-    const line = element("p", "note", text);
-    line.dataset.role = "note";
-    this.#append(line);
+    this.#bubbles.put(this.#bubbles.makeNote(text));
   }
 
   /** Marks what of the present reply was not heard. */
@@ -74,7 +58,7 @@ export class Transcript {
     for (const word of unheard) word.classList.add("unheard");
     reply.item.dataset.cut = "true";
     reply.under.prepend(element("span", "cut", "cut off"));
-    this.#follow();
+    this.#bubbles.follow();
   }
 
   /** The call is over: nothing that is still open goes on. */
@@ -92,7 +76,7 @@ export class Transcript {
       const typed = this.#bubble("user");
       typed.item.dataset.final = "true";
       typed.bubble.textContent = text;
-      this.#follow();
+      this.#bubbles.follow();
       return;
     }
     if (!this.#user) {
@@ -113,7 +97,7 @@ export class Transcript {
       interim.textContent = space + text;
     }
     item.dataset.final = String(Boolean(final));
-    this.#follow();
+    this.#bubbles.follow();
   }
 
   #dropInterim() {
@@ -151,7 +135,7 @@ export class Transcript {
     for (const word of words) line.append(word, " ");
     bubble.append(line);
     segments.set(id, { words, next: 0 });
-    this.#follow();
+    this.#bubbles.follow();
   }
 
   #turn({ user_text: asked, interrupted, spans, endpoint_silence_ms: silenceMs }) {
@@ -163,27 +147,13 @@ export class Transcript {
     this.#latest = null;
     if (!reply || !asked || !spans || !Object.keys(spans).length) return;
     reply.under.append(answeredIn(spans, silenceMs));
-    this.#follow();
+    this.#bubbles.follow();
   }
 
   #bubble(who) {
-    const item = element("div", `turn ${who}`);
-    item.dataset.role = `${who}-turn`;
-    const bubble = element("p", "bubble");
-    const under = element("div", "under");
-    item.append(element("span", "unseen", who === "user" ? "You: " : "Parley: "), bubble, under);
-    this.#append(item);
-    return { item, bubble, under };
-  }
-
-  #append(node) {
-    this.#root.append(node);
-    while (this.#root.childElementCount > KEEP_BUBBLES) this.#root.firstElementChild.remove();
-    this.#follow();
-  }
-
-  #follow() {
-    if (this.#pinned) this.#root.scrollTop = this.#root.scrollHeight;
+    const made = this.#bubbles.make(who);
+    this.#bubbles.put(made.item);
+    return made;
   }
 }
 
@@ -222,11 +192,4 @@ function answeredIn(spans, silenceMs) {
     chip.append(element("p", "", `Your turn was over after ${silenceMs} ms of silence.`));
   }
   return chip;
-}
-
-function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
 }

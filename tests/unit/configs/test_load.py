@@ -31,10 +31,10 @@ def test_an_unknown_deployment_lists_the_known_ones():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("colour: red", "unknown field 'colour' .known: bot, hearing, models_dir, name, server"),
+        ("colour: red", "unknown field 'colour' .known: bot, hearing, models_dir, name, remembering, server"),
         (
             "bot: {nmae: x}",
-            "unknown field 'bot.nmae' .known: greeting, idle_timeout_ms, knowledge, name, rep",
+            "unknown field 'bot.nmae' .known: greeting, greeting_again, idle_timeout_ms, knowledge, name, rep",
         ),
         ("hearing: {endpoint: {min_ms: 1}}", "unknown field 'hearing.endpoint.min_ms' .known: complete_prob"),
         ("server: {port: 99999}", "server.port: Input should be less than"),

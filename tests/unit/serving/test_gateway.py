@@ -1,7 +1,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -10,24 +10,39 @@ from pipecat.runner.types import RunnerArguments
 
 from serving.gateway.app import create_app
 from serving.gateway.settings import ServerSettings
-from tests.peers.webrtc_caller import Caller
+from tests.peers.webrtc_caller import Caller, until_state
+from tests.virtual_time import run
 from transports.webrtc.signaling import Signaling
 
 
 class Calls:
-    """Conversations that last until they are told to end."""
+    """Conversations that last until they are told to end.
 
-    def __init__(self) -> None:
+    Args:
+        error: what they raise instead, at once.
+    """
+
+    def __init__(self, error: Exception | None = None) -> None:
         self.arguments: list[RunnerArguments] = []
         self.end = asyncio.Event()
         self.ended = 0
+        self._error = error
+        self._news = asyncio.Condition()
 
     async def run(self, arguments: RunnerArguments) -> None:
-        self.arguments.append(arguments)
+        async with self._news:
+            self.arguments.append(arguments)
+            self._news.notify_all()
         try:
+            if self._error is not None:
+                raise self._error
             await self.end.wait()
         finally:
             self.ended += 1
+
+    async def until_begun(self, count: int = 1) -> None:
+        async with asyncio.timeout(5), self._news:
+            await self._news.wait_for(lambda: len(self.arguments) >= count)
 
 
 @pytest.fixture
@@ -35,18 +50,20 @@ async def calls() -> Calls:
     return Calls()
 
 
-async def until(condition: Callable[[], Any], *, within_s: float = 5.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 async def until_connected(calls: Calls, *callers: Caller) -> None:
     """Both ends: one that closes before its own handshake is over cannot tell the other."""
-    await until(lambda: len(calls.arguments) > 0)
+    await calls.until_begun(len(callers))
     ends = [caller.connection for caller in callers]
     ends += [arguments.webrtc_connection.pc for arguments in calls.arguments]
-    await until(lambda: all(end.connectionState == "connected" for end in ends))
+    for end in ends:
+        await until_state(end, "connected")
+
+
+async def until_over(app: Any, pc_id: str) -> None:
+    """The conversation of a call has ended, and its line is free."""
+    conversation = app.state.calls.get(pc_id)
+    if conversation is not None:
+        await asyncio.wait_for(conversation, 5)
 
 
 def make(calls: Calls, **settings: Any) -> Any:
@@ -100,9 +117,15 @@ async def test_everything_the_page_names_is_served_here(client: httpx.AsyncClien
         assert answer.status_code == 200, path
         named = re.findall(r'(?:src|href)="([^"]+)"|from "\.(/[^"]+)"', answer.text)
         for address in (link or f"/shared{module}" for link, module in named):
-            assert address.startswith("/shared/"), f"{path} names {address}"
+            assert address.startswith(("/shared/", "/s/")) or address == "/", f"{path} names {address}"
             waiting.append(address)
-    assert {"/shared/talk.js", "/shared/call.js", "/shared/talk.css", "/shared/favicon.svg"} <= seen
+    assert {
+        "/shared/talk.js",
+        "/shared/call.js",
+        "/shared/talk.css",
+        "/shared/favicon.svg",
+        "/shared/session.js",
+    } <= seen
 
 
 @pytest.mark.parametrize("path", ["/", "/shared/talk.js", "/status", "/nowhere"])
@@ -134,7 +157,7 @@ async def test_an_offer_is_answered_and_starts_a_conversation(client: httpx.Asyn
     answer = await client.post("/api/offer", json={**await caller.offer(), "requestData": {"topic": "cards"}})
     assert answer.status_code == 200
     assert answer.json()["type"] == "answer"
-    await asyncio.sleep(0)
+    await calls.until_begun()
     assert calls.arguments[0].body == {"topic": "cards"}
     await caller.hang_up()
 
@@ -144,7 +167,7 @@ async def test_the_page_opens_a_session_first(client: httpx.AsyncClient, calls: 
     caller = Caller()
     path = f"/sessions/{started['sessionId']}/api/offer"
     assert (await client.post(path, json=await caller.offer())).status_code == 200
-    await asyncio.sleep(0)
+    await calls.until_begun()
     assert calls.arguments[0].body == {"a": 1}
     assert (await client.post("/sessions/unknown/api/offer", json=await caller.offer())).status_code == 404
     await caller.hang_up()
@@ -240,20 +263,18 @@ async def test_a_page_of_another_origin_may_not_call(calls: Calls):
 
 
 async def test_a_conversation_that_fails_ends_alone_and_hangs_up():
-    async def fail(_arguments: RunnerArguments) -> None:
-        raise RuntimeError("broken conversation")
-
-    calls = Calls()
-    calls.run = fail
+    calls = Calls(error=RuntimeError("broken conversation"))
     app = make(calls, max_calls=2)
     async with serve(app) as client:
         # More calls than lines: each gives its line back.
-        for _ in range(3):
+        for count in range(1, 4):
             caller = Caller()
             answer = await client.post("/api/offer", json=await caller.offer())
             assert answer.status_code == 200
-            connection = next(iter(app.state.door._connections.values()))
-            await until(lambda: app.state.calls.active == 0)
+            await calls.until_begun(count)
+            connection = calls.arguments[-1].webrtc_connection
+            await until_over(app, answer.json()["pc_id"])
+            assert app.state.calls.active == 0
             assert (await client.get("/health")).json()["calls"] == 0
             assert app.state.door.open_calls == 0
             assert connection.pc.connectionState == "closed"
@@ -265,7 +286,7 @@ async def test_the_peer_of_a_conversation_that_ends_is_hung_up(client: httpx.Asy
     await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
     await until_connected(calls, caller)
     calls.end.set()
-    await until(lambda: caller.connection.connectionState == "closed")
+    await until_state(caller.connection, "closed")
     await caller.hang_up()
 
 
@@ -279,7 +300,8 @@ async def test_a_stopping_server_lets_calls_finish_and_takes_no_new_ones(calls: 
         await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
         await until_connected(calls, caller)
         stopping = asyncio.create_task(lifespan.__aexit__(None, None, None))
-        await asyncio.sleep(0.02)
+        # One turn of the loop: stopping refuses calls before it waits for those that run.
+        await asyncio.sleep(0)
         late = await client.post("/api/offer", json=await Caller().offer())
         assert late.status_code == (await client.post("/start", json={})).status_code == 503
         assert "stopping" in late.json()["error"]
@@ -300,8 +322,8 @@ async def test_closing_the_server_ends_conversations_that_do_not_end_themselves(
         await until_connected(calls, *callers)
     assert calls.ended == 3
     assert app.state.door.open_calls == 0
-    await until(lambda: all(caller.connection.connectionState == "closed" for caller in callers))
     for caller in callers:
+        await until_state(caller.connection, "closed")
         await caller.hang_up()
 
 
@@ -323,7 +345,7 @@ async def test_a_strange_body_is_kept_or_refused(client: httpx.AsyncClient, call
     caller = Caller()
     path = f"/sessions/{started.json()['sessionId']}/api/offer"
     assert (await client.post(path, json=await caller.offer())).status_code == 200
-    await until(lambda: calls.arguments)
+    await calls.until_begun()
     assert calls.arguments[0].body == json.loads(body)["body"]
     await caller.hang_up()
 
@@ -333,13 +355,17 @@ async def test_a_number_too_long_for_python_is_refused(client: httpx.AsyncClient
     assert answer.status_code == 400
 
 
-async def test_an_unused_session_expires(calls: Calls):
-    caller = Caller()
-    async with serve(make(calls, start_expire_s=0.02)) as client:
-        path = f"/sessions/{(await client.post('/start', json={})).json()['sessionId']}/api/offer"
-        await asyncio.sleep(0.03)
-        assert (await client.post(path, json=await caller.offer())).status_code == 404
-    await caller.hang_up()
+def test_an_unused_session_expires():
+    async def scenario() -> None:
+        async with serve(make(Calls(), start_expire_s=60)) as client:
+            path = f"/sessions/{(await client.post('/start', json={})).json()['sessionId']}/api/offer"
+            await asyncio.sleep(59)
+            # The session is there, the offer is not one.
+            assert (await client.post(path, json={})).status_code == 422
+            await asyncio.sleep(1)
+            assert (await client.post(path, json={})).status_code == 404
+
+    run(scenario())
 
 
 async def test_a_session_holds_one_call_at_a_time(client: httpx.AsyncClient, calls: Calls):
@@ -360,7 +386,7 @@ async def test_a_session_holds_one_call_at_a_time(client: httpx.AsyncClient, cal
     await until_connected(calls, second)
     # When it is over the session may call again.
     calls.end.set()
-    await until(lambda: second.connection.connectionState == "closed")
+    await until_state(second.connection, "closed")
     third = Caller()
     assert (await client.post(path, json=await third.offer())).status_code == 200
     for caller in (first, second, third):

@@ -28,12 +28,17 @@ HALF_A_REQUEST = b"POST /start HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10
 
 @dataclass
 class Gateway:
-    """A running server whose conversations last until ``end`` is set."""
+    """A running server whose conversations last until ``end`` is set.
+
+    Attributes:
+        begun: a conversation has begun.
+    """
 
     server: uvicorn.Server
     serving: asyncio.Task[None]
     port: int
     arguments: list[RunnerArguments]
+    begun: asyncio.Event
     end: asyncio.Event
 
     @property
@@ -56,10 +61,11 @@ async def running(**settings: Any) -> AsyncIterator[Gateway]:
         **{"drain_s": 0.05, "hang_up_s": 0.2, "stop_requests_s": 0, "max_calls": 1, **settings}
     )
     arguments: list[RunnerArguments] = []
-    end = asyncio.Event()
+    begun, end = asyncio.Event(), asyncio.Event()
 
     async def converse(given: RunnerArguments) -> None:
         arguments.append(given)
+        begun.set()
         await end.wait()
 
     app = create_app(
@@ -73,10 +79,10 @@ async def running(**settings: Any) -> AsyncIterator[Gateway]:
         port = listener.getsockname()[1]
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            async with asyncio.timeout(10):
-                while not server.started:
-                    await asyncio.sleep(0.005)
-            yield Gateway(server, serving, port, arguments, end)
+            # The socket listens already, so a request waits until the server takes it.
+            async with httpx.AsyncClient(timeout=10) as client:
+                (await client.get(f"http://127.0.0.1:{port}/health")).raise_for_status()
+            yield Gateway(server, serving, port, arguments, begun, end)
         finally:
             server.should_exit = True
             await asyncio.wait_for(serving, 10)
@@ -143,9 +149,7 @@ async def test_sockets_that_say_nothing_are_bounded():
 async def test_the_evaluation_tool_gets_a_conversation_and_one_too_many_is_refused():
     async with running(max_calls=1) as gateway, gateway.socket() as first:
         await first.send(EVAL_CONNECT)
-        async with asyncio.timeout(5):
-            while not gateway.arguments:
-                await asyncio.sleep(0.005)
+        await asyncio.wait_for(gateway.begun.wait(), 5)
         assert isinstance(gateway.arguments[0], WebSocketRunnerArguments)
         assert await opens_a_call(gateway) == 503
         with pytest.raises(InvalidStatus) as refused:

@@ -111,6 +111,15 @@ async def test_a_follow_up_out_of_scope_is_admitted(documents: DocumentLlm, ques
     assert answered_title(documents, await answer(documents, *dialogue)) is None
 
 
+async def test_a_statement_in_between_does_not_end_the_topic(documents: DocumentLlm) -> None:
+    messages: list[Message] = []
+    for said in ("What are your opening hours on Saturday?", "My name is Ada.", "And on Sunday?"):
+        messages.append(Message("user", said))
+        messages.append(Message("assistant", await answer(documents, *messages)))
+    assert "Ada" in messages[3].text
+    assert answered_title(documents, messages[-1].text) == "Branch opening hours"
+
+
 async def test_every_answer_is_short_and_names_its_source(documents: DocumentLlm) -> None:
     sources = {passage.source.removeprefix("The ") for passage in documents.index.passages}
     for _, question in golden("questions.json", "tune"):

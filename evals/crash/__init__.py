@@ -1,0 +1,1 @@
+"""A server that is killed in the middle of conversations, again and again."""

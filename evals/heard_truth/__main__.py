@@ -1,0 +1,123 @@
+"""``python -m evals.heard_truth``: is the record of an interrupted reply what the caller heard?
+
+Real calls against a real server with the embedded engines; ``--interruptions`` answers are cut off at random
+moments. The truth is in the callers' recordings. Starts a server in a process of its own, or takes the one at
+``--url``; it must send ``heard`` messages and speak with flite. Faults end the run with one line and
+status 2.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from configs.load import load_deployment
+from core.errors import AgentError, PeerError
+from evals.heard_truth.calls import Interruption, Plan, call
+from evals.heard_truth.figures import summary, table
+from evals.heard_truth.serving import running
+from evals.latency.__main__ import machine
+from evals.latency.questions import LONG_ANSWERS, Utterance
+from evals.latency.servers import ROOT
+from evals.latency.speech import Speakers, Spoken
+from models.tts import TTS
+from models.tts.flite import FliteSettings
+
+# The callers' voices; the bot's is slt.
+VOICES = ("rms", "awb")
+# An answer may be over before the interruption comes, or not be understood: so many more are asked for.
+SPARE_PERCENT = 40
+MAX_ROUNDS = 4
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.heard_truth", description="The last word heard, by the record and by the ear."
+    )
+    root.add_argument("--interruptions", type=int, default=100)
+    root.add_argument("--per-call", type=int, default=20, help="interruptions in one call")
+    root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    root.add_argument("--url", help="a running server; default: start one")
+    root.add_argument(
+        "--system",
+        choices=["bare", "product"],
+        default="bare",
+        help="what to start: the cascade of evals.heard_truth.server, which also tells what Pipecat's own "
+        "rule says, or bot.py",
+    )
+    root.add_argument("--seed", type=int, default=1)
+    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--table", type=Path, help="write the markdown table here")
+    root.add_argument("--out-dir", type=Path, default=Path("out/heard_truth"))
+    return root
+
+
+async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run the calls and return the JSON.
+
+    Raises:
+        AgentError: a server does not start or answer, an engine is missing, too few answers were long enough.
+    """
+    arguments.out_dir.mkdir(parents=True, exist_ok=True)
+    speaking = load_deployment(ROOT / arguments.config).speaking
+    voice = TTS.create("flite", FliteSettings(**speaking.tts.settings))
+    speakers = Speakers(arguments.out_dir / "voices")
+    judged: list[Interruption] = []
+    log = arguments.out_dir / "server.log"
+    async with running(arguments.url, arguments.system, arguments.config, log) as url:
+        # An engine's first sentence may find cold caches.
+        await call(url, _plan(speakers, 2, arguments.seed + 900, 50), voice, arguments.out_dir / "warmup.wav")
+        for number in range(MAX_ROUNDS * -(-arguments.interruptions // arguments.per_call)):
+            missing = arguments.interruptions - len(judged)
+            if missing <= 0:
+                break
+            count = min(arguments.per_call, missing + -(-missing * SPARE_PERCENT // 100))
+            plan = _plan(speakers, count + 1, arguments.seed + number, speaking.delivery.word_due_percent)
+            judged += await call(url, plan, voice, arguments.out_dir / f"call-{number:02d}.wav")
+            _say(f"{len(judged)} of {arguments.interruptions}: {[one.word_error for one in judged[-count:]]}")
+    if len(judged) < arguments.interruptions:
+        raise PeerError(f"only {len(judged)} answers were interrupted; see {arguments.out_dir}")
+    settings = {
+        "seed": arguments.seed,
+        "config": str(arguments.config),
+        "url": arguments.url,
+        "system": arguments.system,
+    }
+    return {**summary(judged[: arguments.interruptions]), "settings": settings, "machine": machine()}
+
+
+def _plan(speakers: Speakers, questions: int, seed: int, due_percent: int) -> Plan:
+    texts = [LONG_ANSWERS[(seed + n) % len(LONG_ANSWERS)] for n in range(questions)]
+    return Plan([_ask(speakers, text, seed) for text in texts], seed, due_percent)
+
+
+def _ask(speakers: Speakers, text: str, seed: int) -> Spoken:
+    return speakers.speak(Utterance((text,), 0, "flite", VOICES[seed % len(VOICES)], 0))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    arguments = parser().parse_args(argv)
+    try:
+        result = asyncio.run(measure(arguments))
+        if arguments.json:
+            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+        if arguments.table:
+            arguments.table.write_text(table(result))
+        print(table(result))
+    except (AgentError, OSError) as error:
+        _say(f"error: {' '.join(str(error).split())}")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Figures of many interruptions, and the tables that show them."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from evals.heard_truth.calls import Interruption
+
+GOAL_PERCENT = 95
+
+
+def summary(interruptions: Sequence[Interruption]) -> dict[str, Any]:
+    """The JSON of a run."""
+    errors = [one.word_error for one in interruptions]
+    known = [error for error in errors if error is not None]
+    released = [
+        one.released_words - one.heard_words
+        for one in interruptions
+        if one.released_words is not None and one.heard_words is not None
+    ]
+    audio_ms = [
+        one.record_ms - one.heard_ms
+        for one in interruptions
+        if one.record_ms is not None and one.heard_ms is not None
+    ]
+    told = [one.remembered for one in interruptions if one.remembered is not None]
+    return {
+        "interruptions": len(interruptions),
+        # One that could not be judged counts as a miss: what cannot be shown is not claimed.
+        "within_one_word_percent": _percent(sum(abs(error) <= 1 for error in known), len(errors)),
+        "exact_percent": _percent(sum(error == 0 for error in known), len(errors)),
+        "without_record": sum(one.record_words is None for one in interruptions),
+        "without_truth": sum(one.heard_words is None for one in interruptions),
+        "word_errors": _histogram(known),
+        "audio_error_ms": _spread([abs(error) for error in audio_ms]),
+        "audio_bias_ms": _quantile(sorted(audio_ms), 50) if audio_ms else None,
+        "stop_ms": _spread([one.stop_ms for one in interruptions]),
+        "context_agrees_percent": _percent(sum(told), len(told)) if told else None,
+        "pipecat_rule": {
+            "within_one_word_percent": _percent(sum(abs(e) <= 1 for e in released), len(errors)),
+            "exact_percent": _percent(sum(e == 0 for e in released), len(errors)),
+            "word_errors": _histogram(released),
+        }
+        if released
+        else None,
+        "per_interruption": [{**asdict(one), "word_error": one.word_error} for one in interruptions],
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """Markdown."""
+    rule = result["pipecat_rule"]
+    rows = [
+        ("interruptions", result["interruptions"], ""),
+        (
+            f"last word within one, % (goal {GOAL_PERCENT})",
+            result["within_one_word_percent"],
+            rule["within_one_word_percent"] if rule else "",
+        ),
+        ("last word exact, %", result["exact_percent"], rule["exact_percent"] if rule else ""),
+        (
+            "errors in words",
+            _as_text(result["word_errors"]),
+            _as_text(rule["word_errors"]) if rule else "",
+        ),
+        ("no record / no truth", f"{result['without_record']} / {result['without_truth']}", ""),
+        ("error of audio_ms, p50 / p95", _pair(result["audio_error_ms"]), ""),
+        ("barge-in stop ms, p50 / p95", _pair(result["stop_ms"]), ""),
+        ("context holds the record's text, %", result["context_agrees_percent"], ""),
+    ]
+    lines = ["| | playout clock | Pipecat's rule |", "|---|---|---|"]
+    lines += [f"| {name} | {ours} | {theirs} |" for name, ours, theirs in rows]
+    machine = result.get("machine")
+    if machine:
+        lines += [
+            "",
+            f"{machine['cpus']} CPUs, load {machine['load_1min']} at the end, {machine['finished']}.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _as_text(histogram: dict[str, int]) -> str:
+    return ", ".join(f"{error}: {count}" for error, count in histogram.items())
+
+
+def _pair(spread: dict[str, int | None]) -> str:
+    return f"{spread['p50']} / {spread['p95']}"
+
+
+def _histogram(errors: Sequence[int]) -> dict[str, int]:
+    counts = Counter(errors)
+    return {f"{error:+d}" if error else "0": counts[error] for error in sorted(counts)}
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return round(100 * part / whole, 1) if whole else None
+
+
+def _spread(values: Sequence[int]) -> dict[str, int | None]:
+    ordered = sorted(values)
+    return {
+        "p50": _quantile(ordered, 50),
+        "p95": _quantile(ordered, 95),
+        "max": ordered[-1] if ordered else None,
+    }
+
+
+def _quantile(ordered: Sequence[int], percent: int) -> int | None:
+    """Nearest rank."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else None

@@ -1,0 +1,41 @@
+"""The server under test: one that runs, the product, or the bare cascade of ``evals.heard_truth.server``."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from core.errors import PeerError
+from evals.latency import servers
+from evals.latency.servers import ROOT, free_port, healthy
+
+
+@asynccontextmanager
+async def running(url: str | None, system: str, config: Path, log: Path) -> AsyncIterator[str]:
+    """The root of a server that answers: at ``url``, or a new ``product`` or ``bare`` one.
+
+    Raises:
+        PeerError: it is not healthy, or does not start.
+    """
+    if url is not None:
+        if not await healthy(url):
+            raise PeerError(f"no healthy server at {url}")
+        yield url.rstrip("/")
+        return
+    if system == "product":
+        async with servers.running("parley", config, log) as server:
+            yield server.url
+        return
+    port = free_port()
+    command = [sys.executable, "-m", "evals.heard_truth.server", "--config", str(config), "--port", str(port)]
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            own = f"http://127.0.0.1:{port}"
+            await servers._wait_healthy(own, process, log)
+            yield own
+        finally:
+            await servers._stop(process)

@@ -1,0 +1,1 @@
+"""How many events a second the session store takes, and how long a caller waits for one."""

@@ -1,0 +1,201 @@
+"""``python -m evals.session_store``: durable appends a second, and how long each takes.
+
+``--writers`` sessions append one event each, wait until it is durable, and append the next. Measured on a fresh
+SQLite file under ``--out-dir``, or on every ``--url``; the sessions are deleted behind the run. The disk decides
+much of it and varies, so what it does alone is measured beside: appending and syncing as many bytes as one
+commit has. Faults end the run with one line and status 2.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from core.errors import AgentError
+from evals.latency.figures import PERCENTILES, percentile
+from runtime.event_loop import run
+from session_store.events import Draft, Kind
+from session_store.store import SessionStore, SessionWriter, StoreSettings
+
+WARMUP_S = 0.5
+# Of a user's turn with the reports about it.
+TEXT = "I would like to know what the limit of my card is when I am abroad. " * 6
+# Pages of 4 KiB that a commit of twenty sessions writes, as counted in the log of a run.
+SYNC_BYTES = 64 * 4_096
+SYNCS = 100
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.session_store", description="Durable appends per second, and their latency."
+    )
+    root.add_argument("--url", action="append", default=[], help="of a store; several are allowed")
+    root.add_argument("--writers", type=_positive, default=20, help="sessions that append at once")
+    root.add_argument("--seconds", type=_positive, default=5)
+    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--table", type=Path, help="write the markdown table here")
+    root.add_argument("--out-dir", type=Path, default=Path("out/session_store"))
+    return root
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+async def measure(urls: Sequence[str], *, writers: int, seconds: float, out_dir: Path) -> dict[str, Any]:
+    """Run on each database and return the JSON.
+
+    Raises:
+        AgentError: a database cannot be used.
+    """
+    out_dir.mkdir(parents=True, exist_ok=True)
+    results = []
+    disk = await asyncio.to_thread(sync_us, out_dir)
+    if urls:
+        for url in urls:
+            results.append(await _one(url, writers, seconds))
+    else:
+        folder = Path(tempfile.mkdtemp(dir=out_dir))
+        try:
+            results.append(await _one(f"sqlite:///{folder.absolute()}/sessions.db", writers, seconds))
+        finally:
+            shutil.rmtree(folder)
+    return {"results": results, "disk": {"bytes": SYNC_BYTES, **_ms(disk)}, "machine": _machine()}
+
+
+def sync_us(folder: Path) -> list[float]:
+    """How long the disk takes for the bytes of one commit, alone."""
+    found = []
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        content = os.urandom(SYNC_BYTES)
+        for _ in range(SYNCS):
+            # From the beginning each time, as a log that was copied into its database.
+            file.seek(0)
+            started = time.perf_counter()
+            file.write(content)
+            os.fsync(file.fileno())
+            found.append((time.perf_counter() - started) * 1e6)
+    return found
+
+
+async def _one(url: str, count: int, seconds: float) -> dict[str, Any]:
+    settings = StoreSettings(url=url)
+    store = await SessionStore.open(settings)
+    try:
+        writers = [await store.claim((await store.create()).id) for _ in range(count)]
+        try:
+            await _append_for(WARMUP_S, writers)
+            started, processor = time.perf_counter(), time.process_time()
+            taken_us = await _append_for(seconds, writers)
+            elapsed, processor = time.perf_counter() - started, time.process_time() - processor
+            for writer in writers:
+                await _check(store, writer)
+        finally:
+            for writer in writers:
+                await store.delete(writer.session_id)
+    finally:
+        await store.close()
+    return {
+        "database": settings.address().get_backend_name(),
+        "writers": count,
+        "seconds": round(elapsed, 3),
+        "appends": len(taken_us),
+        "appends_per_s": round(len(taken_us) / elapsed),
+        **_ms(taken_us),
+        "processor_us_per_append": round(processor / len(taken_us) * 1e6),
+    }
+
+
+async def _append_for(seconds: float, writers: Sequence[SessionWriter]) -> list[float]:
+    """Append until the time is over; how long each took, in microseconds."""
+    taken_us: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def append(writer: SessionWriter) -> None:
+        while (started := time.perf_counter()) < end:
+            now_us = writer.clock.now_us()
+            await writer.append(Draft(Kind.USER_TURN, {"text": TEXT}, now_us, now_us, "user"))
+            taken_us.append((time.perf_counter() - started) * 1e6)
+
+    await asyncio.gather(*map(append, writers))
+    return taken_us
+
+
+async def _check(store: SessionStore, writer: SessionWriter) -> None:
+    """A figure counts when what was measured is there."""
+    info = await store.info(writer.session_id)
+    [last] = await store.events(writer.session_id, after_seq=info.last_seq - 1, limit=2)
+    assert last.payload["text"] == TEXT
+
+
+def _ms(values_us: Sequence[float]) -> dict[str, float]:
+    found = {f"p{percent}_ms": percentile(values_us, percent) or 0.0 for percent in PERCENTILES}
+    return {name: round(value / 1_000, 2) for name, value in {**found, "max_ms": max(values_us)}.items()}
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "load_1min": round(os.getloadavg()[0], 2),
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures as markdown."""
+    lines = [
+        "| database | writers | durable appends/s | p50 ms | p95 ms | p99 ms | max ms | processor us/append |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in result["results"]:
+        lines.append(
+            f"| {row['database']} | {row['writers']} | {row['appends_per_s']:,} | {row['p50_ms']} "
+            f"| {row['p95_ms']} | {row['p99_ms']} | {row['max_ms']} | {row['processor_us_per_append']} |"
+        )
+    disk, machine = result["disk"], result["machine"]
+    lines.append(
+        f"\nThe disk alone, {disk['bytes'] // 1_024} KiB written and synced: {disk['p50_ms']} / "
+        f"{disk['p95_ms']} / {disk['p99_ms']} ms (p50/p95/p99). {machine['cpus']} processors, load "
+        f"{machine['load_1min']}.\n"
+    )
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    arguments = parser().parse_args(argv)
+    try:
+        result = run(
+            measure(
+                arguments.url,
+                writers=round(arguments.writers),
+                seconds=arguments.seconds,
+                out_dir=arguments.out_dir,
+            )
+        )
+        if arguments.json:
+            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+        if arguments.table:
+            arguments.table.write_text(table(result))
+    except (AgentError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(table(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

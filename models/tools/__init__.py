@@ -1,0 +1,83 @@
+"""What the model may do: named actions with a JSON schema, behind one interface.
+
+Asynchronous, because a tool waits for a socket. A tool knows nothing of sessions: when its call is written
+down, whether it may run again and what becomes of its result is decided by ``processors.dialogue``.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import EngineError
+from core.registry import Registry, Row
+
+
+class EffectUnknownError(EngineError):
+    """A tool was asked, and nobody knows whether it took effect.
+
+    Any other EngineError of a tool says that it did not.
+    """
+
+
+class ToolSettings(BaseModel):
+    """Base of the settings of every tool.
+
+    Attributes:
+        name: what the model calls it.
+        description: for the model: what it does and when to use it.
+        idempotent: two runs with the same key have the effect of one.
+        timeout_s: longest run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")
+    description: str = Field(min_length=1, max_length=2_000)
+    idempotent: bool = False
+    timeout_s: float = Field(default=8.0, ge=0.1, le=120)
+
+
+class Tool(Protocol):
+    """Shared by all calls of a process.
+
+    Attributes:
+        parameters: JSON schema of the arguments, an object; see ``models.tools.arguments``.
+        name, description, idempotent, timeout_s: see ``ToolSettings``.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+
+    @property
+    def idempotent(self) -> bool: ...
+
+    @property
+    def timeout_s(self) -> float: ...
+
+    async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
+        """Take effect and say what came of it, as a JSON object.
+
+        Args:
+            arguments: fit ``parameters``.
+            key: the same for every run of the same call, and for no other call.
+
+        Raises:
+            EffectUnknownError: nobody knows whether it took effect.
+            EngineError: it did not. The text is a reason that the model can tell the person.
+        """
+        ...
+
+
+TOOLS: Registry[Tool] = Registry(
+    "tool",
+    {
+        "webhook": Row("models.tools.webhook:WebhookTool", "POSTs the arguments to an address of yours"),
+    },
+)

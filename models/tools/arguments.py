@@ -1,0 +1,205 @@
+"""Arguments of a tool against its JSON schema (2020-12), in words that a model can act on.
+
+A part of the standard, the one that models are good at; ``schema_faults`` refuses the rest when a deployment
+is loaded, because a rule that nobody checks is a promise that nobody keeps. ``format``, ``default`` and the
+texts for people are allowed and check nothing, as the standard has it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+# More do not help a model to mend its call.
+MAX_FAULTS = 5
+
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "object": ("an object", lambda value: isinstance(value, dict)),
+    "array": ("a list", lambda value: isinstance(value, list)),
+    "string": ("text", lambda value: isinstance(value, str)),
+    "boolean": ("true or false", lambda value: isinstance(value, bool)),
+    "null": ("null", lambda value: value is None),
+    "number": ("a number", lambda value: _is_number(value)),
+    # 3.0 is an integer to the standard.
+    "integer": ("a whole number", lambda value: _is_number(value) and value == value // 1),
+}
+_TEXTS = frozenset({"title", "description", "default", "examples", "format", "$comment", "deprecated"})
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "minimum": ("at least {}", lambda value, bound: value >= bound),
+    "maximum": ("at most {}", lambda value, bound: value <= bound),
+    "exclusiveMinimum": ("more than {}", lambda value, bound: value > bound),
+    "exclusiveMaximum": ("less than {}", lambda value, bound: value < bound),
+}
+_SIZES: dict[str, tuple[type[str] | type[list[Any]], str, Callable[[int, int], bool]]] = {
+    "minLength": (str, "at least {} characters long", lambda size, bound: size >= bound),
+    "maxLength": (str, "at most {} characters long", lambda size, bound: size <= bound),
+    "minItems": (list, "a list of at least {}", lambda size, bound: size >= bound),
+    "maxItems": (list, "a list of at most {}", lambda size, bound: size <= bound),
+}
+_KNOWN = frozenset(
+    {
+        "type",
+        "enum",
+        "const",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "pattern",
+        "anyOf",
+        *_TEXTS,
+        *_BOUNDS,
+        *_SIZES,
+    }
+)
+
+
+def argument_faults(schema: Mapping[str, Any], arguments: object) -> list[str]:
+    """What is wrong with arguments, a few lines at most; empty when they fit.
+
+    Args:
+        schema: without ``schema_faults``.
+        arguments: as they came from the model's JSON.
+    """
+    faults: list[str] = []
+    for fault in _faults(schema, arguments, "the arguments"):
+        faults.append(fault)
+        if len(faults) == MAX_FAULTS:
+            break
+    return faults
+
+
+def schema_faults(schema: object) -> list[str]:
+    """What is wrong with a tool's ``parameters``; empty when ``argument_faults`` checks all that they say."""
+    faults = list(_schema_faults(schema, "parameters"))
+    if not faults and isinstance(schema, dict) and schema.get("type") != "object":
+        faults.append("parameters: needs 'type: object'")
+    return faults
+
+
+def _faults(schema: Mapping[str, Any], value: Any, place: str) -> Iterator[str]:
+    wanted = schema.get("type")
+    if wanted is not None:
+        types = [wanted] if isinstance(wanted, str) else wanted
+        if not any(_TYPES[name][1](value) for name in types):
+            yield f"{place} must be {' or '.join(_TYPES[name][0] for name in types)}"
+            return
+    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
+        yield f"{place} must be one of {json.dumps(schema['enum'], ensure_ascii=False)}"
+    if "const" in schema and not _same(value, schema["const"]):
+        yield f"{place} must be {json.dumps(schema['const'], ensure_ascii=False)}"
+    for name, (words, holds) in _BOUNDS.items():
+        if name in schema and _is_number(value) and not holds(value, schema[name]):
+            yield f"{place} must be {words.format(schema[name])}"
+    for name, (kind, words, fits) in _SIZES.items():
+        if name in schema and isinstance(value, kind) and not fits(len(value), schema[name]):
+            yield f"{place} must be {words.format(schema[name])}"
+    if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
+        yield f"{place} must match the pattern {schema['pattern']}"
+    if isinstance(value, dict):
+        yield from _object_faults(schema, value, place)
+    if isinstance(value, list) and "items" in schema:
+        for index, item in enumerate(value):
+            yield from _faults(schema["items"], item, f"{_inside(place)}[{index}]")
+    if "anyOf" in schema:
+        readings = [list(_faults(one, value, place)) for one in schema["anyOf"]]
+        if all(readings):
+            yield " or ".join(reading[0] for reading in readings)
+
+
+def _object_faults(schema: Mapping[str, Any], value: Mapping[str, Any], place: str) -> Iterator[str]:
+    properties = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield f"{_member(place, name)} is missing"
+    more = schema.get("additionalProperties", True)
+    for name, member in value.items():
+        rule = properties.get(name, more)
+        if rule is False:
+            yield f"{_member(place, name)} is not known"
+        elif rule is not True:
+            yield from _faults(rule, member, _member(place, name))
+
+
+def _schema_faults(schema: object, place: str) -> Iterator[str]:
+    if not isinstance(schema, dict):
+        yield f"{place}: must be a schema, an object"
+        return
+    for name in sorted(str(name) for name in schema.keys() - _KNOWN):
+        yield f"{place}: {name!r} is not checked here (known: {', '.join(sorted(_KNOWN))})"
+    for name, is_right, words in _KEYWORDS:
+        if name in schema and not is_right(schema[name]):
+            yield f"{place}.{name}: must be {words}"
+            return
+    parts = [(f"properties.{name}", part) for name, part in schema.get("properties", {}).items()]
+    parts += [(f"anyOf.{index}", part) for index, part in enumerate(schema.get("anyOf", ()))]
+    parts += [("items", schema["items"])] if "items" in schema else []
+    if not isinstance(schema.get("additionalProperties", True), bool):
+        parts.append(("additionalProperties", schema["additionalProperties"]))
+    for name, part in parts:
+        yield from _schema_faults(part, f"{place}.{name}")
+
+
+def _is_type(value: object) -> bool:
+    names = [value] if isinstance(value, str) else value
+    return isinstance(names, list) and bool(names) and all(name in _TYPES for name in names)
+
+
+def _is_pattern(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        re.compile(value)
+    except re.error:
+        return False
+    return True
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_named(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(name, str) for name in value)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_KEYWORDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("type", _is_type, f"one or several of {', '.join(_TYPES)}"),
+    ("enum", lambda value: isinstance(value, list) and bool(value), "a list of values"),
+    ("properties", _is_named, "schemas by name"),
+    ("required", _is_names, "a list of names"),
+    ("additionalProperties", lambda value: isinstance(value, bool | dict), "true, false or a schema"),
+    ("items", lambda value: isinstance(value, dict), "a schema"),
+    ("anyOf", lambda value: isinstance(value, list) and bool(value), "a list of schemas"),
+    ("pattern", _is_pattern, "a regular expression"),
+    *((name, _is_number, "a number") for name in _BOUNDS),
+    *((name, _is_size, "a whole number, 0 or more") for name in _SIZES),
+)
+
+
+def _same(a: object, b: object) -> bool:
+    """Equal as JSON: 1 is 1.0 and is not true."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[name], b[name]) for name in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return a == b
+
+
+def _inside(place: str) -> str:
+    return "" if place == "the arguments" else place
+
+
+def _member(place: str, name: str) -> str:
+    inside = _inside(place)
+    return f"{inside}.{name}" if inside else name

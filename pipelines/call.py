@@ -1,0 +1,106 @@
+"""One call: one transport of a session, from picking up to hanging up.
+
+Gathers what the parts of a call share, and writes into the session what has happened: that the call began and
+ended, what was heard of each reply while it played and when it was over. None of that is waited for; what
+must be durable before it takes effect is held back by the commit gate. Order within the session is kept by
+the conversation.
+"""
+
+import uuid
+from collections.abc import Callable
+
+from core.timeline import HeardMark
+from processors.playout.heard import HeardReply, HeardSoFar
+from processors.playout.playout import Playout
+from session_store.conversation import Conversation
+from session_store.events import Draft, Kind
+from telemetry.turns import TurnLog
+
+
+class Call:
+    """What the parts of one call share.
+
+    Args:
+        conversation: the session that the call is a part of.
+        transport: "webrtc", "file", "local", "eval".
+        follows_packets: the transport tells ``on_packet`` what leaves.
+        peer_quiet_ms: how long the peer has given no sign of life.
+
+    Attributes:
+        call_id: unique.
+        turns: marks of every turn.
+        playout: what is heard.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        transport: str,
+        *,
+        follows_packets: bool = True,
+        peer_quiet_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.conversation = conversation
+        self.transport = transport
+        self.call_id = uuid.uuid4().hex
+        self.turns = TurnLog()
+        self.playout = Playout(
+            on_reply=self._on_reply,
+            on_progress=self._on_progress,
+            follows_packets=follows_packets,
+            peer_quiet_ms=peer_quiet_ms,
+            clock=conversation.clock,
+        )
+
+    def on_packet(self, pcm: bytes) -> None:
+        """A packet of the bot's audio leaves; for the transport."""
+        self.playout.played(pcm)
+        self.turns.played(pcm)
+
+    def joined(self) -> None:
+        """The call began."""
+        self._note(Kind.JOINED)
+
+    def left(self) -> None:
+        """The call is over."""
+        self._note(Kind.LEFT)
+
+    def _on_progress(self, reply: HeardSoFar) -> None:
+        """Another clause was heard: what counts if this process dies before the end of the reply."""
+        if reply.in_context:
+            self._write(Kind.HEARD, reply.reply_id, reply.at_us, text=reply.text, **_position(reply.mark))
+
+    def _on_reply(self, reply: HeardReply) -> None:
+        """A reply was heard to its end, or cut off."""
+        if not reply.in_context:
+            return
+        self._write(
+            Kind.BOT_TURN,
+            reply.reply_id,
+            reply.ended_us if reply.started_us is None else reply.started_us,
+            text=reply.text,
+            truncated=reply.truncated,
+            unheard=reply.unheard,
+            transport=self.transport,
+            **_position(reply.mark),
+        )
+
+    def _write(self, kind: Kind, reply_id: str, event_us: int, **payload: object) -> None:
+        arrival_us = self.conversation.clock.now_us()
+        payload["reply_id"] = reply_id
+        # The ear is a little behind what is known here; an event is not later than its arrival.
+        self.conversation.record(Draft(kind, payload, min(event_us, arrival_us), arrival_us, "bot"))
+
+    def _note(self, kind: Kind) -> None:
+        self.conversation.record(
+            self.conversation.draft(
+                kind,
+                "system",
+                {"transport": self.transport, "call_id": self.call_id},
+                key=f"{kind.value}.{self.call_id}",
+            )
+        )
+
+
+def _position(mark: HeardMark) -> dict[str, object]:
+    return {"audio_ms": mark.audio_ms, "last_word": mark.last_word, "source": mark.source.value}

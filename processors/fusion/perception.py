@@ -1,0 +1,318 @@
+"""What is perceived of the caller, in the order in which it happened.
+
+Stands between the recogniser and the user aggregator, and only listens: transcripts, typed text and the
+``AnnotationFrame``s of any other specialist (prosody, vision, diarization) go into the sequencer of the call,
+what it commits goes through fusion, and ``take`` hands the tokens of a turn to the commit gate. Frames pass
+unchanged and at once. Pure work of microseconds, in the task of whoever pushes; no task of its own.
+
+A turn waits for specialists that are still at work, at most ``settle_ms`` and only when there are any. One
+that is gone, late or silent costs its own tags. What was committed, and the operations that a replay needs to
+reach the same order (``session_store.replay``), is written to the session as records: nothing waits for them.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from pipecat.frames.frames import (
+    Frame,
+    InterimTranscriptionFrame,
+    LLMMessagesAppendFrame,
+    StartFrame,
+    SystemFrame,
+    TranscriptionFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.timeline import (
+    Annotation,
+    EnrichedToken,
+    Source,
+    SpeechPayload,
+    SpokenWord,
+    TextPayload,
+)
+from models.stt import Transcript
+from processors.dialogue.engine_llm import text_of
+from processors.perception.engine_stt import BEGAN_S
+from sequencer.fusion import Fused, Fusion, FusionSettings
+from sequencer.merge import Committed, Sequencer, SequencerSettings
+from sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Operation, Report, to_json
+from sequencer.rendering import RenderingSettings, render, tags
+from session_store.conversation import Conversation
+from session_store.events import Draft, Kind
+
+OWN_STREAMS = (Source.STT, Source.TEXT)
+SPECIALISTS = (Source.PROSODY, Source.VISION, Source.DIAR)
+# Operations that are kept back for the next record at most.
+MAX_OPERATIONS = 200
+
+
+class PerceptionSettings(BaseModel):
+    """How what is perceived is put together.
+
+    Attributes:
+        settle_ms: how long a turn that is over waits for specialists that are still at work.
+        latency_ms: what is believed of each specialist's latency before its first report.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    settle_ms: int = Field(default=150, ge=0, le=5_000)
+    latency_ms: dict[Source, int] = Field(
+        default={Source.STT: 80, Source.PROSODY: 80, Source.VISION: 200, Source.DIAR: 400, Source.TEXT: 0}
+    )
+    sequencer: SequencerSettings = SequencerSettings()
+    fusion: FusionSettings = FusionSettings()
+    rendering: RenderingSettings = RenderingSettings()
+
+
+@dataclass
+class AnnotationFrame(SystemFrame):
+    """What a specialist reports; or, without an annotation, that it has nothing to say up to now.
+
+    Attributes:
+        stream: the specialist.
+        annotation: its report, times on the session clock.
+        identity: what it is a statement about, when it may be revised.
+        revision: counts up while it is.
+    """
+
+    stream: Source = Source.VISION
+    annotation: Annotation | None = None
+    identity: str | None = None
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Perceived:
+    """A turn.
+
+    Attributes:
+        text: for the model: the words with what is salient about them; empty when nothing adds to the words.
+        tokens: what was perceived, as JSON objects.
+    """
+
+    text: str
+    tokens: Sequence[dict[str, object]]
+
+
+class Perception(FrameProcessor):
+    """The sequencer and the fusion of one call.
+
+    Args:
+        conversation: the session.
+        call_id: of the call.
+        settings: see the model.
+    """
+
+    def __init__(
+        self, conversation: Conversation, *, call_id: str, settings: PerceptionSettings | None = None
+    ) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._settings = settings or PerceptionSettings()
+        self._conversation = conversation
+        self._clock = conversation.clock
+        self._call_id = call_id
+        self._sequencer: Sequencer[Annotation] = Sequencer(self._settings.sequencer)
+        self._fusion = Fusion(self._settings.fusion)
+        self._journal: Journal[Annotation] = Journal()
+        self._operations: list[str] = []
+        self._reports = 0
+        self._journaled = False
+        self._joined: set[str] = set()
+        # The newest of each statement since the last turn.
+        self._fused: dict[int, Fused] = {}
+        self._revisions: dict[str, int] = {}
+        self._utterances = 0
+        self._news = asyncio.Event()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, StartFrame):
+            for stream in OWN_STREAMS:
+                self._join(stream)
+        elif isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame):
+            self._hear(frame, final=isinstance(frame, TranscriptionFrame))
+        elif isinstance(frame, LLMMessagesAppendFrame):
+            self._read(frame)
+        elif isinstance(frame, AnnotationFrame):
+            self._take_in(frame)
+        await self.push_frame(frame, direction)
+
+    async def take(self) -> Perceived:
+        """The turn that is over: its tokens, once each. Waits for specialists at most ``settle_ms``."""
+        now_us = self._clock.now_us()
+        for stream in OWN_STREAMS:
+            self._apply(Heartbeat(stream, now_us, now_us))
+        self._advance()
+        try:
+            async with asyncio.timeout(self._settings.settle_ms / 1000):
+                while self._fusion.waiting or self._sequencer.waiting:
+                    self._news.clear()
+                    await self._news.wait()
+                    self._advance()
+        except TimeoutError:
+            self._advance(overdue=True)
+        fused, self._fused = self._fused, {}
+        tokens = [token for number in sorted(fused) if fused[number].final for token in fused[number].tokens]
+        self._write([])
+        rendering = self._settings.rendering
+        adds = len({token.speaker_id for token in tokens}) > 1 or any(tags(t, rendering) for t in tokens)
+        return Perceived(render(tokens, rendering) if adds else "", [_as_json(token) for token in tokens])
+
+    def _hear(self, frame: TranscriptionFrame | InterimTranscriptionFrame, *, final: bool) -> None:
+        arrival_us = self._clock.now_us()
+        began_s = frame.metadata.get(BEGAN_S)
+        began_us = None
+        if isinstance(began_s, float):
+            began_us = arrival_us - round((asyncio.get_running_loop().time() - began_s) * 1_000_000)
+            identity = f"utterance.{began_s:.6f}"
+        else:
+            identity = f"utterance.{self._utterances}"
+        words: tuple[SpokenWord, ...] = ()
+        confidence = 1.0
+        if isinstance(frame.result, Transcript) and began_us is not None:
+            words = tuple(
+                SpokenWord(word.text, began_us + word.start_ms * 1000, began_us + word.end_ms * 1000)
+                for word in frame.result.words
+            )
+            confidence = frame.result.confidence
+            if words and final:
+                self._apply(Learn(Source.STT, max(0, arrival_us - words[-1].end_us)))
+        event_us = words[0].start_us if words else began_us
+        self._report(
+            Source.STT,
+            SpeechPayload(frame.text, words),
+            arrival_us,
+            event_us=event_us,
+            identity=identity,
+            confidence=confidence,
+            final=final,
+        )
+        if final:
+            self._utterances += 1
+            self._revisions.pop(identity, None)
+
+    def _read(self, frame: LLMMessagesAppendFrame) -> None:
+        for message in frame.messages:
+            if isinstance(message, dict) and message.get("role") == "user":
+                text = text_of(message.get("content"))
+                if text:
+                    self._report(Source.TEXT, TextPayload(text), self._clock.now_us())
+
+    def _take_in(self, frame: AnnotationFrame) -> None:
+        self._join(frame.stream)
+        annotation = frame.annotation
+        if annotation is None:
+            self._apply(Heartbeat(frame.stream, self._clock.now_us()))
+        else:
+            self._reports += 1
+            self._apply(
+                Report(
+                    frame.stream,
+                    annotation.arrival_us,
+                    annotation,
+                    annotation.event_us,
+                    frame.identity,
+                    frame.revision,
+                    annotation.final,
+                )
+            )
+        self._advance()
+        self._news.set()
+
+    def _report(
+        self,
+        stream: Source,
+        payload: SpeechPayload | TextPayload,
+        arrival_us: int,
+        *,
+        event_us: int | None = None,
+        identity: str | None = None,
+        confidence: float = 1.0,
+        final: bool = True,
+    ) -> None:
+        self._join(stream)
+        revision = 0
+        if identity is not None:
+            revision = self._revisions[identity] = self._revisions.get(identity, -1) + 1
+        if event_us is None:
+            event_us = arrival_us - self._sequencer.latency_us(stream)
+        annotation = Annotation(
+            event_us, arrival_us, stream, payload, confidence=min(1.0, max(0.0, confidence)), final=final
+        )
+        self._reports += 1
+        self._apply(Report(stream, arrival_us, annotation, event_us, identity, revision, final))
+        self._advance()
+
+    def _join(self, stream: Source) -> None:
+        if stream not in self._joined:
+            self._joined.add(stream)
+            latency_us = self._settings.latency_ms.get(stream, 0) * 1000
+            self._apply(Join(stream, latency_us, self._clock.now_us()))
+
+    def _apply(self, operation: Operation[Annotation]) -> None:
+        self._sequencer.apply(operation)
+        self._keep(operation)
+
+    def _advance(self, *, overdue: bool = False) -> None:
+        now_us = self._clock.now_us()
+        if overdue:
+            # The turn waits no longer: as if everybody's deadline had passed.
+            chosen = self._settings
+            now_us += max(chosen.sequencer.deadline_us, chosen.fusion.deadline_us)
+        committed = self._sequencer.advance(now_us)
+        passed_us = self._sequencer.passed_us(SPECIALISTS, now_us)
+        fused = self._fusion.advance(committed, now_us=now_us, passed_us=passed_us)
+        for one in fused:
+            self._fused[one.statement] = one
+        self._keep(Advance(now_us), yielded=bool(committed))
+        if committed or len(self._operations) >= MAX_OPERATIONS:
+            self._write(committed)
+
+    def _keep(self, operation: Operation[Annotation], *, yielded: bool = False) -> None:
+        kept = self._journal.record(operation, yielded=yielded)
+        # What was reported stands in the annotations; the order does not depend on it.
+        self._operations.extend(to_json(each, lambda _payload: None) for each in kept)
+
+    def _write(self, committed: Sequence[Committed[Annotation]]) -> None:
+        drafts: list[Draft] = []
+        if self._operations:
+            payload: dict[str, object] = {"call_id": self._call_id, "operations": self._operations}
+            if not self._journaled:
+                payload["settings"] = self._settings.sequencer.model_dump(mode="json")
+            self._journaled = True
+            self._operations = []
+            drafts.append(self._conversation.draft(Kind.JOURNAL, "system", payload))
+        drafts.extend(self._annotation(one) for one in committed)
+        if drafts:
+            self._conversation.record(*drafts)
+
+    def _annotation(self, committed: Committed[Annotation]) -> Draft:
+        annotation = committed.payload
+        payload = {
+            "call_id": self._call_id,
+            "order": committed.seq,
+            "statement": committed.statement,
+            "stream": committed.stream,
+            "identity": committed.identity,
+            "revision": committed.revision,
+            "late": committed.late,
+            "body": {"type": type(annotation.payload).__name__, **asdict(annotation.payload)},
+        }
+        return Draft(
+            Kind.ANNOTATION,
+            payload,
+            committed.event_us,
+            committed.arrival_us,
+            committed.stream,
+            speaker=annotation.speaker_id,
+            final=committed.final,
+            confidence=annotation.confidence,
+        )
+
+
+def _as_json(token: EnrichedToken) -> dict[str, object]:
+    return {name: value for name, value in asdict(token).items() if value not in (None, False)}

@@ -1,0 +1,1 @@
+"""The end of the road for the bot's voice: what of it was heard."""

@@ -1,0 +1,78 @@
+"""The bot's side of the context, told by the playout clock what was heard.
+
+Pipecat's aggregator collects the words that the output released. This one leaves those out that the playout
+clock has in its books, and takes the text that the frame which ends the reply brings along: an interruption,
+the end of a response, the end of the call. An interruption overtakes everything that waits in the
+aggregator's queue, so the text travels in the frame itself; a text that a dropped frame carried comes again
+with the interruption that dropped it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipecat.frames.frames import Frame, TextFrame
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    LLMAssistantAggregator,
+    LLMAssistantAggregatorParams,
+    LLMUserAggregator,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.utils.string import TextPartForConcatenation
+
+# Frames with this key in their metadata are in the books of the playout clock.
+HEARD_LATER = "parley_heard_later"
+_HEARD_TEXTS = "parley_heard_texts"
+
+
+@dataclass(slots=True)
+class HeardText:
+    """What was heard of a reply, on its way into the context.
+
+    Attributes:
+        text: the words.
+        taken: the aggregator has it.
+    """
+
+    text: str
+    taken: bool = False
+
+
+def heard_texts(frame: Frame, texts: Sequence[HeardText]) -> None:
+    """Have a frame carry texts to the aggregator."""
+    if texts:
+        frame.metadata[_HEARD_TEXTS] = tuple(texts)
+
+
+class HeardAssistantAggregator(LLMAssistantAggregator):
+    """In place of the assistant half of ``LLMContextAggregatorPair``.
+
+    Args:
+        context: shared with the user half.
+        user: the user half.
+        params: Pipecat's.
+    """
+
+    def __init__(
+        self,
+        context: LLMContext,
+        user: LLMUserAggregator,
+        *,
+        params: LLMAssistantAggregatorParams | None = None,
+    ) -> None:
+        super().__init__(context, params=params, _paired_user_aggregator=user)
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        for heard in frame.metadata.pop(_HEARD_TEXTS, ()):
+            if not heard.taken:
+                heard.taken = True
+                self._take(heard.text)
+        await super().process_frame(frame, direction)
+
+    def _take(self, text: str) -> None:
+        if text:
+            self._aggregation.append(TextPartForConcatenation(text, includes_inter_part_spaces=False))
+
+    async def _handle_text(self, frame: TextFrame) -> None:
+        if HEARD_LATER not in frame.metadata:
+            await super()._handle_text(frame)

@@ -1,0 +1,584 @@
+"""What of each reply reached the person's ear: the pure core of playout.
+
+``HeardClock`` is told what the voice makes (audio by its length, words by their place in it), what the output
+takes and what leaves in packets, and answers with marks: milliseconds played, the last word heard, the text
+heard and the rest. It decides nothing about interruptions; it only keeps the books. Positions are
+microseconds of a reply's own audio, ``at_us`` is the session clock; nothing here reads one. Durations and not
+samples, because the voice and the output may run at different rates.
+
+Two accounts meet here. In front of the output a reply's audio is queued: words are placed on it. Behind the
+output it is written, in the order in which it will be played, and packets take it from there. Audio that the
+output drops is never written or never played, so it is never counted, whatever the reason.
+
+What left is heard: packets on their way and in the client's jitter buffer are played even after an
+interruption, unless the client empties its buffer (``flushes``) or is gone. The client's delay therefore
+says *when* something was heard, and how much is lost with the client; not how much of an interrupted reply
+was heard.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.timeline import HeardMark, HeardSource
+from processors.playout.estimate import PlacedWord, place_words, spoken_us
+
+# A reply of which only this much was not played is whole: one packet, and voices end in silence.
+_WHOLE_US = 20_000
+# A word whose end is not known yet: from one word to the next, flite takes 270 ms in the median.
+_WORD_US = 270_000
+# The output takes the next chunk when the last one has moved; written audio that nothing moved for so long is
+# not there any more.
+_STALE_US = 500_000
+# How far back the position at the ear is known: a peer that vanished is noticed a few seconds late.
+_HISTORY_US = 6_000_000
+# A word is looked for this far behind the one before it.
+_SEARCH_CHARS = 200
+_CLAUSE_MARKS = ".,;:?!…。？！，"
+_CLOSERS = "\"')]}”’»*_"
+# Replies that are over and can still be asked for.
+_KEPT = 16
+
+
+class PlayoutSettings(BaseModel):
+    """What counts as heard.
+
+    Attributes:
+        word_due_percent: the share of a word that is played when it counts as heard.
+        client_delay_ms: from the moment a packet leaves to the moment its sound leaves the loudspeaker: one
+            way through the network, and the client's jitter buffer (20-60 ms in a browser).
+        flushes: the client empties its buffer when it is told of an interruption (a telephone provider).
+        drain_ms: how long a conversation that ends in good order waits for the last packets.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    word_due_percent: int = Field(default=50, ge=0, le=100)
+    client_delay_ms: int = Field(default=60, ge=0, le=5_000)
+    flushes: bool = False
+    drain_ms: int = Field(default=300, ge=0, le=5_000)
+
+
+@dataclass(frozen=True, slots=True)
+class HeardSoFar:
+    """How far a reply that still plays has come.
+
+    Attributes:
+        reply_id: which reply.
+        text: what was heard of it.
+        mark: the same as a position.
+        at_us: when, on the session clock.
+        in_context: whether it is part of the conversation; a filler is not.
+    """
+
+    reply_id: str
+    text: str
+    mark: HeardMark
+    at_us: int
+    in_context: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HeardReply:
+    """A reply that is over.
+
+    Attributes:
+        reply_id: which reply.
+        text: what was heard, as the conversation remembers it.
+        unheard: the rest of what is known of the reply: what the model wrote, as far as it came.
+        truncated: words of it were not heard, or it was cut off before all of it was written.
+        mark: how far it was heard.
+        in_context: whether it is part of the conversation; a filler is not.
+        started_us: when its first sound reached the ear, None when none did.
+        ended_us: when its last sound did, or when it was cut off without any.
+    """
+
+    reply_id: str
+    text: str
+    unheard: str
+    truncated: bool
+    mark: HeardMark
+    in_context: bool
+    started_us: int | None
+    ended_us: int
+
+    def as_message(self) -> dict[str, object]:
+        """For the client and for files."""
+        return {
+            "kind": "heard",
+            "reply_id": self.reply_id,
+            "text": self.text,
+            "unheard": self.unheard,
+            "truncated": self.truncated,
+            "audio_ms": self.mark.audio_ms,
+            "last_word": self.mark.last_word,
+            "source": self.mark.source.value,
+            "in_context": self.in_context,
+        }
+
+
+@dataclass(slots=True)
+class _Word:
+    """A word of a reply.
+
+    Attributes:
+        text: as the conversation remembers it.
+        joiner: what stands between the word before and this one.
+        start_us, end_us: in the reply's audio; None for an end that is not known yet.
+        estimated: the place was guessed.
+    """
+
+    text: str
+    joiner: str
+    start_us: int
+    end_us: int | None
+    estimated: bool
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Text that was announced and whose words have no times."""
+
+    text: str
+    start_us: int
+
+
+@dataclass(slots=True)
+class _Reply:
+    """The books of one reply."""
+
+    reply_id: str
+    in_context: bool
+    words: list[_Word] = field(default_factory=list)
+    segment: _Segment | None = None
+    written_text: str = ""
+    announced_text: str = ""
+    queued_us: int = 0
+    closed: bool = False
+    # A text was announced and no sound of it came.
+    failed: bool = False
+    # Behind the output.
+    parts: int = 0
+    waiting_us: int = 0
+    sent_us: int = 0
+    # Position at the ear before the oldest entry of ``flight``; (when it left, position) behind it.
+    settled_us: int = 0
+    flight: deque[tuple[int, int]] = field(default_factory=deque)
+    first_sent_us: int | None = None
+    last_sent_us: int | None = None
+    # Played to here, there may be something to tell.
+    alarm_us: int = 0
+    told: int = 0
+
+    @property
+    def is_played_out(self) -> bool:
+        return self.closed and not self.parts and not self.waiting_us
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Written audio that waits to leave."""
+
+    reply: _Reply | None
+    position_us: int
+    left_us: int
+
+
+class HeardClock:
+    """The books of one call.
+
+    Args:
+        settings: what counts as heard.
+    """
+
+    def __init__(self, settings: PlayoutSettings | None = None) -> None:
+        self._settings = settings or PlayoutSettings()
+        self._delay_us = self._settings.client_delay_ms * 1000
+        self._open: dict[str, _Reply] = {}
+        self._over: dict[str, HeardReply] = {}
+        self._pieces: deque[_Piece] = deque()
+        # What the output is writing now, and how far it has come.
+        self._current: _Reply | None = None
+        self._current_us = 0
+        # Played before it was reported as written: an output that plays while it writes.
+        self._ahead_us = 0
+        self._moved_us = 0
+
+    @property
+    def delay_ms(self) -> int:
+        """From the moment a packet leaves to the moment it is heard."""
+        return self._delay_us // 1000
+
+    @delay_ms.setter
+    def delay_ms(self, delay_ms: int) -> None:
+        self._delay_us = max(0, delay_ms) * 1000
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing waits to leave."""
+        return not self._pieces
+
+    # In front of the output: what there is to be heard.
+
+    def open(self, reply_id: str, *, in_context: bool = True) -> None:
+        """A reply begins; more than once is once."""
+        if reply_id not in self._open:
+            self._over.pop(reply_id, None)
+            self._open[reply_id] = _Reply(reply_id, in_context)
+
+    def is_open(self, reply_id: str) -> bool:
+        """Whether the reply has begun and is not over."""
+        return reply_id in self._open
+
+    def written_by_model(self, reply_id: str, text: str) -> None:
+        """The model wrote the next piece of the reply."""
+        reply = self._open.get(reply_id)
+        if reply is not None:
+            reply.written_text += text
+
+    def announced(self, reply_id: str, text: str) -> None:
+        """The voice is about to say this, from the end of the audio so far."""
+        reply = self._open.get(reply_id)
+        if reply is not None:
+            reply.announced_text = f"{reply.announced_text} {text}".strip()
+            reply.segment = _Segment(text, reply.queued_us)
+
+    def part_begins(self, reply_id: str) -> int:
+        """A stretch of the reply's audio begins; returns its place in the reply."""
+        reply = self._open[reply_id]
+        reply.parts += 1
+        return reply.queued_us
+
+    def queued(self, reply_id: str, duration_us: int) -> None:
+        """Audio of the reply is on its way to the output."""
+        reply = self._open.get(reply_id)
+        if reply is not None:
+            reply.queued_us += duration_us
+
+    def queued_us(self, reply_id: str) -> int:
+        """Length of the reply's audio so far."""
+        reply = self._open.get(reply_id)
+        return reply.queued_us if reply is not None else 0
+
+    def word(
+        self,
+        reply_id: str,
+        text: str,
+        *,
+        start_us: int,
+        end_us: int | None,
+        estimated: bool = False,
+        joiner: str = " ",
+    ) -> None:
+        """A word with its place; ``end_us`` None when it lasts until the next one."""
+        reply = self._open.get(reply_id)
+        if reply is None:
+            return
+        reply.segment = None
+        last = reply.words[-1] if reply.words else None
+        if last is not None:
+            start_us = max(start_us, last.start_us)
+            if last.end_us is None:
+                last.end_us = start_us
+        reply.words.append(_Word(text, joiner, start_us, end_us, estimated))
+        if _ends_clause(text):
+            reply.alarm_us = 0
+
+    def spoken(self, reply_id: str, text: str, *, joiner: str = " ") -> None:
+        """Text without times was said in the audio since its announcement, or since the last word."""
+        reply = self._open.get(reply_id)
+        if reply is None:
+            return
+        start_us = reply.segment.start_us if reply.segment else _words_end_us(reply)
+        reply.segment = None
+        for number, placed in enumerate(place_words(text, start_us, max(start_us, reply.queued_us))):
+            _append(reply, placed, joiner if number == 0 else placed.joiner)
+        reply.alarm_us = 0
+
+    def silent_text(self, reply_id: str, text: str) -> None:
+        """Text that is shown and not said: as heard as the word before it."""
+        reply = self._open.get(reply_id)
+        if reply is not None:
+            at_us = _words_end_us(reply)
+            reply.words.append(_Word(text, " ", at_us, at_us, estimated=True))
+
+    def close(self, reply_id: str) -> None:
+        """All of the reply's audio and words are known."""
+        reply = self._open.get(reply_id)
+        if reply is not None:
+            reply.closed = True
+            segment, reply.segment = reply.segment, None
+            if segment is not None and reply.queued_us > segment.start_us:
+                reply.segment = segment
+                self.spoken(reply_id, segment.text)
+            elif segment is not None:
+                reply.failed = True
+            if reply.words and reply.words[-1].end_us is None:
+                reply.words[-1].end_us = max(reply.queued_us, reply.words[-1].start_us)
+
+    # Behind the output: what becomes of it.
+
+    def speaks(self, reply_id: str | None, start_us: int = 0) -> None:
+        """What is written from now on belongs to a reply, from this place on; None for anything else."""
+        self._current = self._open.get(reply_id) if reply_id is not None else None
+        self._current_us = start_us
+        self._ahead_us = 0
+
+    def part_over(self, reply_id: str) -> None:
+        """A stretch of the reply's audio has been written to its end."""
+        reply = self._open.get(reply_id)
+        if reply is not None and reply.parts:
+            reply.parts -= 1
+
+    def parts_over(self) -> None:
+        """The output has nothing more: every stretch that began is over."""
+        for reply in self._open.values():
+            reply.parts = 0
+
+    def written(self, duration_us: int, at_us: int) -> bool:
+        """The output has taken audio of whatever it speaks now; True as for ``played``."""
+        if self._pieces and at_us - self._moved_us > _STALE_US:
+            self._forget_waiting()
+        piece = _Piece(self._current, self._current_us, duration_us)
+        self._current_us += duration_us
+        if piece.reply is not None:
+            piece.reply.waiting_us += duration_us
+        if not self._pieces:
+            self._moved_us = at_us
+        self._pieces.append(piece)
+        ahead_us, self._ahead_us = self._ahead_us, 0
+        return self.played(ahead_us, at_us) if ahead_us else False
+
+    def played(self, duration_us: int, at_us: int) -> bool:
+        """A packet left; True when ``progress`` or ``finished`` may have something to tell."""
+        self._moved_us = at_us
+        news = False
+        left_us = duration_us
+        while left_us and self._pieces:
+            piece = self._pieces[0]
+            step_us = min(left_us, piece.left_us)
+            left_us -= step_us
+            piece.position_us += step_us
+            piece.left_us -= step_us
+            if piece.reply is not None:
+                news |= self._sent(piece.reply, piece.position_us, step_us, at_us)
+            if not piece.left_us:
+                self._pieces.popleft()
+        self._ahead_us += left_us
+        return news
+
+    def interrupted(
+        self, at_us: int, *, keep: Collection[str] = (), still_playing: bool = False
+    ) -> list[HeardReply]:
+        """Whatever was not sent is gone; returns what became of every reply that was not over.
+
+        Args:
+            at_us: when.
+            keep: replies that may not be interrupted.
+            still_playing: what waits in the output is of such a reply and is played on.
+        """
+        if self._ahead_us and self._current is not None and self._current.reply_id in self._open:
+            # It was playing what it had not yet reported as written.
+            self.written(self._ahead_us, at_us)
+        self._ahead_us = 0
+        if not still_playing:
+            self._forget_waiting()
+        heard_of: Callable[[_Reply], int] = (
+            (lambda reply: self._ear_us(reply, at_us)) if self._settings.flushes else _all_sent
+        )
+        return self._cut(at_us, heard_of, keep)
+
+    def hung_up(self, at_us: int, *, quiet_us: int = 0) -> list[HeardReply]:
+        """The client is gone, and what was on its way is lost; returns what became of every open reply.
+
+        Args:
+            at_us: when it was noticed.
+            quiet_us: how long it has given no sign of life.
+        """
+        self._forget_waiting()
+        self._ahead_us = 0
+        # What left while the client was already gone took the same way as what was lost with it.
+        seen_us = at_us - quiet_us
+        return self._cut(at_us, lambda reply: self._ear_us(reply, seen_us), ())
+
+    def finished(self) -> list[HeardReply]:
+        """Replies that have been played to their end since the last call."""
+        done = []
+        for reply in [reply for reply in self._open.values() if reply.is_played_out]:
+            done.append(self._finish(reply, reply.sent_us, reply.last_sent_us or self._moved_us))
+        return done
+
+    def finish(self, reply_id: str, at_us: int) -> HeardReply | None:
+        """The reply ends here, however far it came."""
+        reply = self._open.get(reply_id)
+        return self._finish(reply, reply.sent_us, at_us) if reply is not None else None
+
+    # Answers.
+
+    def progress(self, at_us: int) -> list[HeardSoFar]:
+        """Replies of which another clause has left since the last call."""
+        news = []
+        for reply in self._open.values():
+            words = self._words(reply)
+            heard = self._count(reply, words, reply.sent_us)
+            clause = next((n for n in range(heard, reply.told, -1) if _ends_clause(words[n - 1].text)), None)
+            if clause is not None:
+                mark = self._mark(reply, words, heard, reply.sent_us)
+                news.append(HeardSoFar(reply.reply_id, _joined(words[:heard]), mark, at_us, reply.in_context))
+                reply.told = heard
+            ahead = (self._due_us(words, n, reply) for n in _clause_ends(words, heard))
+            reply.alarm_us = next(ahead, reply.queued_us)
+        return news
+
+    def mark(self, reply_id: str, at_us: int | None = None) -> HeardMark | None:
+        """How much of a reply was heard; None for one that is not known.
+
+        Args:
+            at_us: a moment of the last seconds; None for all that left, which is what will have been heard.
+        """
+        reply = self._open.get(reply_id)
+        if reply is None:
+            over = self._over.get(reply_id)
+            return over.mark if over is not None else None
+        heard_us = reply.sent_us if at_us is None else self._ear_us(reply, at_us)
+        words = self._words(reply)
+        return self._mark(reply, words, self._count(reply, words, heard_us), heard_us)
+
+    def texts(self, reply_id: str, at_us: int | None = None) -> tuple[str, str]:
+        """The text heard and the rest, of a reply that is not over."""
+        reply = self._open[reply_id]
+        words = self._words(reply)
+        heard = self._count(reply, words, reply.sent_us if at_us is None else self._ear_us(reply, at_us))
+        return _joined(words[:heard]), _unheard(reply, words, heard)
+
+    # The books.
+
+    def _sent(self, reply: _Reply, position_us: int, step_us: int, at_us: int) -> bool:
+        reply.waiting_us -= step_us
+        reply.sent_us = position_us
+        reply.last_sent_us = at_us
+        if reply.first_sent_us is None:
+            reply.first_sent_us = at_us
+        flight = reply.flight
+        flight.append((at_us, position_us))
+        while flight[0][0] < at_us - _HISTORY_US:
+            reply.settled_us = flight.popleft()[1]
+        return position_us >= reply.alarm_us or reply.is_played_out
+
+    def _ear_us(self, reply: _Reply, at_us: int) -> int:
+        """The position that had reached the ear."""
+        position_us = reply.settled_us
+        left_us = at_us - self._delay_us
+        for sent_us, sent_to_us in reply.flight:
+            if sent_us > left_us:
+                break
+            # The newest packet may be playing.
+            position_us = min(sent_to_us, position_us + left_us - sent_us)
+        return position_us
+
+    def _forget_waiting(self) -> None:
+        self._pieces.clear()
+        for reply in self._open.values():
+            reply.waiting_us = 0
+
+    def _cut(self, at_us: int, heard_of: Callable[[_Reply], int], keep: Collection[str]) -> list[HeardReply]:
+        cut = [reply for reply in self._open.values() if reply.reply_id not in keep]
+        return [self._finish(reply, heard_of(reply), at_us) for reply in cut]
+
+    def _finish(self, reply: _Reply, heard_us: int, at_us: int) -> HeardReply:
+        words = self._words(reply)
+        heard = self._count(reply, words, heard_us)
+        # A model may write what no voice says, a mark or a reference: nothing is missing then.
+        is_whole = heard == len(words) and reply.closed and not reply.failed
+        unheard = "" if is_whole else _unheard(reply, words, heard)
+        over = HeardReply(
+            reply_id=reply.reply_id,
+            text=_joined(words[:heard]),
+            unheard=unheard,
+            truncated=not is_whole,
+            mark=self._mark(reply, words, heard, heard_us),
+            in_context=reply.in_context,
+            started_us=None if reply.first_sent_us is None else reply.first_sent_us + self._delay_us,
+            ended_us=at_us if reply.last_sent_us is None else reply.last_sent_us + self._delay_us,
+        )
+        del self._open[reply.reply_id]
+        self._over[reply.reply_id] = over
+        if len(self._over) > _KEPT:
+            del self._over[next(iter(self._over))]
+        return over
+
+    def _words(self, reply: _Reply) -> list[_Word]:
+        """All words, those of text that is being said included."""
+        segment = reply.segment
+        if segment is None:
+            return reply.words
+        end_us = max(reply.queued_us, segment.start_us + spoken_us(segment.text))
+        placed = place_words(segment.text, segment.start_us, end_us)
+        return [*reply.words, *(_Word(w.text, w.joiner, w.start_us, w.end_us, True) for w in placed)]
+
+    def _count(self, reply: _Reply, words: list[_Word], heard_us: int) -> int:
+        """How many words were heard up to a position."""
+        if heard_us and reply.closed and heard_us >= reply.queued_us - _WHOLE_US:
+            return len(words)
+        count = 0
+        while heard_us and count < len(words) and self._due_us(words, count, reply) <= heard_us:
+            count += 1
+        return count
+
+    def _due_us(self, words: list[_Word], index: int, reply: _Reply) -> int:
+        word = words[index]
+        end_us = word.end_us
+        if end_us is None:
+            end_us = word.start_us + _WORD_US
+        return word.start_us + (end_us - word.start_us) * self._settings.word_due_percent // 100
+
+    def _mark(self, reply: _Reply, words: list[_Word], heard: int, heard_us: int) -> HeardMark:
+        # The place of the cut depends on the words on both sides of it.
+        estimated = any(word.estimated for word in words[max(0, heard - 1) : heard + 1])
+        source = HeardSource.ESTIMATED if estimated else HeardSource.PLAYOUT_CLOCK
+        # The output fills its last chunk with silence.
+        return HeardMark(reply.reply_id, min(heard_us, reply.queued_us) // 1000, heard - 1, source)
+
+
+def _all_sent(reply: _Reply) -> int:
+    return reply.sent_us
+
+
+def _append(reply: _Reply, placed: PlacedWord, joiner: str) -> None:
+    reply.words.append(_Word(placed.text, joiner, placed.start_us, placed.end_us, estimated=True))
+
+
+def _words_end_us(reply: _Reply) -> int:
+    if not reply.words:
+        return 0
+    last = reply.words[-1]
+    return last.start_us if last.end_us is None else last.end_us
+
+
+def _joined(words: list[_Word]) -> str:
+    return "".join(word.joiner + word.text for word in words).strip()
+
+
+def _ends_clause(text: str) -> bool:
+    return text.rstrip(_CLOSERS)[-1:] in tuple(_CLAUSE_MARKS)
+
+
+def _clause_ends(words: list[_Word], behind: int) -> Iterator[int]:
+    return (n for n in range(behind, len(words)) if _ends_clause(words[n].text))
+
+
+def _unheard(reply: _Reply, words: list[_Word], heard: int) -> str:
+    """What is known of the reply behind the words that were heard."""
+    whole = reply.written_text or reply.announced_text
+    if not whole:
+        return _joined(words[heard:])
+    position = 0
+    for word in words[:heard]:
+        # The words are those of the text, but for what a voice drops or spells in another way.
+        found = whole.find(word.text, position, position + len(word.text) + _SEARCH_CHARS)
+        if found >= 0:
+            position = found + len(word.text)
+    rest = whole[position:].strip()
+    return rest if any(char.isalnum() for char in rest) else _joined(words[heard:])

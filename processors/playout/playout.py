@@ -1,0 +1,498 @@
+"""The playout clock in a pipeline: three taps around the voice and the output, and the books between them.
+
+    LLM -> thought -> TTS -> ... -> entry -> transport.output() -> exit -> HeardAssistantAggregator
+
+``thought`` reads what the model writes, so that the rest of an interrupted reply is known. ``entry`` names
+replies, places words on their audio and drops what comes late for a cancelled reply, by comparing its id.
+``exit`` sees every chunk that the output has taken, in the order of playing. ``played`` is given to the
+transport as ``on_packet``. The books themselves are ``processors.playout.heard``.
+
+A reply is all that the model says in one response, speech that is put into it included; outside of one, each
+``TTSSpeakFrame`` is its own. What is not for the context (a filler) is a reply too, and is marked so.
+
+Pipecat decides what was said by the time stamps of words, counted from the moment when their audio left the
+voice. Here the frames that end a reply wait behind the output until its last packet has left, and they and
+interruptions carry the text that was heard to the aggregator, which takes no other. Recording and context
+therefore hold the same words.
+
+The exit owns one task, which tells ``on_reply`` and ``on_progress`` and lets waiting frames go. A packet
+costs a few additions and never waits.
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    BotStoppedSpeakingFrame,
+    CancelFrame,
+    EndFrame,
+    Frame,
+    InterruptionFrame,
+    LLMAssistantPushAggregationFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    OutputAudioRawFrame,
+    SystemFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
+
+from core.clock import Clock
+from core.media import PCM_BYTES_PER_SAMPLE
+from core.timeline import HeardMark
+from processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
+from processors.playout.heard import HeardClock, HeardReply, HeardSoFar, PlayoutSettings
+from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+from runtime.loop_clock import LoopClock
+
+_US_PER_S = 1_000_000
+_NS_PER_US = 1_000
+_REPLY_ID = "parley_reply_id"
+# Contexts of cancelled replies whose late audio is known. A provider is late by seconds, not by replies.
+_CANCELLED = 64
+# Texts on their way to the aggregator. More than one waits only when the loop is late.
+_TEXTS = 8
+
+
+@dataclass(slots=True)
+class _Context:
+    """One audio context of the voice.
+
+    Attributes:
+        reply_id: the reply that it belongs to.
+        start_us: its place in the reply's audio.
+        interruptible: whether an interruption ends it.
+        queued_us: its audio so far.
+        origin_ns: the moment from which Pipecat counts its words, in the pipeline's clock.
+    """
+
+    reply_id: str
+    start_us: int
+    interruptible: bool
+    queued_us: int = 0
+    origin_ns: int | None = None
+
+
+class Playout:
+    """What is heard in one call.
+
+    Args:
+        settings: what counts as heard.
+        on_reply: told about every reply that is over; must not block.
+        on_progress: told about a reply that plays, whenever another clause of it has left; must not block.
+        follows_packets: ``played`` is the transport's ``on_packet``; otherwise the output is taken to play
+            what it has accepted.
+        peer_quiet_ms: how long the client has given no sign of life, asked when it hangs up.
+        clock: session time.
+    """
+
+    def __init__(
+        self,
+        settings: PlayoutSettings | None = None,
+        *,
+        on_reply: Callable[[HeardReply], None] | None = None,
+        on_progress: Callable[[HeardSoFar], None] | None = None,
+        follows_packets: bool = True,
+        peer_quiet_ms: Callable[[], int] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings or PlayoutSettings()
+        self.books = HeardClock(self.settings)
+        self.clock: Clock = clock or LoopClock()
+        self.on_reply = on_reply
+        self.on_progress = on_progress
+        self.follows_packets = follows_packets
+        self.peer_quiet_ms = peer_quiet_ms
+        self.contexts: dict[str, _Context] = {}
+        self.rate_hz = 0
+        self.late_frames = 0
+        self._texts: dict[str, HeardText] = {}
+        self._news = asyncio.Event()
+        # Set with the next packet, while somebody waits for it.
+        self._packet: asyncio.Event | None = None
+
+    def taps(self) -> tuple["ThoughtTap", "PlayoutEntry", "PlayoutExit"]:
+        """The three processors: in front of the voice, in front of the output and behind it."""
+        return ThoughtTap(self), PlayoutEntry(self), PlayoutExit(self)
+
+    def played(self, pcm: bytes) -> None:
+        """A packet of 16-bit PCM leaves now. On the event loop; for a transport's ``on_packet``."""
+        duration_us = len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self.rate_hz if self.rate_hz else 0
+        if self.books.played(duration_us, self.clock.now_us()):
+            self.wake()
+        if self._packet is not None:
+            self._packet.set()
+
+    def mark(self, reply_id: str) -> HeardMark | None:
+        """How much of a reply is heard at this moment; of one that is over, how much was heard."""
+        return self.books.mark(reply_id, self.clock.now_us())
+
+    def set_client_delay_ms(self, delay_ms: int) -> None:
+        """A report of the client or of the transport: how long a packet takes to the ear."""
+        self.books.delay_ms = delay_ms
+
+    def wake(self) -> None:
+        """There may be something to tell."""
+        self._news.set()
+
+    async def news(self) -> None:
+        """Return when a packet changed something that is worth telling."""
+        await self._news.wait()
+        self._news.clear()
+
+    async def drained(self) -> None:
+        """Return when everything that the output has taken has left, or after ``drain_ms``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_ms / 1000):
+                while not self.books.is_drained:
+                    self._packet = asyncio.Event()
+                    await self._packet.wait()
+        self._packet = None
+
+    def tell(self, replies: list[HeardReply]) -> None:
+        """Replies are over: their text is for the aggregator, their record for ``on_reply``."""
+        for reply in replies:
+            if reply.in_context:
+                self._texts[reply.reply_id] = HeardText(reply.text)
+                self._texts = {key: text for key, text in self._texts.items() if not text.taken}
+                while len(self._texts) > _TEXTS:
+                    del self._texts[next(iter(self._texts))]
+            known = reply.text or reply.unheard or reply.mark.audio_ms
+            if known and self.on_reply is not None:
+                self.on_reply(reply)
+
+    def text_of(self, frame: Frame) -> list[HeardText]:
+        """The text of the reply that a frame ends."""
+        text = self._texts.get(frame.metadata.get(_REPLY_ID, ""))
+        return [text] if text is not None else []
+
+    def texts_not_taken(self) -> list[HeardText]:
+        """Texts that the aggregator does not have yet."""
+        return [text for text in self._texts.values() if not text.taken]
+
+
+class ThoughtTap(FrameProcessor):
+    """In front of the voice: names the model's replies and reads what it writes."""
+
+    def __init__(self, playout: Playout) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._playout = playout
+        self._reply_id: str | None = None
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is FrameDirection.DOWNSTREAM:
+            if isinstance(frame, LLMTextFrame):
+                if self._reply_id is not None and not frame.skip_tts:
+                    self._playout.books.written_by_model(self._reply_id, frame.text)
+            elif isinstance(frame, LLMFullResponseStartFrame):
+                self._reply_id = None
+                if not frame.skip_tts:
+                    self._reply_id = frame.metadata[_REPLY_ID] = uuid.uuid4().hex
+                    self._playout.books.open(self._reply_id)
+            elif isinstance(frame, (LLMFullResponseEndFrame, InterruptionFrame)):
+                self._reply_id = None
+        await self.push_frame(frame, direction)
+
+
+class PlayoutEntry(FrameProcessor):
+    """In front of the output: what there is to be heard, and no late audio of a cancelled reply."""
+
+    def __init__(self, playout: Playout) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._playout = playout
+        self._books = playout.books
+        self._contexts = playout.contexts
+        # In the order of their cancellation; a dict for its quick look-up.
+        self._cancelled: dict[str, None] = {}
+        self._reply_id: str | None = None
+        self._last: _Context | None = None
+        self._last_pts = 0
+        # Texts that the voice announced before the context that they are spoken in began.
+        self._announced: list[tuple[str | None, str]] = []
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is FrameDirection.DOWNSTREAM:
+            if self._is_late(frame):
+                self._playout.late_frames += 1
+                return
+            self._note(frame)
+        await self.push_frame(frame, direction)
+
+    def _is_late(self, frame: Frame) -> bool:
+        """Whether the frame belongs to a reply that was cancelled."""
+        if not self._cancelled or isinstance(frame, SystemFrame):
+            return False
+        context_id = getattr(frame, "context_id", None)
+        return context_id is not None and context_id in self._cancelled
+
+    def _note(self, frame: Frame) -> None:
+        if isinstance(frame, TTSAudioRawFrame):
+            self._audio(frame)
+        elif isinstance(frame, TTSTextFrame):
+            self._words(frame)
+        elif isinstance(frame, AggregatedTextFrame):
+            self._text(frame)
+        elif isinstance(frame, TTSStartedFrame):
+            self._begin(frame.context_id, frame.append_to_context, frame.interruptible)
+        elif isinstance(frame, TTSStoppedFrame):
+            self._end(frame)
+        elif isinstance(frame, LLMFullResponseStartFrame):
+            self._response_begins(frame)
+        elif isinstance(frame, LLMFullResponseEndFrame):
+            self._response_ends(frame)
+        elif isinstance(frame, LLMAssistantPushAggregationFrame) and self._last is not None:
+            frame.metadata[_REPLY_ID] = self._last.reply_id
+        elif isinstance(frame, InterruptionFrame):
+            self._cancel()
+
+    def _response_begins(self, frame: LLMFullResponseStartFrame) -> None:
+        if frame.skip_tts:
+            return
+        self._reply_id = frame.metadata.setdefault(_REPLY_ID, uuid.uuid4().hex)
+        self._books.open(self._reply_id)
+
+    def _response_ends(self, frame: LLMFullResponseEndFrame) -> None:
+        reply_id, self._reply_id = self._reply_id, None
+        if reply_id is not None:
+            frame.metadata[_REPLY_ID] = reply_id
+            self._books.close(reply_id)
+
+    def _begin(self, context_id: str | None, in_context: bool, interruptible: bool) -> _Context:
+        key = context_id or uuid.uuid4().hex
+        reply_id = self._reply_id if self._reply_id is not None and in_context else key
+        self._books.open(reply_id, in_context=in_context)
+        context = _Context(reply_id, self._books.part_begins(reply_id), interruptible)
+        self._contexts[key] = self._last = context
+        announced, self._announced = self._announced, []
+        for spoken_in, text in announced:
+            if spoken_in in (None, key):
+                self._books.announced(reply_id, text)
+            else:
+                self._announced.append((spoken_in, text))
+        return context
+
+    def _audio(self, frame: TTSAudioRawFrame) -> None:
+        context = self._context(frame.context_id)
+        if context is None:
+            # A service that does not say where a stretch begins: the output is not told either.
+            return
+        self._time_words_of(context)
+        samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
+        duration_us = samples * _US_PER_S // frame.sample_rate
+        context.queued_us += duration_us
+        self._books.queued(context.reply_id, duration_us)
+
+    def _text(self, frame: AggregatedTextFrame) -> None:
+        if frame.will_be_spoken:
+            context = self._contexts.get(frame.context_id or "")
+            text = frame.raw_text or frame.text
+            if context is not None:
+                self._books.announced(context.reply_id, text)
+            else:
+                self._announced.append((frame.context_id, text))
+        elif frame.append_to_context and self._reply_id is not None and not frame.metadata.get(HEARD_LATER):
+            self._books.silent_text(self._reply_id, frame.raw_text or frame.text)
+            frame.metadata[HEARD_LATER] = True
+
+    def _words(self, frame: TTSTextFrame) -> None:
+        context = self._context(frame.context_id)
+        if context is None:
+            return
+        reply_id = context.reply_id
+        text = frame.raw_text or frame.text
+        joiner = "" if frame.includes_inter_frame_spaces else " "
+        at = frame.metadata.get(SPOKEN_AT)
+        if isinstance(at, SpokenAt):
+            self._books.word(
+                reply_id,
+                text,
+                start_us=context.start_us + at.start_us,
+                end_us=context.start_us + at.end_us,
+                estimated=at.estimated,
+                joiner=joiner,
+            )
+        elif frame.pts and frame.pts > self._last_pts and len(text.split()) == 1:
+            origin_ns = self._time_words_of(context)
+            start_us = context.start_us + max(0, frame.pts - origin_ns) // _NS_PER_US
+            self._books.word(reply_id, text, start_us=start_us, end_us=None, joiner=joiner)
+        else:
+            # A sentence in one piece, or what the voice did not time.
+            self._books.spoken(reply_id, text, joiner=joiner)
+        self._last_pts = max(self._last_pts, frame.pts or 0)
+        if frame.append_to_context:
+            frame.metadata[HEARD_LATER] = True
+
+    def _end(self, frame: TTSStoppedFrame) -> None:
+        context = self._context(frame.context_id)
+        self._last = None
+        if context is not None and context.reply_id != self._reply_id:
+            self._books.close(context.reply_id)
+
+    def _cancel(self) -> None:
+        for context_id, context in list(self._contexts.items()):
+            if context.interruptible:
+                self._cancelled[context_id] = None
+                del self._contexts[context_id]
+        while len(self._cancelled) > _CANCELLED:
+            del self._cancelled[next(iter(self._cancelled))]
+        self._announced.clear()
+        self._reply_id = None
+        self._last_pts = 0
+
+    def _context(self, context_id: str | None) -> _Context | None:
+        return self._contexts.get(context_id) if context_id is not None else self._last
+
+    def _time_words_of(self, context: _Context) -> int:
+        """The moment from which Pipecat counts the words of a context: its first audio, or the last word."""
+        if context.origin_ns is None:
+            context.origin_ns = max(self._last_pts, self.get_clock().get_time())
+        return context.origin_ns
+
+
+class PlayoutExit(FrameProcessor):
+    """Behind the output: what became of it."""
+
+    def __init__(self, playout: Playout) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._playout = playout
+        self._books = playout.books
+        self._current: _Context | None = None
+        self._last_chunk_interruptible = True
+        # In order; the first one ends a reply that is not over yet.
+        self._waiting: deque[Frame] = deque()
+        self._pump: asyncio.Task[None] | None = None
+
+    async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own
+        await super().setup(setup)
+        self._playout.rate_hz = setup.audio_out_sample_rate
+        self._pump = self.create_task(self._tell(), name=f"{self}::heard")
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        pump, self._pump = self._pump, None
+        if pump is not None:
+            await self.cancel_task(pump)
+        self._hang_up()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is FrameDirection.DOWNSTREAM:
+            if isinstance(frame, OutputAudioRawFrame):
+                self._chunk(frame)
+            elif isinstance(frame, SystemFrame):
+                self._system(frame)
+            elif isinstance(frame, EndFrame):
+                await self._end_in_good_order(frame)
+            else:
+                self._ordered(frame)
+                if self._waiting or self._ends_open_reply(frame):
+                    self._waiting.append(frame)
+                    return
+                self._give_text(frame)
+        await self.push_frame(frame, direction)
+
+    def _chunk(self, frame: OutputAudioRawFrame) -> None:
+        playout = self._playout
+        playout.rate_hz = frame.sample_rate
+        if not isinstance(frame, TTSAudioRawFrame) and self._current is not None:
+            self._books.speaks(None)
+            self._current = None
+        elif self._is_cancelled(frame):
+            # Was being written when the interruption came, which has counted what was played of it.
+            return
+        self._last_chunk_interruptible = frame.interruptible
+        samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
+        if self._books.written(samples * _US_PER_S // frame.sample_rate, playout.clock.now_us()):
+            playout.wake()
+        if not playout.follows_packets:
+            playout.played(frame.audio)
+
+    def _is_cancelled(self, frame: OutputAudioRawFrame) -> bool:
+        current = self._current
+        return current is not None and frame.interruptible and not self._books.is_open(current.reply_id)
+
+    def _ordered(self, frame: Frame) -> None:
+        if isinstance(frame, TTSStartedFrame):
+            context = self._playout.contexts.get(frame.context_id or "")
+            self._current = context
+            self._books.speaks(context.reply_id if context else None, context.start_us if context else 0)
+        elif isinstance(frame, TTSStoppedFrame):
+            context = self._playout.contexts.pop(frame.context_id or "", None) or self._current
+            self._current = None
+            self._books.speaks(None)
+            if context is not None:
+                self._books.part_over(context.reply_id)
+                self._settle()
+
+    def _system(self, frame: Frame) -> None:
+        playout = self._playout
+        if isinstance(frame, InterruptionFrame):
+            kept = {context.reply_id for context in playout.contexts.values() if not context.interruptible}
+            playout.tell(
+                self._books.interrupted(
+                    playout.clock.now_us(), keep=kept, still_playing=not self._last_chunk_interruptible
+                )
+            )
+            self._waiting = deque(waiting for waiting in self._waiting if not waiting.interruptible)
+            heard_texts(frame, playout.texts_not_taken())
+        elif isinstance(frame, CancelFrame):
+            self._hang_up()
+            heard_texts(frame, playout.texts_not_taken())
+        elif isinstance(frame, BotStoppedSpeakingFrame) and self._books.is_drained:
+            self._books.parts_over()
+            self._settle()
+
+    async def _end_in_good_order(self, frame: EndFrame) -> None:
+        """The output has taken everything; what it still holds is heard before the call is closed."""
+        await self._playout.drained()
+        self._books.parts_over()
+        self._settle()
+        await self._release()
+        self._playout.tell(self._books.interrupted(self._playout.clock.now_us()))
+        heard_texts(frame, self._playout.texts_not_taken())
+
+    def _hang_up(self) -> None:
+        quiet_ms = self._playout.peer_quiet_ms() if self._playout.peer_quiet_ms is not None else 0
+        self._playout.tell(self._books.hung_up(self._playout.clock.now_us(), quiet_us=quiet_ms * 1000))
+
+    def _settle(self) -> None:
+        self._playout.tell(self._books.finished())
+        if self._waiting:
+            self._playout.wake()
+
+    def _ends_open_reply(self, frame: Frame) -> bool:
+        return self._books.is_open(frame.metadata.get(_REPLY_ID, "")) and isinstance(
+            frame, (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame)
+        )
+
+    def _give_text(self, frame: Frame) -> None:
+        if isinstance(frame, (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame)):
+            heard_texts(frame, self._playout.text_of(frame))
+
+    async def _release(self) -> None:
+        """Let frames go that waited for the end of a reply."""
+        while self._waiting and not self._ends_open_reply(self._waiting[0]):
+            frame = self._waiting.popleft()
+            self._give_text(frame)
+            await self.push_frame(frame)
+
+    async def _tell(self) -> None:
+        playout = self._playout
+        while True:
+            await playout.news()
+            playout.tell(self._books.finished())
+            for heard in self._books.progress(playout.clock.now_us()):
+                if playout.on_progress is not None:
+                    playout.on_progress(heard)
+            await self._release()

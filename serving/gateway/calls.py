@@ -1,0 +1,109 @@
+"""The conversations of one process: how many there may be, and how each one ends.
+
+In: arguments of a conversation and how to hang its peer up. Out: one named task per conversation, run by
+``run_call``. However a conversation ends, its peer is hung up; a failure is logged once and ends that
+conversation only. A process that stops refuses new ones, lets running ones go on for ``drain_s``, then hangs
+all of them up at once and cancels what does not end.
+"""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+
+from loguru import logger
+from pipecat.runner.types import RunnerArguments
+
+from core.errors import CapacityError
+
+RunCall = Callable[[RunnerArguments], Awaitable[None]]
+
+
+class CallTasks:
+    """The conversations of this process, each a named task.
+
+    Args:
+        run_call: runs one conversation to its end.
+        max_calls: conversations at a time.
+        drain_s: how long running conversations may go on when the server stops.
+        hang_up_s: how long one may take to end after its peer was hung up.
+    """
+
+    def __init__(self, run_call: RunCall, *, max_calls: int, drain_s: float, hang_up_s: float) -> None:
+        self._run_call = run_call
+        self._max_calls = max_calls
+        self._drain_s = drain_s
+        self._hang_up_s = hang_up_s
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    @property
+    def active(self) -> int:
+        """Conversations that are running."""
+        return len(self._tasks)
+
+    def get(self, call_id: str) -> asyncio.Task[None] | None:
+        """The running conversation that was started under this id."""
+        return self._tasks.get(call_id)
+
+    def check_room(self) -> None:
+        """Raises CapacityError when no further conversation may start."""
+        if self._stopping:
+            raise CapacityError("the server is stopping, try another or later", limit=0)
+        if self.active >= self._max_calls:
+            raise CapacityError(
+                f"every line is taken ({self._max_calls} in all), try again later", limit=self._max_calls
+            )
+
+    def start(
+        self, arguments: RunnerArguments, *, call_id: str, hang_up: Callable[[], Awaitable[None]]
+    ) -> asyncio.Task[None]:
+        """Run a conversation in its own task.
+
+        Args:
+            arguments: for ``run_call``.
+            call_id: names the task; not one of a running conversation.
+            hang_up: called however the conversation ends; must have a deadline and not raise.
+
+        Raises:
+            CapacityError: every line is taken, or the server is stopping.
+        """
+        self.check_room()
+        task = asyncio.create_task(self._run(arguments, hang_up), name=f"call.{call_id}")
+        self._tasks[call_id] = task
+        task.add_done_callback(lambda _task: self._ended(call_id))
+        return task
+
+    def _ended(self, call_id: str) -> None:
+        del self._tasks[call_id]
+        if not self._tasks:
+            # A call leaves cycles that hold codecs with their threads. Nobody is listening now: a pause is
+            # free.
+            gc.collect()
+
+    async def _run(self, arguments: RunnerArguments, hang_up: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await self._run_call(arguments)
+        except Exception:
+            # The edge of one conversation: it ends, the others go on.
+            logger.exception("conversation failed")
+        finally:
+            # A peer whose conversation is over would stay connected in silence and hold its line.
+            await hang_up()
+
+    async def close(self, hang_up_all: Callable[[], Awaitable[None]]) -> None:
+        """Refuse new conversations, give running ones ``drain_s`` to end, hang up the rest, then cancel.
+
+        Args:
+            hang_up_all: hangs up every peer; must have a deadline and not raise.
+        """
+        self._stopping = True
+        await self._wait(self._drain_s)
+        await hang_up_all()
+        await self._wait(self._hang_up_s)
+        for task in self._tasks.values():
+            task.cancel()
+        await self._wait(self._hang_up_s)
+
+    async def _wait(self, timeout_s: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=timeout_s)

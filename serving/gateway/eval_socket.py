@@ -1,0 +1,97 @@
+"""The socket ``/ws`` of Pipecat's evaluation tool (``pipecat eval run``), which nothing else can use.
+
+In: a WebSocket. Out: one conversation over it. It takes no line before it has said what it is, within
+``socket_open_s``, and those that have not said it yet are bounded too. Whatever is refused is closed with a
+code and a reason.
+"""
+
+import asyncio
+import secrets
+
+from fastapi import APIRouter, HTTPException, WebSocket
+from loguru import logger
+from pipecat.runner.types import WebSocketRunnerArguments
+from pipecat.runner.utils import parse_telephony_websocket
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from core.errors import CapacityError, PeerError
+from serving.gateway.calls import CallTasks
+from serving.gateway.middleware import POLICY_VIOLATION
+from serving.gateway.requests import check_origin
+from serving.gateway.settings import ServerSettings
+
+# WebSocket close code (IANA registry).
+TRY_AGAIN_LATER = 1013
+
+
+class EvalSocket:
+    """The route.
+
+    Args:
+        settings: bounds.
+        calls: where conversations are started.
+    """
+
+    def __init__(self, settings: ServerSettings, *, calls: CallTasks) -> None:
+        self._settings = settings
+        self._calls = calls
+        # Accepted sockets that have not said what they are.
+        self._opening = 0
+
+    def router(self) -> APIRouter:
+        """The route, to be included in an application."""
+        router = APIRouter()
+        router.add_api_websocket_route("/ws", self.serve)
+        return router
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """One socket from its handshake to the end of its conversation."""
+        within_s = self._settings.hang_up_s
+        try:
+            check_origin(websocket, allowed=self._settings.allowed_origins)
+            self._calls.check_room()
+            await websocket.accept()
+            task = await self._open(websocket)
+        except (HTTPException, PeerError) as error:
+            reason = error.detail if isinstance(error, HTTPException) else str(error)
+            await close_socket(websocket, POLICY_VIOLATION, reason, within_s=within_s)
+        except CapacityError as error:
+            await close_socket(websocket, TRY_AGAIN_LATER, str(error), within_s=within_s)
+        else:
+            await asyncio.wait({task})
+
+    async def _open(self, websocket: WebSocket) -> asyncio.Task[None]:
+        """Start the conversation of an accepted socket once it has said what it is."""
+        settings = self._settings
+        if self._opening >= settings.max_calls:
+            raise CapacityError("too many sockets are opening, try again later", limit=settings.max_calls)
+        self._opening += 1
+        try:
+            async with asyncio.timeout(settings.socket_open_s):
+                # Kept on the socket: ``run_call`` parses it again without reading again.
+                kind, _ = await parse_telephony_websocket(websocket)
+        except TimeoutError as error:
+            raise PeerError(f"no eval-connect within {settings.socket_open_s} s") from error
+        except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+            raise PeerError("the first message is not an eval-connect") from error
+        finally:
+            self._opening -= 1
+        if kind != "eval":
+            raise PeerError("only eval-connect is served on this socket")
+        return self._calls.start(
+            WebSocketRunnerArguments(websocket=websocket),
+            call_id=f"socket.{secrets.token_hex(4)}",
+            hang_up=lambda: close_socket(websocket, within_s=settings.hang_up_s),
+        )
+
+
+async def close_socket(websocket: WebSocket, code: int = 1000, reason: str = "", *, within_s: float) -> None:
+    """Close a socket, accepted or not, that may be closed already."""
+    if WebSocketState.DISCONNECTED in (websocket.application_state, websocket.client_state):
+        return
+    try:
+        async with asyncio.timeout(within_s):
+            # A close frame has room for 123 bytes of UTF-8.
+            await websocket.close(code, reason[:100])
+    except (TimeoutError, RuntimeError, WebSocketDisconnect) as error:
+        logger.debug(f"the socket was gone: {error!r}")

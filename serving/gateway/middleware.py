@@ -1,0 +1,165 @@
+"""What is decided of every request before a route sees it, and said with every answer.
+
+In: any request. A body over a size or too slow to arrive is refused before it is parsed; so is a request that
+calls this server by a name that is not its own. Out: the application's answer, with headers that tell a
+browser to load nothing that is not served here.
+"""
+
+import asyncio
+import ipaddress
+import re
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serving.gateway.settings import ServerSettings
+
+# WebSocket close code (RFC 6455, 7.4.1).
+POLICY_VIOLATION = 1008
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+# A Host header: a name or an address, IPv6 in brackets, and perhaps a port.
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::\d+)?")
+# The page works without the internet and stays so: a browser refuses whatever is not served here.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; connect-src 'self'; media-src 'self' blob:; style-src 'self'; script-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+class BodyLimit:
+    """ASGI middleware: refuses bodies over a size with 413, and those that take too long to arrive with 408,
+    before anything parses them.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int, within_s: float) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._within_s = within_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        too_long = refusal(413, f"body over {self._max_bytes} bytes")
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if not declared.isdigit() or len(declared) > 12 or int(declared) > self._max_bytes:
+            await too_long(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self._within_s):
+                body = await self._read(receive)
+        except TimeoutError:
+            too_late = refusal(408, f"the body did not arrive within {self._within_s} s")
+            await too_late(scope, receive, send)
+            return
+        if body is None:
+            return
+        if len(body) > self._max_bytes:
+            await too_long(scope, receive, send)
+            return
+        await self._app(scope, replayed(body, receive), send)
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        """The body, or its beginning once it is too long; None when the client went away.
+
+        A chunked body declares no length: it is taken in here, up to the limit.
+        """
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            if not message.get("more_body", False) or len(body) > self._max_bytes:
+                return bytes(body)
+
+
+def refusal(status: int, why: str) -> JSONResponse:
+    """An answer that ends the connection."""
+    # What is left of the body is not read: it would be taken for the next request.
+    return JSONResponse({"error": why}, status_code=status, headers={"Connection": "close"})
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """A ``receive`` that gives a body that was read already, then what comes after it."""
+    sent = False
+
+    async def replay() -> Message:
+        nonlocal sent
+        if sent:
+            return await receive()
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+class KnownHosts:
+    """ASGI middleware: refuses requests that call this server by a name that is not its own.
+
+    A name of somebody else's may be made to point at this machine (DNS rebinding). To the browser their page
+    is then of this origin: it may read every answer and open calls, and only the Host header tells.
+    """
+
+    def __init__(self, app: ASGIApp, *, names: frozenset[str]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
+        match = HOST.fullmatch(host)
+        if match and match.group(1) in self._names:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            # Before the handshake is accepted: the client gets 403.
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+        else:
+            stranger = refusal(
+                403, f"this server is not called {host[:100]!r}: see allowed_hosts in the server settings"
+            )
+            await stranger(scope, receive, send)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def known_hosts(settings: ServerSettings) -> frozenset[str] | None:
+    """Names this server may be called by, in lower case; None for any."""
+    if not is_loopback(settings.host) and not settings.allowed_hosts:
+        return None
+    return LOOPBACK_NAMES | {name.lower() for name in settings.allowed_hosts}
+
+
+class PageHeaders:
+    """ASGI middleware: answers tell browsers to load nothing that this server does not serve."""
+
+    _HEADERS = (
+        (b"content-security-policy", CONTENT_SECURITY_POLICY.encode("ascii")),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        # A page must not meet scripts of the release before it; unchanged files still answer 304.
+        (b"cache-control", b"no-cache"),
+    )
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *self._HEADERS]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

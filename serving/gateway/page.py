@@ -1,0 +1,68 @@
+"""The browser page, and what the server says of itself."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+
+from core.errors import ConfigError
+from serving.gateway.calls import CallTasks
+
+
+def web_dir() -> Path:
+    """Folder of the browser pages: ``web/`` of the checkout.
+
+    Raises ConfigError when it is missing.
+    """
+    folder = Path(__file__).parents[2] / "web"
+    if not (folder / "pages" / "index.html").is_file():
+        raise ConfigError(f"the browser page is missing: no pages/index.html in {folder}")
+    return folder
+
+
+def serve_page(app: FastAPI) -> None:
+    """Add the page at the root, and the files that it names. Raises ConfigError when they are missing."""
+    web = web_dir()
+
+    @app.get("/")
+    async def page() -> FileResponse:
+        return FileResponse(web / "pages" / "index.html")
+
+    @app.get("/s/{session_id}")
+    async def session_page() -> FileResponse:
+        return FileResponse(web / "pages" / "session.html")
+
+    # On the application itself: FastAPI 0.115 leaves a router's mounts out when it includes it.
+    app.mount("/shared", StaticFiles(directory=web / "shared"), name="shared")
+
+
+def health_router(
+    calls: CallTasks, *, max_calls: int, describe: Callable[[], dict[str, object]]
+) -> APIRouter:
+    """``/health`` for what restarts and balances servers, ``/status`` for people.
+
+    Args:
+        calls: the conversations of this process.
+        max_calls: how many there may be.
+        describe: facts for ``/status`` (engines, versions).
+    """
+    router = APIRouter()
+
+    @router.get("/health")
+    async def health() -> dict[str, object]:
+        return {"status": "ok", "calls": calls.active, "max_calls": max_calls}
+
+    @router.get("/status")
+    async def status() -> dict[str, object]:
+        return {
+            "status": "ready",
+            "transports": ["webrtc"],
+            "calls": calls.active,
+            "tasks": len(asyncio.all_tasks()),
+            **describe(),
+        }
+
+    return router

@@ -1,0 +1,358 @@
+"""When older turns of a session are put into a summary, which ones, and how.
+
+Decides from the committed events; ``prompt`` shows the result, and the caller commits it. A summary is one
+more event: nothing is deleted, and a view of the whole log stays possible. The next summary takes the one
+before it in.
+
+Summaries are written by the deployment's language model (``LlmSummarizer``) or made of the sentences that say
+most (``ExtractiveSummarizer``: pure, no model, always there). A model that fails or takes too long is no
+reason to lose a turn: the extract takes its place. What the person stated of themselves does not depend on
+either: the state at the summarised turns is carried beside the text, word for word.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.clock import Clock
+from core.errors import AgentError
+from core.statements import asks, statements
+from session_store.events import Draft, Event, Kind
+from session_store.memory import SessionState, current_events, fold_state, newest_summary, state_payload
+from session_store.prompt import (
+    CountTokens,
+    Entry,
+    Turn,
+    approximate_tokens,
+    turn_tokens,
+    turns_of,
+    without_remarks,
+)
+
+SUMMARY_INSTRUCTION = (
+    "You keep the memory of a conversation between a person and an assistant. Write a summary from which "
+    "the assistant can go on without the transcript: what the person wants, what was asked and answered, "
+    "what was decided or promised, what is still open, and every name, number, date and amount exactly as it "
+    "was said. Take over what an earlier summary says. Say where a reply was not heard to its end. Invent "
+    "nothing. Plain sentences, no headings, at most {words} words."
+)
+
+
+class CompactionSettings(BaseModel):
+    """When and how older turns are summarised.
+
+    Attributes:
+        keep_turns: the newest turns that stay as they are; fewer where they alone fill ``budget_share``, but
+            always one.
+        budget_share: of the model's context that turns may fill before older ones are summarised. One half
+            leaves as much room again for a long newest turn, a tool's result or a slow summary.
+        summary_tokens: longest summary.
+        timeout_s: how long the language model may take for one. The person does not wait for it, but the
+            turns that it covers fill the context meanwhile.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    keep_turns: int = Field(default=6, ge=1, le=1_000)
+    budget_share: float = Field(default=0.5, gt=0.0, le=1.0)
+    summary_tokens: int = Field(default=500, ge=50, le=20_000)
+    timeout_s: float = Field(default=15.0, gt=0.0, le=300.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message of what is to be summarised, remarks of cut-offs included."""
+
+    who: Literal["person", "assistant", "tool"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """What is to be summarised.
+
+    Attributes:
+        lines: the turns, the oldest first.
+        previous: the summary of what was before them; empty when they are the first.
+        state: what is known at their end.
+        max_tokens: longest summary.
+    """
+
+    lines: tuple[Line, ...]
+    previous: str
+    state: SessionState
+    max_tokens: int
+
+
+class Summarizer(Protocol):
+    """Writes summaries."""
+
+    async def summarize(self, request: SummaryRequest) -> str:
+        """The summary, as text.
+
+        Raises:
+            AgentError: it cannot; the caller has another way.
+        """
+        ...
+
+
+class LlmSummarizer:
+    """Has a language model write it.
+
+    Args:
+        ask: given an instruction and a text, the model's whole answer; raises AgentError.
+    """
+
+    def __init__(self, ask: Callable[[str, str], Awaitable[str]]) -> None:
+        self._ask = ask
+
+    async def summarize(self, request: SummaryRequest) -> str:
+        """See ``Summarizer``."""
+        # A token is about three quarters of an English word.
+        instruction = SUMMARY_INSTRUCTION.format(words=max(20, request.max_tokens * 3 // 4))
+        return await self._ask(instruction, transcript(request))
+
+
+class ExtractiveSummarizer:
+    """Keeps the sentences that say most: pure, the same for the same turns.
+
+    Args:
+        count_tokens: of a text.
+    """
+
+    def __init__(self, count_tokens: CountTokens = approximate_tokens) -> None:
+        self._count = count_tokens
+
+    async def summarize(self, request: SummaryRequest) -> str:
+        """See ``Summarizer``."""
+        return self.extract(request)
+
+    def extract(self, request: SummaryRequest) -> str:
+        """Lines in the order of the conversation, the best of all that fit."""
+        scored = _scored(request)
+        best = sorted(range(len(scored)), key=lambda at: (-scored[at][0], -at))
+        chosen: set[int] = set()
+        spare = request.max_tokens
+        for at in best:
+            cost = self._count(scored[at][1]) + 1
+            if scored[at][0] > 0 and cost <= spare:
+                chosen.add(at)
+                spare -= cost
+        return "\n".join(dict.fromkeys(scored[at][1] for at in sorted(chosen)))
+
+
+class Compactor:
+    """Makes the summary of a session when it is time.
+
+    Args:
+        settings: when, and how long.
+        summarizer: default: the extractive one.
+        budget_tokens: of the view that the model is given.
+        count_tokens: of a text.
+    """
+
+    def __init__(
+        self,
+        settings: CompactionSettings | None = None,
+        summarizer: Summarizer | None = None,
+        *,
+        budget_tokens: int = 6_000,
+        count_tokens: CountTokens = approximate_tokens,
+    ) -> None:
+        self._settings = settings or CompactionSettings()
+        self._extractive = (
+            summarizer if isinstance(summarizer, ExtractiveSummarizer) else ExtractiveSummarizer(count_tokens)
+        )
+        self._summarizer = summarizer or self._extractive
+        self._budget_tokens = budget_tokens
+        self._count = count_tokens
+
+    async def summary(self, events: Sequence[Event], clock: Clock) -> Draft | None:
+        """The SUMMARY that is due, or None.
+
+        Takes up to ``timeout_s`` when a language model writes it. Its key names what it covers, so that two
+        who make it at once store one.
+        """
+        until_seq = self.due_until(events)
+        if until_seq is None:
+            return None
+        request = self._request(events, until_seq)
+        text, how = await self._written(request)
+        now_us = clock.now_us()
+        payload = {
+            "text": text,
+            "until_seq": until_seq,
+            "state": state_payload(request.state),
+            "by": how,
+        }
+        return Draft(Kind.SUMMARY, payload, now_us, now_us, "system", key=f"summary.{until_seq}")
+
+    def due_until(self, events: Sequence[Event]) -> int | None:
+        """Up to which seq a summary is due; None when it is not time."""
+        turns = turns_of(events)
+        costs = [turn_tokens(turn, self._count) for turn in turns]
+        limit = self._budget_tokens * self._settings.budget_share
+        if sum(costs) <= limit:
+            return None
+        keep_turns = self._settings.keep_turns
+        while keep_turns > 1 and sum(costs[-keep_turns:]) > limit:
+            keep_turns -= 1
+        return covered_until(turns, keep_turns=keep_turns)
+
+    def _request(self, events: Sequence[Event], until_seq: int) -> SummaryRequest:
+        previous = newest_summary(current_events(events))
+        covered = [turn for turn in turns_of(events) if max(turn.seqs) <= until_seq]
+        return SummaryRequest(
+            lines=tuple(line for turn in covered for entry in turn.entries for line in _lines(entry)),
+            previous=str(previous.payload.get("text", "")) if previous is not None else "",
+            state=fold_state([event for event in events if event.seq <= until_seq or event is previous]),
+            max_tokens=self._settings.summary_tokens,
+        )
+
+    async def _written(self, request: SummaryRequest) -> tuple[str, str]:
+        if self._summarizer is not self._extractive:
+            try:
+                async with asyncio.timeout(self._settings.timeout_s):
+                    text = (await self._summarizer.summarize(request)).strip()
+            except (AgentError, TimeoutError) as error:
+                logger.warning(
+                    f"no summary from the language model ({type(error).__name__}), an extract instead"
+                )
+            else:
+                if text:
+                    return self._shortened(text), "summarizer"
+                logger.warning("the language model wrote an empty summary, an extract instead")
+        return self._extractive.extract(request), "extract"
+
+    def _shortened(self, text: str) -> str:
+        """Whole sentences up to the longest allowed; a model does not count well."""
+        kept = ""
+        for sentence in re.findall(r"\S.*?(?:[.!?](?=\s)|\n|$)\s*", text, re.S):
+            if self._count(kept + sentence) > self._settings.summary_tokens:
+                break
+            kept += sentence
+        return kept.strip() or text[: self._settings.summary_tokens]
+
+
+def covered_until(turns: Sequence[Turn], *, keep_turns: int) -> int | None:
+    """The seq up to which events can be covered so that the newest turns stay whole, or None when none can.
+
+    Order of events and order of commit differ when something came late: no turn may lie on both sides. A turn
+    whose tool call has no result stays too: who opens the session next finds out what became of the call.
+    """
+    if len(turns) <= keep_turns:
+        return None
+    kept = [*turns[-keep_turns:], *(turn for turn in turns if turn.open)]
+    until_seq = min(min(turn.seqs) for turn in kept) - 1
+    while True:
+        covered = [turn for turn in turns if max(turn.seqs) <= until_seq]
+        split = [min(turn.seqs) for turn in turns if min(turn.seqs) <= until_seq < max(turn.seqs)]
+        if not covered:
+            return None
+        if not split:
+            return max(max(turn.seqs) for turn in covered)
+        until_seq = min(split) - 1
+
+
+def transcript(request: SummaryRequest) -> str:
+    """What is to be summarised, as a language model reads it."""
+    parts = [f"Earlier summary:\n{request.previous}\n"] if request.previous else []
+    if request.state.slots:
+        known = "\n".join(f"{name}: {slot.value}" for name, slot in request.state.slots.items())
+        parts.append(f"Known about the person:\n{known}\n")
+    said = "\n".join(f"{line.who.capitalize()}: {line.text}" for line in request.lines)
+    return "\n".join([*parts, f"Transcript:\n{said}"])
+
+
+def _lines(entry: Entry) -> Iterable[Line]:
+    if entry.role == "tools":
+        return [Line("tool", f"{use.name}({use.arguments}) -> {use.result}") for use in entry.uses]
+    return [Line("person" if entry.role == "user" else "assistant", entry.text)]
+
+
+# What makes a line worth keeping. A question keeps its answer; numbers and names are what people come back
+# to; what was kept once fades, or the oldest lines would never leave.
+_NUMBER_SCORE = 3.0
+_FACT_SCORE = 4.0
+_NAME_SCORE = 1.5
+_QUESTION_SCORE = 2.0
+_STATEMENT_SCORE = 3.0
+_TOOL_SCORE = 3.0
+_OLD_SCORE = 1.0
+_RECENT_SCORE = 1.0
+_LINE_WORDS = 40
+# Of our own in a line: "The person asked", "The assistant answered", "(cut off)".
+_OWN_WORDS = 10
+_SMALL_WORDS = 3
+_TOOL_CHARS = 200
+_NUMBER = re.compile(
+    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|"
+    r"thousand|million|monday|tuesday|wednesday|thursday|friday|saturday|sunday|tomorrow)\b",
+    re.I,
+)
+_CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
+
+
+def _scored(request: SummaryRequest) -> list[tuple[float, str]]:
+    """Lines with their worth, in the order of the conversation."""
+    previous = _old_lines(request.previous)
+    scored = [(_OLD_SCORE + _content_score(line, request.state), line) for line in previous]
+    told = _exchanges(request.lines)
+    for at, (score, line) in enumerate(told):
+        recency = _RECENT_SCORE * (at + 1) / len(told)
+        scored.append((score + _content_score(line, request.state) + recency if score else 0.0, line))
+    return scored
+
+
+def _old_lines(summary: str) -> list[str]:
+    """The lines of an earlier summary; a paragraph that a model wrote, in sentences."""
+    lines: list[str] = []
+    for line in summary.splitlines():
+        whole = len(line.split()) <= 2 * _LINE_WORDS + _OWN_WORDS
+        lines.extend([line] if whole else re.split(r"(?<=[.!?])\s+", line))
+    return [line for line in lines if line.strip()]
+
+
+def _exchanges(lines: Sequence[Line]) -> list[tuple[float, str]]:
+    """Sentences as somebody would retell them; a question with the beginning of its answer in one line."""
+    told: list[tuple[float, str]] = []
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        text = without_remarks(line.text)
+        if line.who == "person" and asks(text):
+            answer = ""
+            if at + 1 < len(lines) and lines[at + 1].who == "assistant":
+                at += 1
+                answer = _short(without_remarks(lines[at].text))
+                answer += " (cut off)" if "[" in lines[at].text and answer else ""
+            asked = f'The person asked: "{_short(text)}"'
+            told.append((_QUESTION_SCORE, f'{asked} The assistant answered: "{answer}"' if answer else asked))
+        elif line.who == "person":
+            stated = _STATEMENT_SCORE if statements(text) else 0.0
+            small = len(text.split()) <= _SMALL_WORDS and not stated and not _NUMBER.search(text)
+            told.append((0.0 if small else 1.0 + stated, f'The person said: "{_short(text)}"'))
+        elif line.who == "tool":
+            told.append((_TOOL_SCORE, f"Tool: {line.text[:_TOOL_CHARS]}"))
+        elif text:
+            # What the assistant says without being asked: a greeting, an offer.
+            told.append((0.5 if _NUMBER.search(text) else 0.0, f'The assistant said: "{_short(text)}"'))
+        at += 1
+    return told
+
+
+def _content_score(line: str, state: SessionState) -> float:
+    plain = line.lower()
+    score = _NUMBER_SCORE if _NUMBER.search(line) else 0.0
+    score += _FACT_SCORE if any(slot.value.lower() in plain for slot in state.slots.values()) else 0.0
+    return score + min(2, len(_CAPITAL.findall(line))) * _NAME_SCORE
+
+
+def _short(text: str) -> str:
+    words = text.replace('"', "'").split()
+    return " ".join(words[:_LINE_WORDS]) + (" ..." if len(words) > _LINE_WORDS else "")

@@ -1,0 +1,426 @@
+"""Transactions on SQLite and on PostgreSQL, through one interface.
+
+Work is a plain function over a SQLAlchemy Core connection, the same for both databases. It runs in a
+transaction: one at a time on the connection that writes, several at once on those that read. Whatever a
+driver raises leaves here as one of the store's errors, by what can be done about it:
+
+* ``StoreUnavailableError``: the database is away. The same work may be tried again; whether it was committed
+  is not known.
+* ``LockedError``: somebody else holds the row at this moment.
+* ``RefusedError``: the database answers and does not take these rows.
+
+SQLite runs in threads of its own rather than through ``aiosqlite``: that costs one change of threads per
+transaction instead of one per statement, and a loop on virtual time can run it in line.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Protocol, TypeVar
+
+import asyncpg
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from core.errors import ConfigError, StoreError, StoreUnavailableError
+from session_store import migrations
+from session_store.settings import StoreSettings, file_of
+
+T = TypeVar("T")
+Work = Callable[[sa.Connection], T]
+
+# Sent by every commit with "session seq", so that followers in other processes look at once.
+CHANNEL = "session_store"
+READERS = 4
+# Of SQLite's write-ahead log, 4 KiB each, before its pages are copied into the file. The copy happens in the
+# commit that reaches it: few enough for a short pause, and a log this small is overwritten in place, which
+# makes each fsync cheaper than one that also grows a file.
+CHECKPOINT_PAGES = 1_000
+SQLITE_MAGIC = b"SQLite format 3\0"
+# "parley" on a telephone: any number that no other program is likely to lock.
+MIGRATION_LOCK = 727539
+CONNECT_RETRY_S = 0.2
+
+
+class RefusedError(StoreError):
+    """The database does not take these rows, now or later."""
+
+
+class LockedError(StoreUnavailableError):
+    """Somebody else holds the row: try again at once."""
+
+
+class Database(Protocol):
+    """Where work runs."""
+
+    async def open(self) -> None:
+        """Bring the schema up to date.
+
+        Raises:
+            ConfigError: the database cannot be used.
+            StoreUnavailableError: it does not answer.
+        """
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work in a transaction; durable when it returns. One at a time.
+
+        Raises:
+            StoreError: see the module.
+        """
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that only reads, on one state of the data.
+
+        Raises:
+            StoreError: see the module.
+        """
+        ...
+
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        """Call ``heard`` with what other processes announce, until the connection ends.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        ...
+
+
+def database(settings: StoreSettings) -> Database:
+    """The database of an address.
+
+    Raises:
+        ConfigError: the address is not understood.
+    """
+    url = settings.address()
+    return SqliteDatabase(settings) if url.get_backend_name() == "sqlite" else PostgresDatabase(settings)
+
+
+class SqliteDatabase:
+    """A file: one thread and connection that write, a few that read."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._url = settings.address()
+        self._path = file_of(self._url)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="session_store.write")
+        self._reader_threads = ThreadPoolExecutor(READERS, thread_name_prefix="session_store.read")
+        self._engine = self._make_engine("BEGIN IMMEDIATE", poolclass=NullPool)
+        self._readers = self._make_engine("BEGIN", "query_only=ON", pool_size=READERS, max_overflow=0)
+        self._connection: sa.Connection | None = None
+
+    async def open(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._prepare)
+
+    async def write(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
+
+    async def read(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reader_threads, self._look, work)
+
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        # A file announces nothing: followers of what other processes write poll.
+        await asyncio.get_running_loop().create_future()
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._readers.dispose()
+        self._thread.shutdown(wait=False)
+        self._reader_threads.shutdown(wait=False)
+
+    def _make_engine(self, begin: str | None, *pragmas: str, **pool: Any) -> sa.Engine:
+        engine = sa.create_engine(
+            self._url, connect_args={"check_same_thread": False}, hide_parameters=True, **pool
+        )
+        settings = (
+            f"busy_timeout={self._settings.busy_timeout_ms}",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            # What was deleted is overwritten with zeros: a forgotten conversation is not left in free pages.
+            "secure_delete=ON",
+            f"wal_autocheckpoint={CHECKPOINT_PAGES}",
+            *pragmas,
+        )
+
+        def on_connect(connection: sqlite3.Connection, _record: object) -> None:
+            # Transactions are begun below, not by the driver when it sees the first INSERT.
+            connection.isolation_level = None
+            for pragma in settings:
+                connection.execute(f"PRAGMA {pragma}").close()
+
+        event.listen(engine, "connect", on_connect)
+        if begin is not None:
+            event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        return engine
+
+    def _transact(self, work: Work[T]) -> T:
+        with _translated("SQLite"):
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            try:
+                with self._connection.begin():
+                    return work(self._connection)
+            except sa.exc.OperationalError:
+                # After a full disk or an I/O error a connection may not find back by itself.
+                self._disconnect()
+                raise
+
+    def _look(self, work: Work[T]) -> T:
+        with _translated("SQLite"), self._readers.connect() as connection:
+            return work(connection)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _prepare(self) -> None:
+        with self._explained():
+            existed = self._path.exists() and self._path.stat().st_size > 0
+            if existed:
+                with self._path.open("rb") as file:
+                    # SQLite takes a file of a few bytes for an empty one and writes over it.
+                    if not file.read(len(SQLITE_MAGIC)).startswith(SQLITE_MAGIC):
+                        raise self._foreign()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Foreign keys off: a migration that copies a table drops the old one, which would take the events
+            # of every session along.
+            pragmas = (
+                "foreign_keys=OFF",
+                f"busy_timeout={round(self._settings.open_deadline_s * 1_000)}",
+            )
+            with self._make_engine(None, *pragmas, poolclass=NullPool).connect() as connection:
+                self._inspect(connection, existed=existed)
+                mode = connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
+                if mode != "wal":
+                    raise ConfigError(f"{self._path}: its file system cannot keep a write-ahead log")
+            engine = self._make_engine("BEGIN EXCLUSIVE", *pragmas, poolclass=NullPool)
+            with engine.connect() as connection, connection.begin():
+                migrations.upgrade(connection)
+                if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+                    raise ConfigError(f"{self._path}: holds events without a session; restore it from a copy")
+
+    def _inspect(self, connection: sa.Connection, *, existed: bool) -> None:
+        """Find out what the file is before anything in it is changed, its journal mode included."""
+        if existed and self._settings.check_file:
+            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if found != "ok":
+                raise self._damaged()
+        migrations.check_version(connection)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say what is wrong with the file, in one line."""
+        try:
+            yield
+        except OSError as error:
+            raise ConfigError(f"{self._path}: {error.strerror}; give another store.url") from error
+        except ConfigError as error:
+            if str(self._path) in str(error):
+                raise
+            raise ConfigError(f"{self._path}: {error}") from error
+        except DBAPIError as error:
+            match _sqlite_code(error):
+                case sqlite3.SQLITE_NOTADB:
+                    raise self._foreign() from error
+                case sqlite3.SQLITE_CORRUPT:
+                    raise self._damaged() from error
+                case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+                    raise ConfigError(
+                        f"{self._path}: cannot be written; give this user access to it and to its folder"
+                    ) from error
+                case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                    raise StoreUnavailableError(f"{self._path}: is locked by another program") from error
+                case sqlite3.SQLITE_FULL:
+                    raise ConfigError(f"{self._path}: no space is left on its disk; free some") from error
+            raise ConfigError(f"{self._path}: {error.orig}") from error
+
+    def _foreign(self) -> ConfigError:
+        return ConfigError(f"{self._path}: is not a SQLite database; move it away or give another store.url")
+
+    def _damaged(self) -> ConfigError:
+        return ConfigError(
+            f"{self._path}: is damaged; restore it from a copy, or move it away with its -wal and -shm files"
+        )
+
+
+class PostgresDatabase:
+    """A server: one connection that writes, a pool that reads, one that listens."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._url = settings.address()
+        milliseconds = str(round(settings.attempt_s * 1_000))
+        self._engine: AsyncEngine = create_async_engine(
+            self._url,
+            pool_size=READERS,
+            max_overflow=2,
+            pool_pre_ping=True,
+            pool_timeout=settings.read_deadline_s,
+            # What was said is not for the text of an exception.
+            hide_parameters=True,
+            connect_args={
+                "timeout": settings.attempt_s,
+                "server_settings": {
+                    "application_name": "parley",
+                    # The planner's compiler costs more than it saves in statements this small.
+                    "jit": "off",
+                    "statement_timeout": milliseconds,
+                    # A process that is frozen inside a transaction gives its rows back.
+                    "idle_in_transaction_session_timeout": milliseconds,
+                },
+            },
+        )
+        self._connection: AsyncConnection | None = None
+
+    async def open(self) -> None:
+        deadline = asyncio.get_running_loop().time() + self._settings.open_deadline_s
+        # The first import reads many files.
+        await asyncio.to_thread(__import__, "alembic.command")
+        while True:
+            try:
+                async with self._explained():
+                    await self._migrate()
+                return
+            except StoreUnavailableError:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(CONNECT_RETRY_S)
+
+    async def write(self, work: Work[T]) -> T:
+        with _translated("PostgreSQL"):
+            try:
+                async with asyncio.timeout(self._settings.attempt_s):
+                    if self._connection is None:
+                        self._connection = await self._engine.connect()
+                    async with self._connection.begin():
+                        return await self._connection.run_sync(work)
+            except DBAPIError as error:
+                if error.connection_invalidated or _postgres_away(error):
+                    await self._disconnect()
+                raise
+            except (OSError, TimeoutError, asyncio.CancelledError):
+                await self._disconnect()
+                raise
+
+    async def read(self, work: Work[T]) -> T:
+        with _translated("PostgreSQL"):
+            async with asyncio.timeout(self._settings.attempt_s), self._engine.connect() as connection:
+                return await connection.run_sync(work)
+
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        with _translated("PostgreSQL"):
+            async with self._engine.connect() as connection:
+                raw = await connection.get_raw_connection()
+                driver = raw.driver_connection
+                assert driver is not None
+                ended = asyncio.Event()
+                try:
+                    driver.add_termination_listener(lambda _connection: ended.set())
+                    await driver.add_listener(CHANNEL, lambda _c, _pid, _channel, text: heard(text))
+                    await ended.wait()
+                except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                    raise StoreUnavailableError(f"PostgreSQL hung up ({type(error).__name__})") from error
+                finally:
+                    # Nobody else may get a connection that listens.
+                    await connection.invalidate()
+
+    async def close(self) -> None:
+        await self._disconnect()
+        await self._engine.dispose()
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.invalidate()
+            await connection.close()
+
+    async def _migrate(self) -> None:
+        async with self._engine.connect() as connection:
+            wait_ms = round(self._settings.open_deadline_s * 1_000)
+            # Another process may be at it, and then this one waits for longer than for a statement.
+            await connection.execute(sa.text(f"SET LOCAL statement_timeout = {wait_ms}"))
+            await connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
+            await connection.execute(sa.text("SET LOCAL statement_timeout = 0"))
+            await connection.run_sync(migrations.upgrade)
+            await connection.commit()
+
+    @asynccontextmanager
+    async def _explained(self) -> AsyncIterator[None]:
+        """Say what is wrong with the server or its address, in one line."""
+        where = self._url.set(username=None, password=None).render_as_string()
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+        except (OSError, TimeoutError) as error:
+            raise StoreUnavailableError(f"{where}: does not answer ({type(error).__name__})") from error
+        except DBAPIError as error:
+            state = _sqlstate(error)
+            # 28: who we are; 3D, 3F: what we ask for; 42501: what we may do.
+            if state[:2] in {"28", "3D", "3F"} or state == "42501":
+                raise ConfigError(f"{where}: {error.orig}") from error
+            raise StoreUnavailableError(f"{where}: {error.orig}") from error
+
+
+@contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        # The driver's text quotes values of the row, which are somebody's words: the log gets the type.
+        kind = type(error.orig).__name__
+        if _sqlstate(error) == "55P03":
+            raise LockedError(f"{name}: the row is locked") from error
+        if error.connection_invalidated or _sqlite_away(error) or _postgres_away(error):
+            raise StoreUnavailableError(f"{name} does not answer ({kind} {_reason(error)})") from error
+        raise RefusedError(f"{name} refuses the rows ({kind} {_reason(error)})") from None
+    except (OSError, TimeoutError) as error:
+        raise StoreUnavailableError(f"{name} does not answer ({type(error).__name__})") from error
+    except sa.exc.TimeoutError as error:
+        # Of the pool: no connection in time.
+        raise StoreUnavailableError(f"{name} does not answer ({type(error).__name__})") from error
+
+
+def _reason(error: DBAPIError) -> str:
+    return getattr(error.orig, "sqlite_errorname", "") or _sqlstate(error)
+
+
+def _sqlite_code(error: DBAPIError) -> int:
+    """The primary result code, 0 for another database."""
+    return int(getattr(error.orig, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _sqlite_away(error: DBAPIError) -> bool:
+    # What is not about a row: busy, full, I/O error, cannot open, read-only, damaged.
+    return isinstance(error.orig, sqlite3.DatabaseError) and not isinstance(
+        error.orig,
+        sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError | sqlite3.NotSupportedError,
+    )
+
+
+def _sqlstate(error: DBAPIError) -> str:
+    return str(getattr(error.orig, "sqlstate", None) or "")
+
+
+def _postgres_away(error: DBAPIError) -> bool:
+    """Whether it is about the server and not about a row.
+
+    22: data; 23: integrity; 54: too large; P0: raised by a trigger. Everything else, a lost connection
+    without a state included, may be over when the server is back or was mended.
+    """
+    if isinstance(error.orig, sqlite3.Error):
+        return False
+    return _sqlstate(error)[:2] not in {"22", "23", "54", "P0"} and not isinstance(
+        error, sa.exc.IntegrityError
+    )

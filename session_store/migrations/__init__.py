@@ -1,0 +1,70 @@
+"""Brings a database to the newest schema.
+
+Runs inside the caller's transaction and lock, so that of two processes that start at once the second finds
+the work done, and an upgrade that fails leaves everything as it was.
+"""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from core.errors import ConfigError
+from session_store.schema import HEAD, VERSION_TABLE, metadata
+
+
+def version(connection: sa.Connection) -> str | None:
+    """The revision of a database, None for one without our tables.
+
+    Raises:
+        ConfigError: the tables are somebody else's.
+    """
+    tables = set(sa.inspect(connection).get_table_names())
+    if VERSION_TABLE in tables:
+        found = connection.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
+        if found is not None:
+            return str(found)
+    # A SQLite file holds one program's tables; a PostgreSQL database may hold many.
+    foreign = tables & set(metadata.tables) if connection.dialect.name == "postgresql" else tables
+    if foreign - {VERSION_TABLE}:
+        raise ConfigError(
+            f"the database holds tables that are not a session store ({', '.join(sorted(foreign))}): "
+            "give the store a database of its own"
+        )
+    return None
+
+
+def check_version(connection: sa.Connection) -> bool:
+    """Whether the schema is the newest one.
+
+    Raises:
+        ConfigError: it was written by a newer release or is somebody else's.
+    """
+    found = version(connection)
+    if found is None or found == HEAD:
+        return found == HEAD
+    from alembic.script import ScriptDirectory
+
+    known = {script.revision for script in ScriptDirectory(str(Path(__file__).parent)).walk_revisions()}
+    if found not in known:
+        raise ConfigError(
+            f"the session store was written by a newer release (schema {found}, this one knows {HEAD}): "
+            "start that release, or give another store.url"
+        )
+    return False
+
+
+def upgrade(connection: sa.Connection, revision: str = HEAD) -> None:
+    """Bring the schema to ``revision``. The caller holds a lock that keeps other processes out.
+
+    Raises:
+        ConfigError: as ``check_version``.
+    """
+    if check_version(connection):
+        return
+    # Slow to import, and only a start on an old or new database needs it.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    command.upgrade(config, revision)

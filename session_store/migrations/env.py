@@ -1,0 +1,14 @@
+"""Run by alembic for each command; the connection and its transaction are the caller's."""
+
+from alembic import context
+
+from session_store.schema import VERSION_TABLE, metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

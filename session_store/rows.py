@@ -1,0 +1,160 @@
+"""Rows of the two tables and what they stand for.
+
+Decides what may be stored. A draft is checked before it is queued, so that one that no database takes is
+refused to its caller and never reaches a transaction that others share.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from core.errors import StoreError
+from session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
+
+# PostgreSQL indexes at most 2,704 bytes of a key, and a character is up to four.
+MAX_NAME_CHARS = 500
+MAX_INT = 2**63 - 1
+SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session as it was read.
+
+    Attributes:
+        id: unguessable.
+        tenant: whose it is.
+        epoch: of its newest claim, 0 before the first.
+        last_seq: of its newest event, which is also how many it has.
+        created_us: wall clock, microseconds since the Unix epoch.
+        last_us: the latest time of any of its events, or of its creation.
+    """
+
+    id: str
+    tenant: str
+    epoch: int
+    last_seq: int
+    created_us: int
+    last_us: int
+
+
+def session_info(row: sa.Row[Any]) -> SessionInfo:
+    """From a whole row of ``session``."""
+    return SessionInfo(row.id, row.tenant, row.epoch, row.next_seq - 1, row.created_us, row.last_us)
+
+
+def draft_row(draft: Draft, *, max_payload_bytes: int) -> Row:
+    """A draft as a row that still lacks its place: session, seq and epoch.
+
+    Raises:
+        StoreError: a database would not take it.
+    """
+    payload = payload_json({"v": PAYLOAD_VERSION, **draft.payload}, max_bytes=max_payload_bytes)
+    row = {
+        "event_us": draft.event_us,
+        "arrival_us": draft.arrival_us,
+        "kind": draft.kind,
+        "source": draft.source,
+        "speaker": draft.speaker,
+        "final": draft.final,
+        "confidence": draft.confidence,
+        "payload": payload,
+        "key": draft.key,
+    }
+    check_row(row)
+    return row
+
+
+def payload_json(payload: Mapping[str, Any], *, max_bytes: int) -> str:
+    """A payload as the store keeps it: ASCII, so that characters and bytes are the same number.
+
+    Raises:
+        StoreError: it is not JSON or too long.
+    """
+    try:
+        text = _encoder.encode(payload)
+    except (TypeError, ValueError, RecursionError) as error:
+        # Not the encoder's own words: they may quote what was said.
+        raise StoreError(f"a payload is not JSON ({type(error).__name__})") from None
+    if len(text) > max_bytes:
+        raise StoreError(f"a payload of {len(text)} bytes is over the limit of {max_bytes}")
+    return text
+
+
+def is_tenant(name: str) -> bool:
+    """Whether a tenant may be called so."""
+    return 0 < len(name) <= MAX_NAME_CHARS and name.isprintable()
+
+
+def check_row(row: Mapping[str, Any]) -> None:
+    """Make sure of every column but the payload.
+
+    Raises:
+        StoreError: a database would not take it, or it would not come back as it went in.
+    """
+    for name in ("event_us", "arrival_us"):
+        _check(name, type(row[name]) is int and 0 <= row[name] <= MAX_INT)
+    _check("kind", row["kind"] in _KINDS)
+    for name in ("source", "key"):
+        _check(name, _is_name(row[name]))
+    _check("speaker", row["speaker"] is None or _is_name(row["speaker"]))
+    _check("final", isinstance(row["final"], bool))
+    _check(
+        "confidence",
+        isinstance(row["confidence"], int | float)
+        and not isinstance(row["confidence"], bool)
+        and math.isfinite(row["confidence"]),
+    )
+
+
+def event_of(row: Mapping[str, Any]) -> Event:
+    """From a whole row of ``event``.
+
+    Raises:
+        StoreError: it is of a kind that this release does not know.
+    """
+    kind = _KINDS.get(row["kind"])
+    if kind is None:
+        raise StoreError(f"an event is of the kind {row['kind']!r}, which a newer release has written")
+    return Event(
+        session_id=row["session_id"],
+        seq=row["seq"],
+        epoch=row["epoch"],
+        kind=kind,
+        payload=json.loads(row["payload"]),
+        event_us=row["event_us"],
+        arrival_us=row["arrival_us"],
+        source=row["source"],
+        speaker=row["speaker"],
+        final=row["final"],
+        confidence=float(row["confidence"]),
+        key=row["key"],
+    )
+
+
+_KINDS = {kind.value: kind for kind in Kind}
+_encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+def _is_name(value: object) -> bool:
+    if not isinstance(value, str) or len(value) > MAX_NAME_CHARS or "\0" in value:
+        return False
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check(name: str, good: bool) -> None:
+    if not good:
+        raise StoreError(f"the {name} of an event is not one that can be stored")

@@ -1,0 +1,50 @@
+"""The tables as the newest migration leaves them.
+
+``session`` is the row that a claim moves on and that every append locks; ``event`` is only ever inserted. A
+session's events lie together on disk, in order of commit.
+"""
+
+import sqlalchemy as sa
+
+# Not alembic's own name for it: the database may be shared with a program that has its own migrations.
+VERSION_TABLE = "session_store_version"
+# The newest revision in ``migrations/versions``.
+HEAD = "0002"
+
+metadata = sa.MetaData()
+
+session_table = sa.Table(
+    "session",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("next_seq", sa.BigInteger, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    # The latest time in any of its events. Has no index: every append writes it, and only retention asks.
+    sa.Column("last_us", sa.BigInteger, nullable=False),
+    sa.Index("session_by_creation", "tenant", "created_us", "id"),
+    sqlite_with_rowid=False,
+)
+
+event_table = sa.Table(
+    "event",
+    metadata,
+    sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("event_us", sa.BigInteger, nullable=False),
+    sa.Column("arrival_us", sa.BigInteger, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("speaker", sa.Text),
+    sa.Column("final", sa.Boolean(create_constraint=False), nullable=False),
+    sa.Column("confidence", sa.Double, nullable=False),
+    # JSON as ASCII text and not the database's own type: the same bytes in every database, in an export and
+    # under its digest, and a NUL in a transcript is an escape like any other.
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.UniqueConstraint("session_id", "key", name="event_key"),
+    sa.Index("event_by_time", "session_id", "event_us", "seq"),
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,334 @@
+"""The session store: sessions, their claims and their timelines, durable.
+
+Decides who may write and what a caller is told; ``writer`` commits, ``committing`` and ``reading`` hold the
+statements, ``database`` runs them on SQLite or PostgreSQL.
+
+    store = await SessionStore.open(StoreSettings(url="sqlite:///sessions.db"))
+    session = await store.create()
+    writer = await store.claim(session.id)
+    [event] = await writer.append(Draft(Kind.USER_TURN, {"text": "hello"}, now_us, now_us, "user"))
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from loguru import logger
+
+from core.clock import Clock
+from core.errors import StoreError, StoreUnavailableError, UnknownSessionError
+from runtime.loop_clock import LoopClock
+from session_store.claim import SessionClock, SessionWriter, wall_us
+from session_store.committing import (
+    claim_session,
+    delete_oldest,
+    delete_session,
+    insert_session,
+    insert_whole,
+)
+from session_store.database import Database, Work, database
+from session_store.events import Event
+from session_store.following import Followers, listen
+from session_store.reading import read_events, read_session, read_sessions, read_timeline
+from session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
+from session_store.settings import StoreSettings
+from session_store.transfer import export_lines, whole_session
+from session_store.writer import GroupCommit
+
+__all__ = ["SessionClock", "SessionInfo", "SessionStore", "SessionWriter", "StoreSettings"]
+
+T = TypeVar("T")
+
+PAGE_EVENTS = 500
+READ_RETRY_S = 0.1
+# Of one transaction of the retention: a few tens of milliseconds in which nothing else is written.
+EXPIRE_SESSIONS = 100
+EXPIRE_EVENTS = 5_000
+US_PER_DAY = 86_400_000_000
+
+
+class SessionStore:
+    """Made by ``open``, ended by ``close``."""
+
+    def __init__(
+        self, opened: Database, settings: StoreSettings, clock: Clock, now_us: Callable[[], int]
+    ) -> None:
+        self._database = opened
+        self._settings = settings
+        self._clock = clock
+        self._wall_us = now_us
+        self._followers = Followers()
+        self._commits = GroupCommit(opened, settings, clock, self._followers.wake)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        settings: StoreSettings,
+        *,
+        clock: Clock | None = None,
+        now_us: Callable[[], int] = wall_us,
+    ) -> "SessionStore":
+        """Bring the schema up to date and begin to write.
+
+        Args:
+            settings: where, and how long to wait.
+            clock: steady; the running loop's by default.
+            now_us: the wall clock.
+
+        Raises:
+            ConfigError: the address, the folder, the file, its schema or its owner is not right; in one line.
+            StoreUnavailableError: the database does not answer, or another program has locked it.
+        """
+        opened = database(settings)
+        try:
+            await opened.open()
+        except BaseException:
+            await opened.close()
+            raise
+        store = cls(opened, settings, clock or LoopClock(), now_us)
+        store._start()
+        return store
+
+    @property
+    def available(self) -> bool:
+        """Whether the database took the last thing that it was given."""
+        return self._commits.available
+
+    @property
+    def oldest_wait_s(self) -> float:
+        """For how long the oldest write waits; 0 when none does."""
+        return self._commits.oldest_wait_s
+
+    async def create(self, *, tenant: str = "default") -> SessionInfo:
+        """Make a session.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+            StoreError: the tenant's name cannot be stored.
+        """
+        if not is_tenant(tenant):
+            raise StoreError("the name of a tenant is empty, too long or not printable")
+        now_us = self._wall_us()
+        info = SessionInfo(str(uuid.uuid4()), tenant, 0, 0, now_us, now_us)
+        await self._commits.run(partial(insert_session, info=info))
+        return info
+
+    async def claim(self, session_id: str) -> SessionWriter:
+        """Take the right to write; whoever had it is fenced, in this process or another.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        claimed = await self._commits.run(partial(claim_session, session_id=session_id))
+        clock = SessionClock(self._clock, max(self._wall_us(), claimed.last_us + 1))
+        return SessionWriter(
+            claimed, clock, self._commits, max_payload_bytes=self._settings.max_payload_bytes
+        )
+
+    async def info(self, session_id: str) -> SessionInfo:
+        """One session.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        return await self._read(partial(read_session, session_id=session_id))
+
+    async def sessions(
+        self, *, limit: int, before: str | None = None, tenant: str = "default"
+    ) -> list[SessionInfo]:
+        """Sessions of a tenant, newest first.
+
+        Args:
+            limit: at most so many.
+            before: id of the last one of the page before.
+            tenant: whose.
+
+        Raises:
+            UnknownSessionError: there is no session ``before``.
+            StoreUnavailableError: the database does not answer.
+        """
+        if before is not None:
+            _check_id(before)
+        return await self._read(partial(read_sessions, tenant=tenant, before=before, limit=_size(limit)))
+
+    async def events(self, session_id: str, *, after_seq: int = 0, limit: int) -> list[Event]:
+        """Events in order of commit.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        after_seq = min(max(after_seq, 0), MAX_INT)
+        return await self._read(
+            partial(read_events, session_id=session_id, after_seq=after_seq, limit=_size(limit))
+        )
+
+    async def timeline(
+        self, session_id: str, *, after: tuple[int, int] | None = None, limit: int
+    ) -> list[Event]:
+        """Events in order of time.
+
+        Args:
+            session_id: of which session.
+            after: ``(event_us, seq)`` of the last one of the page before.
+            limit: at most so many.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        event_us, seq = after or (-1, 0)
+        place = (min(event_us, MAX_INT), min(seq, MAX_INT))
+        return await self._read(
+            partial(read_timeline, session_id=session_id, after=place, limit=_size(limit))
+        )
+
+    async def follow(self, session_id: str, *, after_seq: int = 0) -> AsyncIterator[Event]:
+        """Events in order of commit, those to come included.
+
+        Ends when the session is deleted or the store closed. While the database is away it waits.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+        """
+        await self.info(session_id)
+        with self._followers.of(session_id) as news:
+            while not self._closed:
+                news.clear()
+                try:
+                    page = await self.events(session_id, after_seq=after_seq, limit=PAGE_EVENTS)
+                except UnknownSessionError:
+                    return
+                except StoreUnavailableError:
+                    page = []
+                for event in page:
+                    yield event
+                    after_seq = event.seq
+                if len(page) < PAGE_EVENTS:
+                    await _within(news.wait(), self._settings.poll_s)
+
+    async def delete(self, session_id: str) -> None:
+        """Delete a session with all its events. Followers end; a writer of it gets UnknownSessionError.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        await self._commits.run(partial(delete_session, session_id=session_id))
+        self._followers.wake([session_id])
+
+    async def expire(self, *, older_than_days: float) -> int:
+        """Delete sessions whose last event is older; return how many.
+
+        Raises:
+            StoreUnavailableError: the database does not answer; what was deleted stays so.
+        """
+        before_us = self._wall_us() - round(older_than_days * US_PER_DAY)
+        batch = partial(delete_oldest, before_us=before_us, sessions=EXPIRE_SESSIONS, events=EXPIRE_EVENTS)
+        count = 0
+        while deleted := await self._commits.run(batch):
+            self._followers.wake(deleted)
+            count += len(deleted)
+        return count
+
+    async def export(self, session_id: str) -> AsyncIterator[str]:
+        """A session as lines of JSON, see ``transfer``.
+
+        Raises:
+            UnknownSessionError: there is none of that id, or it was deleted meanwhile.
+            StoreUnavailableError: the database does not answer.
+        """
+        info = await self.info(session_id)
+        async for line in export_lines(info, partial(self.events, session_id, limit=PAGE_EVENTS)):
+            yield line
+
+    async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> SessionInfo:
+        """Store what ``export`` gave, under its own id; all of it or nothing.
+
+        Raises:
+            StoreError: it is not complete, was changed, or its session is there already.
+            StoreUnavailableError: the database does not answer.
+        """
+        info, rows = await whole_session(lines, max_payload_bytes=self._settings.max_payload_bytes)
+        await self._commits.run(partial(insert_whole, info=info, rows=rows))
+        return info
+
+    async def close(self) -> None:
+        """Commit what waits, within the deadline; end followers; let go of the database."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        self._followers.wake_all()
+        try:
+            await self._commits.close()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            await self._database.close()
+
+    def _start(self) -> None:
+        self._commits.start()
+        self._tasks.add(
+            asyncio.create_task(listen(self._database, self._followers), name="session_store.listener")
+        )
+        if self._settings.retention_days is not None:
+            self._tasks.add(
+                asyncio.create_task(
+                    self._retain(self._settings.retention_days), name="session_store.retention"
+                )
+            )
+
+    async def _retain(self, days: float) -> None:
+        while True:
+            try:
+                count = await self.expire(older_than_days=days)
+            except StoreUnavailableError as error:
+                logger.warning(f"session store: retention is put off: {error}")
+            else:
+                if count:
+                    logger.info(f"session store: {count} sessions were older than {days:g} days")
+            await asyncio.sleep(self._settings.retention_every_s)
+
+    async def _read(self, work: Work[T]) -> T:
+        """Read, again while the database is away, within the deadline."""
+        deadline = asyncio.get_running_loop().time() + self._settings.read_deadline_s
+        while True:
+            if self._closed:
+                raise StoreUnavailableError("the session store is closed")
+            try:
+                return await self._database.read(work)
+            except StoreUnavailableError:
+                if asyncio.get_running_loop().time() + READ_RETRY_S > deadline:
+                    raise
+            await asyncio.sleep(READ_RETRY_S)
+
+
+def _check_id(session_id: str) -> None:
+    if not SESSION_ID.fullmatch(session_id):
+        raise UnknownSessionError("there is no session of such an id")
+
+
+def _size(limit: int) -> int:
+    if limit < 1:
+        raise StoreError(f"a page of {limit} is not one")
+    return min(limit, MAX_INT)
+
+
+async def _within(waiting: Coroutine[object, object, object], seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await waiting

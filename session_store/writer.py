@@ -1,0 +1,317 @@
+"""The one task that writes: everything that waits goes into one transaction.
+
+Decides what is committed together, what is tried again and who is told. Each caller waits for its own append
+with its own deadline; the task takes what is there up to a size, session by session in their order, and
+commits it. While that runs, more arrives: the slower the database, the larger the next transaction.
+
+* A database that is away keeps everything in the queue; the task tries again, each time after a longer pause,
+  and probes when nothing waits, so that ``available`` is true again when it is back.
+* Rows that the database refuses are found by committing each append alone; the others are stored.
+* A caller that is cancelled, or whose deadline passes, takes its append out of the queue. If that is in a
+  transaction already, it may be committed all the same.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
+
+from loguru import logger
+
+from core.clock import Clock
+from core.errors import StoreError, StoreUnavailableError
+from session_store.committing import Append, Outcome, commit_appends, touch
+from session_store.database import Database, LockedError, Work
+from session_store.events import Event
+from session_store.settings import StoreSettings
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 1.0
+# For a row that another process holds: a claim of it, a few milliseconds.
+LOCKED_PAUSE_S = 0.01
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[T]):
+    """An append or a transaction of its own, and who waits for it."""
+
+    what: T
+    since_us: int
+    done: asyncio.Future[Any]
+
+    def settle(self, outcome: object) -> None:
+        if self.done.done():
+            return
+        if isinstance(outcome, BaseException):
+            self.done.set_exception(outcome)
+        else:
+            self.done.set_result(outcome)
+
+
+class GroupCommit:
+    """Commits appends together. One per store; started and ended by it.
+
+    Args:
+        database: open.
+        settings: sizes and deadlines.
+        clock: measures waits.
+        committed: told which sessions have new events.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        settings: StoreSettings,
+        clock: Clock,
+        committed: Callable[[Iterable[str]], None],
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._committed = committed
+        self._lanes: dict[str, deque[_Waiting[Append]]] = {}
+        self._jobs: deque[_Waiting[Work[Any]]] = deque()
+        self._batch: list[_Waiting[Append]] = []
+        self._slots = asyncio.Semaphore(settings.max_queue)
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self._away = False
+        self._pause_s = FIRST_PAUSE_S
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether the last transaction found the database there."""
+        return not self._away
+
+    @property
+    def oldest_wait_s(self) -> float:
+        """For how long the oldest write waits, 0 when none does."""
+        oldest = min((item.since_us for item in self._items() if not item.done.done()), default=None)
+        return 0.0 if oldest is None else (self._clock.now_us() - oldest) / 1_000_000
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.create_task(self._run(), name="session_store.writer")
+
+    async def append(self, append: Append) -> list[Event]:
+        """Commit rows of one claim; durable when it returns.
+
+        Raises:
+            FencedError, UnknownSessionError, StoreUnavailableError, StoreError: nothing was acknowledged.
+        """
+        lane = self._lanes.setdefault
+        events = await self._wait_for(append, lambda item: lane(append.session_id, deque()).append(item))
+        return cast(list[Event], events)
+
+    async def run(self, work: Work[T]) -> T:
+        """Run a transaction of its own between the others.
+
+        Raises:
+            StoreError: as the work raises, or as ``append``.
+        """
+        return cast(T, await self._wait_for(work, self._jobs.append))
+
+    async def close(self) -> None:
+        """Commit what waits, within the deadline, and refuse the rest."""
+        self._closed = True
+        if self._task is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.close_s):
+                await self._idle.wait()
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _wait_for(self, what: T, put: Callable[[_Waiting[T]], object]) -> object:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settings.append_deadline_s
+        since_us = self._clock.now_us()
+        self._check_open()
+        if self._slots.locked():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._slots.acquire()
+            except TimeoutError as error:
+                raise self._too_late() from error
+        else:
+            await self._slots.acquire()
+        item = _Waiting(what, since_us, loop.create_future())
+        # A timer that only settles: several times cheaper than a timeout around the wait, which every append
+        # of every call would pay.
+        timer = loop.call_at(deadline, lambda: item.settle(self._too_late()))
+        try:
+            self._check_open()
+            put(item)
+            self._idle.clear()
+            self._work.set()
+            return await item.done
+        finally:
+            timer.cancel()
+            self._slots.release()
+
+    def _check_open(self) -> None:
+        if self._closed or self._task is None or self._task.done():
+            raise StoreUnavailableError("the session store is closed")
+
+    def _too_late(self) -> StoreUnavailableError:
+        return StoreUnavailableError(f"the database took nothing for {self._settings.append_deadline_s:g} s")
+
+    def _items(self) -> Iterable[_Waiting[Any]]:
+        yield from self._batch
+        yield from self._jobs
+        for lane in self._lanes.values():
+            yield from lane
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wait_for_work()
+                try:
+                    # A round in which nothing but a locked row was met: its holder is a moment from done.
+                    if not await self._round():
+                        await asyncio.sleep(LOCKED_PAUSE_S)
+                except StoreUnavailableError as error:
+                    self._is_away(error)
+                    await asyncio.sleep(self._pause_s)
+                    self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        finally:
+            for item in list(self._items()):
+                item.settle(StoreUnavailableError("the session store was closed before this was stored"))
+
+    async def _wait_for_work(self) -> None:
+        if not any(not item.done.done() for item in self._items()):
+            self._lanes.clear()
+            self._jobs.clear()
+            self._work.clear()
+            self._idle.set()
+            if not self._away:
+                await self._work.wait()
+
+    async def _round(self) -> bool:
+        """Each job in its transaction and the appends in one. False when others hold all their rows."""
+        if not self._jobs and not self._lanes:
+            await self._database.write(touch)
+            self._is_here()
+            return True
+        progress = False
+        for _ in range(len(self._jobs)):
+            progress |= await self._do(self._jobs[0])
+        self._batch = self._take()
+        try:
+            if self._batch:
+                outcomes = await self._commit([item.what for item in self._batch])
+                self._batch, decided = self._settle(self._batch, outcomes)
+                progress |= decided
+        finally:
+            # What was not decided goes back in front, in its order.
+            for item in reversed(self._batch):
+                self._lanes.setdefault(item.what.session_id, deque()).appendleft(item)
+            self._batch = []
+        return progress
+
+    async def _do(self, job: _Waiting[Work[Any]]) -> bool:
+        """Run the first job. It stays where it is while the database is away."""
+        if job.done.done():
+            self._jobs.popleft()
+            return True
+        try:
+            outcome: object = await self._database.write(job.what)
+        except LockedError:
+            self._jobs.rotate(-1)
+            return False
+        except StoreUnavailableError:
+            raise
+        except Exception as error:
+            # Whatever it is, it is for the caller whose work this is; the others go on.
+            outcome = error
+        self._jobs.popleft()
+        job.settle(outcome)
+        self._is_here()
+        return True
+
+    def _take(self) -> list[_Waiting[Append]]:
+        """What goes into the next transaction: of every session a beginning, in its order."""
+        batch: list[_Waiting[Append]] = []
+        size = 0
+        for session_id, lane in list(self._lanes.items()):
+            served = False
+            while lane and (not batch or size + len(lane[0].what.rows) <= self._settings.batch_events):
+                item = lane.popleft()
+                if not item.done.done():
+                    batch.append(item)
+                    size += len(item.what.rows)
+                    served = True
+            if lane and not served:
+                # The first that does not fit is the first of the next transaction.
+                break
+            del self._lanes[session_id]
+            if lane:
+                # More than fits: its turn comes again behind the others.
+                self._lanes[session_id] = lane
+                break
+        return batch
+
+    async def _commit(self, appends: list[Append]) -> list[Outcome]:
+        try:
+            outcomes = await self._database.write(partial(commit_appends, appends=appends))
+        except StoreUnavailableError:
+            raise
+        except Exception:
+            # A key that is stored already, as a rule; below, whatever it is finds its own caller.
+            outcomes = await self._commit_with_care(appends)
+        self._is_here()
+        return outcomes
+
+    async def _commit_with_care(self, appends: list[Append]) -> list[Outcome]:
+        """With keys looked up and, when that fails too, each append alone."""
+        try:
+            return await self._database.write(partial(commit_appends, appends=appends, look_up=True))
+        except StoreUnavailableError:
+            raise
+        except Exception as error:
+            if len(appends) == 1:
+                return [error]
+        outcomes: list[Outcome] = []
+        locked: dict[str, Outcome] = {}
+        for append in appends:
+            # Behind one that has to come again, nothing of its session may pass.
+            outcome = locked.get(append.session_id) or (await self._commit_with_care([append]))[0]
+            if isinstance(outcome, LockedError):
+                locked[append.session_id] = outcome
+            outcomes.append(outcome)
+        return outcomes
+
+    def _settle(
+        self, batch: list[_Waiting[Append]], outcomes: list[Outcome]
+    ) -> tuple[list[_Waiting[Append]], bool]:
+        """Tell the callers; return what is to be tried again, and whether anything was decided."""
+        again: list[_Waiting[Append]] = []
+        written: set[str] = set()
+        for item, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, LockedError):
+                again.append(item)
+                continue
+            item.settle(outcome)
+            if not isinstance(outcome, Exception):
+                written.add(item.what.session_id)
+        self._committed(written)
+        return again, len(again) < len(batch)
+
+    def _is_away(self, error: StoreError) -> None:
+        if not self._away:
+            logger.error(f"session store: {error}; trying again")
+        self._away = True
+
+    def _is_here(self) -> None:
+        if self._away:
+            logger.info("session store: the database is back")
+        self._away = False
+        self._pause_s = FIRST_PAUSE_S

@@ -1,0 +1,50 @@
+"""A tool that counts its effects and does what the test says."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ORDER = {
+    "type": "object",
+    "properties": {"item": {"type": "string"}, "count": {"type": "integer", "minimum": 1}},
+    "required": ["item"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(eq=False)
+class FakeTool:
+    """Keeps the idempotency that it claims: a key takes effect once.
+
+    Attributes:
+        answer: returned, or raised when it is an exception.
+        hold: waits for this before it answers, with the effect behind it.
+        reached: set when a run has taken effect.
+        runs: keys of all runs, in order.
+        effects: keys that took effect.
+    """
+
+    name: str = "order"
+    description: str = "Orders something."
+    parameters: Mapping[str, Any] = field(default_factory=lambda: ORDER)
+    idempotent: bool = False
+    timeout_s: float = 5.0
+    answer: Any = field(default_factory=lambda: {"number": 7})
+    hold: asyncio.Event | None = None
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    runs: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
+    arguments: list[Mapping[str, Any]] = field(default_factory=list)
+
+    async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
+        self.runs.append(key)
+        self.arguments.append(arguments)
+        if not self.idempotent or key not in self.effects:
+            self.effects.append(key)
+        self.reached.set()
+        if self.hold is not None:
+            await self.hold.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer

@@ -1,0 +1,542 @@
+"""Tools over the official SDKs: a model that calls, a webhook that acts, and a session that remembers."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from pipecat.frames.frames import Frame, FunctionCallCancelFrame, FunctionCallResultFrame
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAggregator
+from pipecat.services.llm_service import LLMService
+
+from configs.deployment import Deployment
+from configs.load import parse_settings
+from models.tools.webhook import WebhookSettings, WebhookTool
+from pipelines.answering import Answering, plan_answering
+from processors.dialogue import durable_tools
+from processors.dialogue.durable_tools import DurableTools
+from processors.dialogue.services import (
+    Anthropic,
+    AnthropicSettings,
+    OpenAiCompatible,
+    OpenAiCompatibleSettings,
+)
+from session_store.compaction import Compactor
+from session_store.conversation import Conversation, Conversations
+from session_store.events import Kind
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from tests.fakes.reply_bench import ReplyBench
+from tests.fakes.tools import ORDER
+from tests.peers.anthropic_server import AnthropicServer
+from tests.peers.llm_script import ModelServer, Turn
+from tests.peers.openai_server import OpenAiServer
+from tests.peers.webhook_server import WebhookServer
+
+ROOT = Path(__file__).resolve().parents[2]
+ANSWER = ("Tea ", "is ", "ordered.")
+TEXT = "".join(ANSWER)
+DONE_S = 10
+
+
+@dataclass(frozen=True)
+class Calls(Turn):
+    """A response that calls tools.
+
+    Attributes:
+        calls: name and arguments as the model writes them. Ids are the same in every response.
+    """
+
+    calls: Sequence[tuple[str, str]] = ()
+
+
+TEA = Calls(calls=[("order", '{"item": "tea"}')])
+SAY = Turn(ANSWER)
+
+
+class CallingOpenAi(OpenAiServer):
+    """Streams several calls, their arguments in pieces."""
+
+    async def stream(self, response: web.StreamResponse, turn: Turn) -> None:
+        if not isinstance(turn, Calls):
+            return await super().stream(response, turn)
+
+        async def send(finish: str | None = None, **delta: Any) -> None:
+            chunk = {
+                "id": "chatcmpl-1",
+                "object": "chat.completion.chunk",
+                "created": 1_767_600_000,
+                "model": self.requests[-1]["model"],
+                "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}],
+            }
+            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+
+        await send(role="assistant", content=None)
+        for index, (name, arguments) in enumerate(turn.calls):
+            function = {"name": name, "arguments": ""}
+            call = {"index": index, "id": f"call_{index}", "type": "function", "function": function}
+            await send(tool_calls=[call])
+            for piece in (arguments[:5], arguments[5:]):
+                await send(tool_calls=[{"index": index, "function": {"arguments": piece}}])
+        await send("tool_calls")
+        await response.write(b"data: [DONE]\n\n")
+        return None
+
+
+class CallingAnthropic(AnthropicServer):
+    """Streams a call, its arguments in pieces."""
+
+    async def stream(self, response: web.StreamResponse, turn: Turn) -> None:
+        if isinstance(turn, Calls):
+            [(_name, self._arguments)] = turn.calls
+            turn = Turn(tool=turn.calls[0][0])
+        await super().stream(response, turn)
+
+    async def _call_tool(self, send: Any, name: str) -> None:
+        block = {"type": "tool_use", "id": "toolu_01", "name": name, "input": {}}
+        await send("content_block_start", index=0, content_block=block)
+        for part in (self._arguments[:5], self._arguments[5:]):
+            await send(
+                "content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": part}
+            )
+
+
+@dataclass
+class Provider:
+    """A row, the server it talks to, and where that server finds tools and results in a request."""
+
+    server_type: type[ModelServer]
+    service: Callable[[str], LLMService[Any]]
+    offered: Callable[[dict[str, Any]], list[str]]
+    results: Callable[[dict[str, Any]], list[Any]]
+
+
+def openai_results(body: dict[str, Any]) -> list[Any]:
+    return [json.loads(one["content"]) for one in body["messages"] if one["role"] == "tool"]
+
+
+def anthropic_results(body: dict[str, Any]) -> list[Any]:
+    blocks = [
+        block for one in body["messages"] if isinstance(one["content"], list) for block in one["content"]
+    ]
+    return [json.loads(block["content"]) for block in blocks if block["type"] == "tool_result"]
+
+
+def compatible(url: str) -> LLMService[Any]:
+    return OpenAiCompatible(OpenAiCompatibleSettings(base_url=f"{url}/v1", model="m")).build()
+
+
+def claude(url: str) -> LLMService[Any]:
+    return Anthropic(AnthropicSettings(base_url=url)).build()
+
+
+OPENAI = Provider(
+    CallingOpenAi,
+    compatible,
+    lambda body: [tool["function"]["name"] for tool in body.get("tools", ())],
+    openai_results,
+)
+CLAUDE = Provider(
+    CallingAnthropic,
+    claude,
+    lambda body: [tool["name"] for tool in body.get("tools", ())],
+    anthropic_results,
+)
+
+
+@pytest.fixture(params=["openai_compatible", "anthropic"])
+def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Provider:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+    return OPENAI if request.param == "openai_compatible" else CLAUDE
+
+
+@asynccontextmanager
+async def opened(file: Path, session_id: str | None = None) -> AsyncIterator[Conversation]:
+    """A session, as one process holds it."""
+    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{file}", busy_timeout_ms=0))
+    try:
+        async with Conversations(store, compactor=Compactor()).open(session_id) as conversation:
+            yield conversation
+    finally:
+        await store.close()
+
+
+def stored(file: Path) -> list[str]:
+    """What any reader of the database finds of tools now."""
+    with sqlite3.connect(file) as reader:
+        rows = reader.execute("SELECT kind, payload FROM event ORDER BY session_id, seq").fetchall()
+    return [
+        f"{kind} {json.loads(payload).get('outcome', '')}".strip()
+        for kind, payload in rows
+        if kind.startswith("tool")
+    ]
+
+
+@contextmanager
+def database_away(file: Path) -> Iterator[None]:
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+@dataclass
+class Talk:
+    """One pipeline that answers in a session with a tool."""
+
+    conversation: Conversation
+    tools: DurableTools
+    server: ModelServer
+    hook: WebhookServer
+    bench: ReplyBench
+    context: LLMContext
+    seen: list[list[str]] = field(default_factory=list)
+
+    async def ask(self, text: str = "Order tea.") -> None:
+        """A turn, as a gate in front of the model takes it."""
+        await self.conversation.user_turn(text, transport="text")
+        self.context.set_messages(list(self.conversation.view().messages))
+        await self.bench.ask(self.context)
+
+    async def answered(self, requests: int) -> None:
+        """Wait for the end of that many responses."""
+        await self.bench.until(requests, within_s=DONE_S)
+
+    async def reached(self) -> None:
+        async with asyncio.timeout(DONE_S):
+            await self.hook.reached.wait()
+        self.hook.reached.clear()
+
+    async def came(self, kind: type[Frame]) -> None:
+        """Wait for a frame at the place of the voice."""
+        async with asyncio.timeout(DONE_S):
+            while not any(isinstance(frame, kind) for _, frame in self.bench.ear.frames):
+                await asyncio.sleep(0.01)
+
+    async def written(self, count: int) -> None:
+        async with asyncio.timeout(DONE_S):
+            while len(told(self.conversation)) < count:
+                await asyncio.sleep(0.01)
+
+
+def told(conversation: Conversation) -> list[str]:
+    kinds = (Kind.TOOL_CALL, Kind.TOOL_RESULT)
+    events = [event for event in conversation.events if event.kind in kinds]
+    return [f"{event.kind} {event.payload.get('outcome', '')}".strip() for event in events]
+
+
+def webhook(hook: WebhookServer, http: aiohttp.ClientSession, **settings: Any) -> WebhookTool:
+    given = {"name": "order", "description": "Orders something.", "parameters": ORDER, "url": hook.url}
+    return WebhookTool(WebhookSettings(**{**given, **settings}), http)
+
+
+@asynccontextmanager
+async def talking(
+    file: Path,
+    provider: Provider,
+    *turns: Turn,
+    hook: WebhookServer | None = None,
+    session_id: str | None = None,
+    limits: dict[str, float] | None = None,
+    **settings: Any,
+) -> AsyncIterator[Talk]:
+    async with (
+        hook or WebhookServer() as running,
+        aiohttp.ClientSession() as http,
+        provider.server_type(turns) as server,
+        opened(file, session_id) as conversation,
+    ):
+        tools = DurableTools([webhook(running, http, **settings)], conversation, **(limits or {}))
+        await tools.recover()
+        context = LLMContext()
+        llm = provider.service(server.url)
+        assert tools.offer(llm, context)
+        try:
+            async with ReplyBench([llm], after=[LLMAssistantAggregator(context)]) as bench:
+                yield Talk(conversation, tools, server, running, bench, context)
+        finally:
+            await tools.drain()
+
+
+async def test_a_call_is_committed_takes_effect_is_committed_and_the_model_answers(
+    provider: Provider, tmp_path: Path
+):
+    file = tmp_path / "s.db"
+    hook = WebhookServer(hold=asyncio.Event())
+    async with talking(file, provider, TEA, SAY, hook=hook) as talk:
+        await talk.ask()
+        await talk.reached()
+        assert stored(file) == ["tool_call"]
+        assert len(talk.server.requests) == 1
+        hook.hold.set()
+        await talk.answered(2)
+        assert talk.bench.text == TEXT
+        assert stored(file) == ["tool_call", "tool_result done"]
+        assert hook.requests == [{"item": "tea"}]
+        assert list(hook.effects.values()) == [1]
+        first, second = talk.server.requests
+        assert provider.offered(first) == provider.offered(second) == ["order"]
+        assert provider.results(second) == [{"number": 7}]
+
+
+async def test_the_next_turn_sees_the_call_in_the_form_that_the_provider_takes(
+    provider: Provider, tmp_path: Path
+):
+    async with talking(tmp_path / "s.db", provider, TEA, SAY, TEA, SAY) as talk:
+        await talk.ask()
+        await talk.answered(2)
+        await talk.ask("The same again.")
+        await talk.answered(4)
+        third, fourth = talk.server.requests[2:]
+        assert provider.results(third) == [{"number": 7}]
+        assert provider.results(fourth) == [{"number": 7}, {"number": 7}]
+        # The provider's id was the same both times.
+        assert len(talk.hook.effects) == 2
+        assert set(talk.hook.effects.values()) == {1}
+
+
+async def test_a_call_with_wrong_arguments_is_mended_by_the_model(provider: Provider, tmp_path: Path):
+    wrong = Calls(calls=[("order", '{"item": 3, "colour": "red"}')])
+    async with talking(tmp_path / "s.db", provider, wrong, TEA, SAY) as talk:
+        await talk.ask()
+        await talk.answered(3)
+        _, second, third = talk.server.requests
+        [told_first] = provider.results(second)
+        assert told_first == {
+            "outcome": "failed",
+            "error": "the arguments do not fit: item must be text; colour is not known",
+        }
+        assert {"number": 7} in provider.results(third)
+        assert talk.hook.requests == [{"item": "tea"}]
+        assert told(talk.conversation) == ["tool_call", "tool_result done"]
+        assert talk.bench.text == TEXT
+
+
+async def test_a_refusal_is_told_to_the_model(provider: Provider, tmp_path: Path):
+    hook = WebhookServer(status=409, body={"error": "no tea left"})
+    async with talking(tmp_path / "s.db", provider, TEA, SAY, hook=hook) as talk:
+        await talk.ask()
+        await talk.answered(2)
+        [result] = provider.results(talk.server.requests[1])
+        assert result["outcome"] == "failed"
+        assert "no tea left" in result["error"]
+        assert told(talk.conversation) == ["tool_call", "tool_result failed"]
+
+
+async def test_a_slow_webhook_is_given_up_and_the_model_does_not_claim_its_effect(
+    provider: Provider, tmp_path: Path
+):
+    hook = WebhookServer(hold=asyncio.Event())
+    async with talking(tmp_path / "s.db", provider, TEA, SAY, hook=hook, timeout_s=0.3) as talk:
+        await talk.ask()
+        await talk.answered(2)
+        [result] = provider.results(talk.server.requests[1])
+        assert result["outcome"] == "unknown"
+        assert told(talk.conversation) == ["tool_call", "tool_result unknown"]
+
+
+async def test_two_calls_in_one_response_are_two_effects_and_one_question(tmp_path: Path):
+    both = Calls(calls=[("order", '{"item": "tea"}'), ("order", '{"item": "milk"}')])
+    async with talking(tmp_path / "s.db", OPENAI, both, SAY) as talk:
+        await talk.ask()
+        await talk.answered(2)
+        assert sorted(one["item"] for one in talk.hook.requests) == ["milk", "tea"]
+        assert sorted(talk.hook.effects.values()) == [1, 1]
+        assert len(talk.server.requests) == 2
+        assert openai_results(talk.server.requests[1]) == [{"number": 7}, {"number": 7}]
+        assert sorted(told(talk.conversation)) == ["tool_call"] * 2 + ["tool_result done"] * 2
+
+
+async def test_the_same_call_twice_in_one_response_is_one_effect(tmp_path: Path):
+    both = Calls(calls=[("order", '{"item": "tea"}'), ("order", '{"item":"tea"}')])
+    async with talking(tmp_path / "s.db", OPENAI, both, SAY) as talk:
+        await talk.ask()
+        await talk.answered(2)
+        assert list(talk.hook.effects.values()) == [1]
+        given = openai_results(talk.server.requests[1])
+        assert {"result": {"number": 7}, "note": durable_tools.REPEATED} in given
+        assert {"number": 7} in given
+
+
+async def test_a_model_that_calls_again_and_again_acts_once_in_a_turn(provider: Provider, tmp_path: Path):
+    async with talking(tmp_path / "s.db", provider, TEA, TEA, TEA, SAY) as talk:
+        await talk.ask()
+        await talk.answered(4)
+        assert list(talk.hook.effects.values()) == [1]
+        assert told(talk.conversation) == ["tool_call", "tool_result done"]
+
+
+async def test_an_interruption_lets_the_effect_go_on_and_the_next_turn_knows(
+    provider: Provider, tmp_path: Path
+):
+    hook = WebhookServer(hold=asyncio.Event())
+    async with talking(tmp_path / "s.db", provider, TEA, SAY, hook=hook) as talk:
+        await talk.ask()
+        await talk.reached()
+        await talk.answered(1)
+        await talk.bench.interrupt()
+        await talk.came(FunctionCallCancelFrame)
+        assert told(talk.conversation) == ["tool_call"]
+        hook.hold.set()
+        await talk.written(2)
+        assert told(talk.conversation) == ["tool_call", "tool_result done"]
+        # Nobody is answered: the person has the floor.
+        assert len(talk.server.requests) == 1
+        await talk.ask("Well?")
+        await talk.answered(2)
+        assert provider.results(talk.server.requests[1]) == [{"number": 7}]
+        assert list(hook.effects.values()) == [1]
+
+
+async def test_while_the_database_is_away_nothing_is_called(provider: Provider, tmp_path: Path):
+    file = tmp_path / "s.db"
+    async with talking(file, provider, TEA, SAY) as talk:
+        await talk.conversation.user_turn("Order tea.", transport="text")
+        talk.context.set_messages(list(talk.conversation.view().messages))
+        with database_away(file):
+            await talk.bench.ask(talk.context)
+            await talk.answered(1)
+            # Longer than the call, its effect and the next question need.
+            await asyncio.sleep(1)
+            assert talk.hook.requests == []
+            assert len(talk.server.requests) == 1
+        await talk.answered(2)
+        assert list(talk.hook.effects.values()) == [1]
+        assert stored(file) == ["tool_call", "tool_result done"]
+
+
+async def test_when_the_database_stays_away_the_model_is_told_that_nothing_was_done(
+    provider: Provider, tmp_path: Path
+):
+    file = tmp_path / "s.db"
+    async with talking(file, provider, TEA, SAY, limits={"commit_wait_s": 0.3}) as talk:
+        await talk.conversation.user_turn("Order tea.", transport="text")
+        talk.context.set_messages(list(talk.conversation.view().messages))
+        with database_away(file):
+            await talk.bench.ask(talk.context)
+            await talk.answered(2)
+        assert provider.results(talk.server.requests[1]) == [
+            {"outcome": "failed", "error": durable_tools.NOT_RUN}
+        ]
+        await talk.written(2)
+        assert told(talk.conversation) == ["tool_call", "tool_result failed"]
+        assert talk.hook.requests == []
+
+
+async def test_a_session_that_another_process_claimed_calls_nothing_and_answers_nothing(
+    provider: Provider, tmp_path: Path
+):
+    file = tmp_path / "s.db"
+    async with talking(file, provider, TEA, SAY) as talk:
+        await talk.conversation.user_turn("Order tea.", transport="text")
+        talk.context.set_messages(list(talk.conversation.view().messages))
+        async with opened(file, talk.conversation.session_id):
+            await talk.bench.ask(talk.context)
+            async with asyncio.timeout(DONE_S):
+                await talk.conversation.lost.wait()
+            await talk.came(FunctionCallResultFrame)
+        assert talk.hook.requests == []
+        assert len(talk.server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "outcome", "requests"), [(False, "unknown", 1), (True, "done", 2)], ids=["once", "again"]
+)
+async def test_who_comes_back_after_a_cut_in_the_middle_has_one_effect(
+    provider: Provider, tmp_path: Path, idempotent: bool, outcome: str, requests: int
+):
+    file = tmp_path / "s.db"
+    async with WebhookServer(hold=asyncio.Event()) as outside:
+        url = {"url": outside.url, "idempotent": idempotent}
+        async with talking(file, provider, TEA, SAY, limits={"drain_s": 0.05}, **url) as talk:
+            await talk.ask()
+            async with asyncio.timeout(DONE_S):
+                await outside.reached.wait()
+        session_id = talk.conversation.session_id
+        assert stored(file) == ["tool_call"]
+        outside.hold.set()
+        async with talking(file, provider, SAY, session_id=session_id, **url) as talk:
+            assert told(talk.conversation) == ["tool_call", f"tool_result {outcome}"]
+            await talk.ask("Did that work?")
+            await talk.answered(1)
+            [result] = provider.results(talk.server.requests[0])
+            assert result == {"number": 7} if idempotent else result["outcome"] == "unknown"
+        assert len(outside.requests) == requests
+        assert list(outside.effects.values()) == [1]
+
+
+@pytest.mark.parametrize(("kind", "outcome", "requests"), [("once", "unknown", 1), ("idempotent", "done", 2)])
+async def test_a_process_that_is_killed_in_the_middle_leaves_one_effect(
+    tmp_path: Path, kind: str, outcome: str, requests: int
+):
+    file = tmp_path / "s.db"
+    async with opened(file) as conversation:
+        session_id = conversation.session_id
+    async with WebhookServer(hold=asyncio.Event()) as hook, aiohttp.ClientSession() as http:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.peers.tool_child", str(file), session_id, hook.url, kind, cwd=ROOT
+        )
+        async with asyncio.timeout(60):
+            await hook.reached.wait()
+            child.send_signal(signal.SIGKILL)
+            assert await child.wait() == -signal.SIGKILL
+        assert stored(file) == ["tool_call"]
+        hook.hold.set()
+        async with opened(file, session_id) as conversation:
+            tool = webhook(hook, http, idempotent=kind == "idempotent")
+            await DurableTools([tool], conversation).recover()
+            assert told(conversation) == ["tool_call", f"tool_result {outcome}"]
+        assert len(hook.requests) == requests
+        assert list(hook.effects.values()) == [1]
+
+
+async def test_a_deployment_with_a_tool_acts_once_when_its_model_fails_behind_the_call(tmp_path: Path):
+    async with (
+        WebhookServer(headers={"Set-Cookie": "who=first; Path=/"}) as hook,
+        CallingOpenAi([TEA, Turn(status=500), TEA, SAY]) as server,
+        opened(tmp_path / "s.db") as conversation,
+    ):
+        tool = {"name": "order", "description": "Orders.", "parameters": ORDER}
+        # A name: cookies of bare addresses are not kept by any client.
+        url = f"http://localhost:{hook.port}/order"
+        thinking = {
+            "llm": {"name": "openai_compatible", "settings": {"base_url": f"{server.url}/v1", "model": "m"}},
+            "fallback": {"name": "documents"},
+            "tools": [{"name": "webhook", "settings": {**tool, "url": url}}],
+        }
+        knowledge = {"knowledge": str(ROOT / "knowledge")}
+        deployment = parse_settings(Deployment, {"thinking": thinking, "bot": knowledge}, where="test.yaml")
+        answering = await Answering.load(deployment, plan_answering(deployment))
+        try:
+            async with answering.tools(conversation) as tools:
+                turn = await conversation.user_turn("Order tea.", transport="text")
+                for answers in (2, 2):
+                    context = LLMContext(messages=list(conversation.view().messages))
+                    processors = await answering.build(tools=tools, context=context, turn=turn)
+                    assert len(processors) == 3
+                    async with ReplyBench(processors, after=[LLMAssistantAggregator(context)]) as bench:
+                        await bench.ask(context)
+                        await bench.until(answers, within_s=DONE_S)
+                        said = bench.text
+                assert said == TEXT
+                assert list(hook.effects.values()) == [1]
+                assert told(conversation) == ["tool_call", "tool_result done"]
+                await conversation.user_turn("Another one.", transport="text")
+                await tools.call("order", {"item": "tea"})
+                assert len(hook.requests) == 2
+                assert "Cookie" not in hook.request_headers[1]
+        finally:
+            await answering.close()

@@ -1,0 +1,81 @@
+"""Somebody's endpoint on loopback: counts what takes effect, by idempotency key."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from aiohttp import web
+
+
+@dataclass
+class WebhookServer:
+    """``POST /order``.
+
+    Attributes:
+        deduplicates: whether it keeps what it promises of idempotency keys.
+        body: of the answer; bytes as they are, anything else as JSON.
+        content_type: of bytes.
+        status: of the answer.
+        headers: of the answer.
+        hold: waits for this before it answers, with the effect behind it.
+        drops: breaks the connection instead of an answer.
+        reached: set by every request, when it has taken effect.
+        requests: in order of arrival.
+        effects: how often each key took effect.
+    """
+
+    deduplicates: bool = True
+    body: Any = field(default_factory=lambda: {"number": 7})
+    content_type: str = "application/json"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    hold: asyncio.Event | None = None
+    drops: bool = False
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[Any] = field(default_factory=list)
+    request_headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    effects: Counter[str] = field(default_factory=Counter)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/order"
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        # Somebody's endpoint goes on when its client leaves.
+        self._runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self.hold is not None:
+            self.hold.set()
+        await self._runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        self.paths.append(f"{request.method} {request.path}")
+        self.requests.append(await request.json())
+        self.request_headers.append(dict(request.headers))
+        key = request.headers.get("Idempotency-Key", "")
+        if not (self.deduplicates and self.effects[key]):
+            self.effects[key] += 1
+        self.reached.set()
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.drops:
+            assert request.transport is not None
+            request.transport.abort()
+        if isinstance(self.body, bytes):
+            return web.Response(
+                status=self.status,
+                headers={"Content-Type": self.content_type, **self.headers},
+                body=self.body,
+            )
+        return web.json_response(self.body, status=self.status, headers=self.headers)

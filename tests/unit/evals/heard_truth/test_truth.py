@@ -1,0 +1,128 @@
+"""What a recording says, against recordings whose truth is known."""
+
+import fractions
+
+import av
+import numpy as np
+import pytest
+import soxr
+
+from audio.audible import audible_spans
+from evals.heard_truth.calls import Interruption
+from evals.heard_truth.figures import summary, table
+from evals.heard_truth.truth import RATE_HZ, Reference, locate, reference, to_ms
+from models.tts.flite import FliteTts
+from transports.webrtc.audio_track import OpusPacketizer
+
+CLAUSES = (
+    "I don't know.",
+    "Here is what I can answer: opening an account,",
+    "or branch opening hours on Monday.",
+)
+
+
+@pytest.fixture(scope="module")
+def said() -> Reference:
+    return reference(FliteTts(), CLAUSES)
+
+
+def through_opus(audio: np.ndarray) -> np.ndarray:
+    """What a peer hears of it: encoded as the product does, decoded, back at 16 kHz."""
+    encoder = OpusPacketizer(RATE_HZ)
+    pcm = (audio * 32767).astype("<i2").tobytes()
+    decoder = av.CodecContext.create("libopus", "r")
+    decoder.sample_rate = 48_000
+    decoder.layout = "mono"
+    pieces = []
+    silence = [bytes(encoder.packet_bytes)] * 5
+    packets = [pcm[n : n + encoder.packet_bytes] for n in range(0, len(pcm), encoder.packet_bytes)]
+    for packet in [*packets, *silence]:
+        data = av.Packet(encoder.encode(packet.ljust(encoder.packet_bytes, b"\0")))
+        data.time_base = fractions.Fraction(1, 48_000)
+        for frame in decoder.decode(data):
+            samples = frame.to_ndarray().ravel()
+            pieces.append(samples.astype(np.float32) / (32768 if samples.dtype == np.int16 else 1))
+    return soxr.resample(np.concatenate(pieces), 48_000, RATE_HZ)
+
+
+def heard_part(sound: np.ndarray) -> np.ndarray:
+    spans = audible_spans(sound, RATE_HZ)
+    return sound[spans[0].first : spans[-1].last + 1]
+
+
+def test_a_reply_is_its_clauses_one_behind_the_other(said):
+    assert " ".join(word.text for word in said.words) == " ".join(CLAUSES)
+    starts = [word.start_ms for word in said.words]
+    assert starts == sorted(starts)
+    assert said.words[-1].end_ms <= to_ms(said.audio.size)
+
+
+@pytest.mark.parametrize("cut_ms", range(300, 4_900, 460))
+def test_the_end_of_what_was_heard_is_found_through_the_codec(said, cut_ms):
+    cut = cut_ms * RATE_HZ // 1000
+    heard = locate(said, heard_part(through_opus(said.audio[:cut])))
+    assert heard is not None
+    # Only what can be heard counts, and the codec rings on for some milliseconds.
+    assert to_ms(heard.samples) == pytest.approx(to_ms(said.audible_until(cut)), abs=25)
+
+
+def test_a_gap_in_the_middle_does_not_move_the_end(said):
+    cut, gap = 3_000 * RATE_HZ // 1000, 1_200 * RATE_HZ // 1000
+    sound = through_opus(said.audio[:cut])
+    broken = np.concatenate((sound[:gap], np.zeros(RATE_HZ // 10, np.float32), sound[gap:]))
+    heard = locate(said, heard_part(broken))
+    assert heard is not None
+    assert to_ms(heard.samples) == pytest.approx(to_ms(said.audible_until(cut)), abs=25)
+
+
+@pytest.mark.parametrize("cut_ms", [900, 1_700, 2_600, 3_700])
+def test_the_sound_of_another_reply_is_not_found(said, cut_ms):
+    other = reference(FliteTts(), ("Please call us on Tuesday evening, because we like to talk.",))
+    assert locate(said, heard_part(through_opus(other.audio[: cut_ms * RATE_HZ // 1000]))) is None
+
+
+def test_a_word_counts_from_its_share_on(said):
+    word = said.words[4]
+    middle = (word.start_ms + word.end_ms) // 2 * RATE_HZ // 1000
+    assert said.words_until(middle - 32, 50) == 4
+    assert said.words_until(middle + 32, 50) == 5
+    assert said.words_until(middle + 32, 100) == 4
+
+
+def interruption(record: int | None, heard: int | None, **other: object) -> Interruption:
+    values: dict[str, object] = {
+        "at_ms": 1_000,
+        "stop_ms": 300,
+        "heard_ms": None if heard is None else heard * 100,
+        "heard_words": heard,
+        "fit": 0.9,
+        "record_ms": None if record is None else record * 100,
+        "record_words": record,
+        "released_words": None,
+        "remembered": True,
+        "text": "",
+        "truth": "",
+        "clauses": (),
+        "recording": "",
+        "begun_ms": 0,
+    }
+    return Interruption(**{**values, **other})
+
+
+def test_what_could_not_be_judged_counts_as_a_miss():
+    figures = summary([interruption(3, 3), interruption(4, 3), interruption(None, 3), interruption(6, 3)])
+    assert (figures["within_one_word_percent"], figures["exact_percent"]) == (50.0, 25.0)
+    assert figures["without_record"] == 1
+    assert figures["word_errors"] == {"0": 1, "+1": 1, "+3": 1}
+    assert summary([interruption(3, None)])["within_one_word_percent"] == 0.0
+
+
+def test_the_table_shows_both_rules():
+    figures = summary(
+        [interruption(3, 3, released_words=5), interruption(2, 3, released_words=3, stop_ms=500)]
+    )
+    assert figures["pipecat_rule"]["word_errors"] == {"0": 1, "+2": 1}
+    assert figures["stop_ms"] == {"p50": 300, "p95": 500, "max": 500}
+    text = table(figures)
+    assert "| last word within one, % (goal 95) | 100.0 | 50.0 |" in text
+    assert "-1: 1, 0: 1" in text

@@ -1,0 +1,902 @@
+"""Durable tools on a real store: what is committed when, what runs, and what never runs twice."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
+from pipecat.processors.aggregators.llm_context import LLMContext
+
+from core.errors import ConfigError, EngineError, FencedError, UnknownSessionError
+from models.tools import EffectUnknownError
+from processors.dialogue import durable_tools
+from processors.dialogue.durable_tools import DurableTools, SharedTools
+from processors.dialogue.engine_llm import EngineLlmService
+from processors.dialogue.services import OpenAiCompatible, OpenAiCompatibleSettings
+from session_store.compaction import Compactor
+from session_store.conversation import Conversation, Conversations, ConversationSettings
+from session_store.events import Event, Kind
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from tests.fakes.scripted_llm import ScriptedLanguageModel
+from tests.fakes.tools import FakeTool
+from tests.virtual_time import run
+
+TEA = {"item": "tea"}
+NOW = 0.001
+
+
+class World:
+    """A database file, and processes that open its sessions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "sessions.db"
+
+    @asynccontextmanager
+    async def process(self, **limits: Any) -> AsyncIterator[Conversations]:
+        settings = StoreSettings(url=f"sqlite:///{self.file}", busy_timeout_ms=0, **limits)
+        store = await SessionStore.open(settings)
+        try:
+            yield Conversations(store, ConversationSettings(), compactor=Compactor())
+        finally:
+            await store.close()
+
+    @asynccontextmanager
+    async def session(self, session_id: str | None = None, **limits: Any) -> AsyncIterator[Conversation]:
+        async with self.process(**limits) as conversations, conversations.open(session_id) as conversation:
+            yield conversation
+
+    @contextmanager
+    def database_away(self):
+        other = sqlite3.connect(self.file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            other.execute("ROLLBACK")
+            other.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def ask(conversation: Conversation, text: str = "Order tea.") -> Event:
+    return await conversation.user_turn(text, transport="text")
+
+
+def told(conversation: Conversation) -> list[tuple[str, str | None]]:
+    """Tool events in order of commit, with their outcome."""
+    kinds = (Kind.TOOL_CALL, Kind.TOOL_RESULT)
+    return [(e.kind.value, e.payload.get("outcome")) for e in conversation.events if e.kind in kinds]
+
+
+CALLED = ("tool_call", None)
+
+
+def result(outcome: str) -> tuple[str, str | None]:
+    return ("tool_result", outcome)
+
+
+def last_result(conversation: Conversation) -> Any:
+    return [e for e in conversation.events if e.kind is Kind.TOOL_RESULT][-1].payload["result"]
+
+
+async def start(call: Awaitable[Any], tool: FakeTool) -> "asyncio.Task[Any]":
+    task = asyncio.ensure_future(call)
+    await tool.reached.wait()
+    tool.reached.clear()
+    return task
+
+
+async def cancel(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
+async def killed(world: World, tool: FakeTool, **call: Any) -> str:
+    """A process that dies while its tool runs; the effect is there, its result is not. The session."""
+    tool.hold = asyncio.Event()
+    async with world.session() as conversation:
+        tools = DurableTools([tool], conversation, drain_s=NOW)
+        await ask(conversation)
+        task = await start(tools.call(tool.name, call.get("arguments", TEA)), tool)
+        await cancel(task)
+        await tools.drain()
+        assert told(conversation) == [CALLED]
+    tool.hold = None
+    return conversation.session_id
+
+
+def test_a_call_is_committed_before_it_runs_and_its_result_behind_it(world: World):
+    async def scenario() -> None:
+        async with world.session() as conversation:
+            seen: list[Any] = []
+
+            class Watching(FakeTool):
+                async def run(self, arguments: Any, *, key: str) -> Any:
+                    seen.append((await conversation_in_store(world, conversation), dict(arguments)))
+                    return await super().run(arguments, key=key)
+
+            tools = DurableTools([Watching(idempotent=True)], conversation)
+            turn = await ask(conversation)
+            assert await tools.call("order", {"item": "tea", "count": 2}) == {"number": 7}
+            [(before, arguments)] = seen
+            assert before == [CALLED]
+            assert arguments == {"item": "tea", "count": 2}
+            called, answered = [e for e in conversation.events if e.source in ("bot", "tool")]
+            assert told(conversation) == [CALLED, result("done")]
+            assert called.payload["name"] == answered.payload["name"] == "order"
+            assert called.payload["arguments"] == {"item": "tea", "count": 2}
+            assert called.payload["idempotent"] is True
+            assert called.payload["call_id"] == answered.payload["call_id"]
+            assert answered.payload["result"] == {"number": 7}
+            assert called.key.startswith(f"tool.{turn.seq}.")
+
+    run(scenario())
+
+
+async def conversation_in_store(world: World, conversation: Conversation) -> list[tuple[str, str | None]]:
+    """What another reader of the database finds at this moment."""
+    with sqlite3.connect(world.file) as reader:
+        rows = reader.execute(
+            "SELECT kind FROM event WHERE session_id = ? ORDER BY seq", (conversation.session_id,)
+        ).fetchall()
+    return [(kind, None) for (kind,) in rows if kind.startswith("tool")]
+
+
+def test_every_call_has_an_id_of_its_own_in_the_session_that_every_provider_takes(world: World):
+    async def scenario() -> list[str]:
+        async with world.session() as conversation:
+            tools = DurableTools([FakeTool()], conversation)
+            for _turn in range(2):
+                await ask(conversation)
+                for item in ("tea", "milk"):
+                    await tools.call("order", {"item": item})
+            return [e.payload["call_id"] for e in conversation.events if e.kind is Kind.TOOL_CALL]
+
+    ids = run(scenario())
+    assert len(set(ids)) == 4
+    assert all(len(call_id) <= 40 and call_id.replace("_", "").isalnum() for call_id in ids)
+
+
+def test_the_next_view_has_the_call_and_its_result(world: World):
+    async def scenario() -> None:
+        async with world.session() as conversation:
+            await ask(conversation)
+            await DurableTools([FakeTool()], conversation).call("order", TEA)
+            roles = [message["role"] for message in conversation.view().messages]
+            assert roles == ["user", "assistant", "tool"]
+            assert conversation.view().messages[-1]["content"] == '{"number": 7}'
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"item": 3}, {"item": "tea", "count": 0}, {"item": "tea", "when": "now"}, [], "tea", None],
+)
+def test_arguments_that_do_not_fit_are_not_run_and_the_model_is_told(world: World, arguments: Any):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            await ask(conversation)
+            given = await DurableTools([tool], conversation).call("order", arguments)
+            assert given["outcome"] == "failed"
+            assert "do not fit" in given["error"]
+            assert tool.runs == []
+            assert told(conversation) == []
+
+    run(scenario())
+
+
+def test_arguments_that_are_no_json_or_without_end_are_not_run(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            await ask(conversation)
+            tools = DurableTools([tool], conversation)
+            for item in (float("nan"), "x" * 100_000):
+                assert (await tools.call("order", {"item": item}))["outcome"] == "failed"
+            assert tool.runs == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "reason"),
+    [
+        (EngineError("no table is free", engine="order"), "failed", "no table is free"),
+        (EffectUnknownError("the line broke", engine="order"), "unknown", "the line broke; nobody knows"),
+        (RuntimeError("a bug"), "unknown", "it broke (RuntimeError); nobody knows"),
+    ],
+)
+def test_a_tool_that_fails_says_so_to_the_model_and_in_the_session(
+    world: World, answer: Exception, outcome: str, reason: str
+):
+    async def scenario() -> None:
+        async with world.session() as conversation:
+            await ask(conversation)
+            given = await DurableTools([FakeTool(answer=answer)], conversation).call("order", TEA)
+            assert given["outcome"] == outcome
+            assert given["error"].startswith(reason)
+            assert told(conversation) == [CALLED, result(outcome)]
+            assert last_result(conversation)["error"] == given["error"]
+
+    run(scenario())
+
+
+def test_a_slow_tool_is_given_up_in_its_time_and_its_effect_is_unknown(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(hold=asyncio.Event(), timeout_s=2.0)
+        async with world.session() as conversation:
+            await ask(conversation)
+            loop = asyncio.get_running_loop()
+            before_s = loop.time()
+            given = await DurableTools([tool], conversation).call("order", TEA)
+            assert 2.0 <= loop.time() - before_s < 2.1
+            assert given["outcome"] == "unknown"
+            assert "within 2 s" in given["error"]
+            assert told(conversation) == [CALLED, result("unknown")]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("answer", "given"),
+    [
+        ({}, {"note": durable_tools.NO_ANSWER}),
+        ([1, 2], {"result": [1, 2]}),
+        ({"at": {1, 2}}, {"note": durable_tools.NOT_SHOWN}),
+        ({"at": float("inf")}, {"note": durable_tools.NOT_SHOWN}),
+        ({"text": "x" * 300_000}, {"note": durable_tools.NOT_SHOWN}),
+    ],
+    ids=["empty", "no object", "no json", "infinite", "too long"],
+)
+def test_every_result_can_be_written_down_and_makes_the_model_answer(world: World, answer: Any, given: Any):
+    async def scenario() -> None:
+        async with world.session() as conversation:
+            await ask(conversation)
+            assert await DurableTools([FakeTool(answer=answer)], conversation).call("order", TEA) == given
+            assert told(conversation) == [CALLED, result("done")]
+
+    run(scenario())
+
+
+def test_a_result_that_is_more_than_the_store_takes_is_recorded_as_done(world: World):
+    async def scenario() -> None:
+        async with world.session(max_payload_bytes=1_000) as conversation:
+            await ask(conversation)
+            tool = FakeTool(answer={"text": "x" * 2_000})
+            given = await DurableTools([tool], conversation).call("order", TEA)
+            assert given == {"note": durable_tools.NOT_SHOWN}
+            assert told(conversation) == [CALLED, result("done")]
+
+    run(scenario())
+
+
+def test_a_call_that_the_store_refuses_is_not_run(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session(max_payload_bytes=1_000) as conversation:
+            await ask(conversation)
+            tools = DurableTools([tool], conversation)
+            with pytest.raises(Exception, match="over the limit"):
+                await tools.call("order", {"item": "x" * 2_000})
+            assert tool.runs == []
+
+    run(scenario())
+
+
+# The same call
+
+
+def test_a_call_that_is_repeated_in_its_turn_is_not_run_again(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            await tools.call("order", {"item": "tea", "count": 1})
+            again = await tools.call("order", {"count": 1, "item": "tea"})
+            assert again == {"result": {"number": 7}, "note": durable_tools.REPEATED}
+            assert len(tool.effects) == 1
+            assert told(conversation) == [CALLED, result("done")]
+
+    run(scenario())
+
+
+def test_a_failure_is_given_again_too(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(answer=EngineError("no table is free", engine="order"))
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            first = await tools.call("order", TEA)
+            assert (await tools.call("order", TEA))["result"] == first
+            assert len(tool.runs) == 1
+
+    run(scenario())
+
+
+def test_other_arguments_and_another_turn_are_another_call(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            await tools.call("order", TEA)
+            await tools.call("order", {"item": "milk"})
+            await ask(conversation, "The same again.")
+            assert await tools.call("order", TEA) == {"number": 7}
+            assert len(set(tool.effects)) == 3
+
+    run(scenario())
+
+
+def test_two_equal_calls_at_once_are_one(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            given = await asyncio.gather(tools.call("order", TEA), tools.call("order", TEA))
+            assert given == [{"number": 7}, {"result": {"number": 7}, "note": durable_tools.REPEATED}]
+            assert len(tool.effects) == 1
+            assert told(conversation) == [CALLED, result("done")]
+
+    run(scenario())
+
+
+def test_two_different_calls_run_side_by_side(world: World):
+    async def scenario() -> None:
+        tools_held = [FakeTool("order", hold=asyncio.Event()), FakeTool("cancel", hold=asyncio.Event())]
+        async with world.session() as conversation:
+            tools = DurableTools(tools_held, conversation)
+            await ask(conversation)
+            tasks = [await start(tools.call(tool.name, TEA), tool) for tool in tools_held]
+            assert told(conversation) == [CALLED, CALLED]
+            for tool in reversed(tools_held):
+                tool.hold.set()
+            assert await asyncio.gather(*tasks) == [{"number": 7}, {"number": 7}]
+            assert told(conversation) == [CALLED, CALLED, result("done"), result("done")]
+
+    run(scenario())
+
+
+def test_the_result_from_before_a_crash_is_given_when_the_turn_is_asked_again(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            turn = await ask(conversation)
+            await DurableTools([tool], conversation).call("order", TEA)
+        async with world.session(conversation.session_id) as conversation:
+            tools = DurableTools([tool], conversation)
+            await tools.recover()
+            assert (await tools.call("order", TEA, turn=turn))["result"] == {"number": 7}
+            assert len(tool.runs) == 1
+
+    run(scenario())
+
+
+def test_an_older_turn_that_is_asked_again_keeps_its_calls_apart_from_those_of_a_newer_one(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            first = await ask(conversation)
+            await ask(conversation, "And something else.")
+            await tools.call("order", TEA, turn=first)
+            assert [e.key for e in conversation.events if e.kind is Kind.TOOL_CALL][0].startswith(
+                f"tool.{first.seq}."
+            )
+
+    run(scenario())
+
+
+# Interruptions
+
+
+def test_an_interruption_does_not_stop_what_has_begun(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(hold=asyncio.Event())
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            await cancel(await start(tools.call("order", TEA), tool))
+            await ask(conversation, "Hurry up.")
+            assert told(conversation) == [CALLED]
+            tool.hold.set()
+            await tools.drain()
+            assert told(conversation) == [CALLED, result("done")]
+            assert len(tool.effects) == 1
+
+    run(scenario())
+
+
+def test_a_call_that_is_repeated_while_it_still_runs_waits_for_it(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(hold=asyncio.Event())
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            await cancel(await start(tools.call("order", TEA), tool))
+            await ask(conversation, "Where is my tea?")
+            again = asyncio.ensure_future(tools.call("order", TEA))
+            await asyncio.sleep(0.1)
+            assert not again.done()
+            tool.hold.set()
+            assert (await again)["result"] == {"number": 7}
+            assert len(tool.runs) == 1
+            assert told(conversation) == [CALLED, result("done")]
+
+    run(scenario())
+
+
+def test_a_result_that_came_behind_the_persons_newest_words_is_given_and_not_made_again(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(hold=asyncio.Event())
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            await cancel(await start(tools.call("order", TEA), tool))
+            # The model is asked with a view that lacks the result.
+            await ask(conversation, "Where is my tea?")
+            tool.hold.set()
+            await tools.drain()
+            assert (await tools.call("order", TEA))["result"] == {"number": 7}
+            assert len(tool.runs) == 1
+
+    run(scenario())
+
+
+# A database that is away
+
+
+def test_while_the_database_is_away_a_tool_waits_and_then_runs(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            with world.database_away():
+                call = asyncio.ensure_future(tools.call("order", TEA))
+                await asyncio.sleep(5)
+                assert tool.runs == []
+                assert not call.done()
+            assert await call == {"number": 7}
+            assert len(tool.effects) == 1
+
+    run(scenario())
+
+
+def test_a_tool_that_has_waited_too_long_never_runs(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation, commit_wait_s=3)
+            await ask(conversation)
+            with world.database_away():
+                loop = asyncio.get_running_loop()
+                before_s = loop.time()
+                given = await tools.call("order", TEA)
+                assert given == {"outcome": "failed", "error": durable_tools.NOT_RUN}
+                assert 3.0 <= loop.time() - before_s < 3.1
+                # The model tries again at once, and once more.
+                for _again in range(2):
+                    assert (await tools.call("order", TEA))["result"]["outcome"] == "failed"
+                    await asyncio.sleep(0.1)
+            await conversation.flushed()
+            assert told(conversation) == [CALLED, result("failed")]
+            await tools.recover()
+            assert tool.runs == []
+
+    run(scenario())
+
+
+def test_an_interruption_before_the_commit_withdraws_the_call(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=True)
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            with world.database_away():
+                call = asyncio.ensure_future(tools.call("order", TEA))
+                await asyncio.sleep(1)
+                await cancel(call)
+                # What is queued is not for a recovery either.
+                await tools.recover()
+            await conversation.flushed()
+            assert told(conversation) == [CALLED, result("failed")]
+            await tools.recover()
+            assert tool.runs == []
+
+    run(scenario())
+
+
+def test_a_recovery_between_a_withdrawn_call_and_its_result_does_not_run_it(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=True)
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            with world.database_away():
+                call = asyncio.ensure_future(tools.call("order", TEA))
+                await asyncio.sleep(1)
+                await cancel(call)
+            # The two are committed one behind the other at one moment of this clock.
+            while not told(conversation):
+                await asyncio.sleep(0.001)
+                for _step in range(100):
+                    if told(conversation):
+                        break
+                    await asyncio.sleep(0)
+            assert told(conversation) == [CALLED]
+            await tools.recover()
+            await conversation.flushed()
+            assert tool.runs == []
+            assert told(conversation) == [CALLED, result("failed")]
+
+    run(scenario())
+
+
+def test_one_of_two_who_wait_may_leave(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            with world.database_away():
+                first, second = (asyncio.ensure_future(tools.call("order", TEA)) for _ in range(2))
+                await asyncio.sleep(1)
+                await cancel(first)
+            assert (await second)["result"] == {"number": 7}
+            assert len(tool.runs) == 1
+
+    run(scenario())
+
+
+def test_a_result_waits_for_the_database_and_the_model_is_not_told_before(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(hold=asyncio.Event())
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            call = await start(tools.call("order", TEA), tool)
+            with world.database_away():
+                tool.hold.set()
+                await asyncio.sleep(5)
+                assert not call.done()
+            assert await call == {"number": 7}
+            assert told(conversation) == [CALLED, result("done")]
+
+    run(scenario())
+
+
+def test_a_result_that_cannot_be_written_down_in_time_is_not_told(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(hold=asyncio.Event(), timeout_s=1)
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation, commit_wait_s=2)
+            await ask(conversation)
+            call = await start(tools.call("order", TEA), tool)
+            with world.database_away():
+                tool.hold.set()
+                assert await call == {"outcome": "unknown", "error": durable_tools.NO_RECORD}
+            await tools.drain()
+            assert told(conversation) == [CALLED, result("done")]
+
+    run(scenario())
+
+
+# A session that is no longer ours
+
+
+def test_a_tool_of_a_session_that_another_process_claimed_does_not_run(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            async with world.session(conversation.session_id):
+                with pytest.raises(FencedError):
+                    await tools.call("order", TEA)
+                assert tool.runs == []
+                with pytest.raises(FencedError):
+                    await tools.call("order", TEA)
+
+    run(scenario())
+
+
+def test_a_tool_of_a_session_that_was_deleted_does_not_run(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.process() as conversations, conversations.open() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            await conversations.store.delete(conversation.session_id)
+            with pytest.raises(UnknownSessionError):
+                await tools.call("order", TEA)
+            assert tool.runs == []
+
+    run(scenario())
+
+
+def test_a_recovery_of_a_session_that_is_gone_runs_to_its_end(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        session_id = await killed(world, tool)
+        async with world.session(session_id) as conversation:
+            async with world.session(session_id):
+                await DurableTools([tool], conversation).recover()
+            assert conversation.lost.is_set()
+            assert told(conversation) == [CALLED]
+
+    run(scenario())
+
+
+# After a crash
+
+
+def test_a_call_that_a_crash_cut_off_has_an_unknown_outcome(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        session_id = await killed(world, tool)
+        async with world.session(session_id) as conversation:
+            await DurableTools([tool], conversation).recover()
+            assert told(conversation) == [CALLED, result("unknown")]
+            assert last_result(conversation) == {"error": durable_tools.UNKNOWN}
+            assert len(tool.effects) == len(tool.runs) == 1
+
+    run(scenario())
+
+
+def test_an_idempotent_call_that_a_crash_cut_off_runs_again_with_its_key(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=True)
+        session_id = await killed(world, tool, arguments={"item": "tea", "count": 3})
+        async with world.session(session_id) as conversation:
+            await DurableTools([tool], conversation).recover()
+            assert told(conversation) == [CALLED, result("done")]
+            assert last_result(conversation) == {"number": 7}
+            assert len(tool.runs) == 2
+            assert len(tool.effects) == 1
+            assert tool.arguments[1] == {"item": "tea", "count": 3}
+
+    run(scenario())
+
+
+def test_a_call_that_was_not_idempotent_when_it_was_made_is_not_run_again(world: World):
+    async def scenario() -> None:
+        session_id = await killed(world, FakeTool(idempotent=False))
+        now = FakeTool(idempotent=True)
+        async with world.session(session_id) as conversation:
+            await DurableTools([now], conversation).recover()
+            assert told(conversation) == [CALLED, result("unknown")]
+            assert now.runs == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("now", ["gone", "not idempotent any more", "other arguments"])
+def test_a_call_that_cannot_be_run_again_as_it_was_has_an_unknown_outcome(world: World, now: str):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=True)
+        session_id = await killed(world, tool)
+        of_now = {
+            "gone": [],
+            "not idempotent any more": [FakeTool()],
+            "other arguments": [
+                FakeTool(idempotent=True, parameters={"type": "object", "required": ["number"]})
+            ],
+        }[now]
+        async with world.session(session_id) as conversation:
+            await DurableTools(of_now, conversation).recover()
+            assert told(conversation) == [CALLED, result("unknown")]
+            assert [len(tool.runs) for tool in of_now] == [0] * len(of_now)
+
+    run(scenario())
+
+
+def test_two_recoveries_at_once_run_a_call_once(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=True)
+        session_id = await killed(world, tool)
+        tool.hold = asyncio.Event()
+        async with world.session(session_id) as conversation:
+            tools = DurableTools([tool], conversation)
+            both = asyncio.ensure_future(asyncio.gather(tools.recover(), tools.recover()))
+            await asyncio.sleep(1)
+            assert not both.done()
+            tool.hold.set()
+            await both
+            await tools.recover()
+            assert len(tool.runs) == 2
+            assert told(conversation) == [CALLED, result("done")]
+
+    run(scenario())
+
+
+def test_a_call_of_the_model_joins_the_recovery_of_the_same_call(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=True)
+        session_id = await killed(world, tool)
+        tool.hold = asyncio.Event()
+        async with world.session(session_id) as conversation:
+            tools = DurableTools([tool], conversation)
+            recovery = await start(tools.recover(), tool)
+            call = asyncio.ensure_future(tools.call("order", TEA))
+            await asyncio.sleep(1)
+            tool.hold.set()
+            assert (await call)["result"] == {"number": 7}
+            await recovery
+            assert len(tool.runs) == 2
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("idempotent", "outcome"), [(True, "done"), (False, "unknown")])
+def test_the_same_turn_asked_again_before_any_recovery_settles_its_call(
+    world: World, idempotent: bool, outcome: str
+):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=idempotent)
+        session_id = await killed(world, tool)
+        async with world.session(session_id) as conversation:
+            given = await DurableTools([tool], conversation).call("order", TEA)
+            assert given.get("outcome", "done") == outcome
+            assert told(conversation) == [CALLED, result(outcome)]
+            assert len(tool.effects) == 1
+
+    run(scenario())
+
+
+def test_a_recovery_lets_calls_be_that_run(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(hold=asyncio.Event())
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            call = await start(tools.call("order", TEA), tool)
+            await tools.recover()
+            assert told(conversation) == [CALLED]
+            tool.hold.set()
+            assert await call == {"number": 7}
+
+    run(scenario())
+
+
+def test_who_asks_again_for_an_idempotent_call_of_unknown_outcome_has_its_effect_once(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=True, answer=EffectUnknownError("the line broke", engine="order"))
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            assert (await tools.call("order", TEA))["outcome"] == "unknown"
+            tool.answer = EngineError("its server cannot be reached", engine="order")
+            await ask(conversation, "Try again.")
+            assert (await tools.call("order", TEA))["outcome"] == "failed"
+            tool.answer = {"number": 7}
+            await ask(conversation, "And again.")
+            assert await tools.call("order", TEA) == {"number": 7}
+            assert len(tool.runs) == 3
+            assert len(tool.effects) == 1
+            # That is settled now: the next one is a new one.
+            await ask(conversation, "One more tea.")
+            await tools.call("order", TEA)
+            assert len(tool.effects) == 2
+
+    run(scenario())
+
+
+# Shared by the transports of a session
+
+
+def test_transports_of_a_session_share_its_tools_and_the_last_one_lets_them_end(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(hold=asyncio.Event())
+        shared = SharedTools([tool])
+        async with world.session() as conversation:
+            await ask(conversation)
+            async with shared.of(conversation) as first:
+                call = await start(first.call("order", TEA), tool)
+                async with shared.of(conversation) as second:
+                    assert second is first
+                    await second.recover()
+                await cancel(call)
+                assert told(conversation) == [CALLED]
+                asyncio.get_running_loop().call_later(1, tool.hold.set)
+            assert told(conversation) == [CALLED, result("done")]
+            async with shared.of(conversation) as third:
+                assert third is not first
+
+    run(scenario())
+
+
+def test_what_does_not_end_is_cut_off_and_left_for_a_recovery(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(hold=asyncio.Event(), timeout_s=60)
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation, drain_s=2)
+            await ask(conversation)
+            call = await start(tools.call("order", TEA), tool)
+            await tools.drain()
+            assert (await call)["outcome"] == "unknown"
+            assert told(conversation) == [CALLED]
+            await tools.recover()
+            assert told(conversation) == [CALLED, result("unknown")]
+
+    run(scenario())
+
+
+def test_what_waits_for_its_commit_when_the_last_one_leaves_never_runs(world: World):
+    async def scenario() -> None:
+        tool = FakeTool()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            with world.database_away():
+                call = asyncio.ensure_future(tools.call("order", TEA))
+                await asyncio.sleep(1)
+                await tools.drain()
+                assert await call == {"outcome": "failed", "error": durable_tools.WITHDRAWN}
+            await conversation.flushed()
+            assert told(conversation) == [CALLED, result("failed")]
+            assert tool.runs == []
+
+    run(scenario())
+
+
+# What is offered
+
+
+def compatible() -> Any:
+    settings = OpenAiCompatibleSettings(base_url="http://127.0.0.1:9/v1", model="m")
+    return OpenAiCompatible(settings).build()
+
+
+def test_tools_are_put_beside_those_that_the_context_has(world: World):
+    async def scenario() -> None:
+        own = FunctionSchema(name="look_up", description="hours", properties={}, required=[])
+        context = LLMContext(tools=ToolsSchema([own]))
+        llm = compatible()
+        async with world.session() as conversation:
+            assert DurableTools([FakeTool()], conversation).offer(llm, context)
+        names = {schema.name: schema for schema in context.tools.standard_tools}
+        assert set(names) == {"look_up", "order"}
+        assert names["order"].properties["count"] == {"type": "integer", "minimum": 1}
+        assert names["order"].required == ["item"]
+        assert llm.has_function("order")
+
+    run(scenario())
+
+
+def test_an_embedded_engine_is_offered_nothing(world: World):
+    async def scenario() -> None:
+        context = LLMContext()
+        async with world.session() as conversation:
+            llm = EngineLlmService(ScriptedLanguageModel(["Hi."]))
+            assert not DurableTools([FakeTool()], conversation).offer(llm, context)
+            assert not DurableTools([], conversation).offer(compatible(), context)
+        assert not isinstance(context.tools, ToolsSchema)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [
+        (lambda: [FakeTool(), FakeTool()], "two tools are called 'order'"),
+        (lambda: [FakeTool(parameters={"type": "object", "oneOf": []})], "'oneOf' is not checked"),
+    ],
+)
+def test_tools_that_cannot_be_offered_together_are_refused(tools: Callable[[], list[FakeTool]], message: str):
+    with pytest.raises(ConfigError, match=message):
+        SharedTools(tools())

@@ -1,0 +1,610 @@
+"""The playout clock in a real pipeline: a voice, a paced track, the context; on virtual time."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+from pipecat.clocks.base_clock import BaseClock
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    OutputAudioRawFrame,
+    StartFrame,
+    TTSAudioRawFrame,
+    TTSSpeakFrame,
+    TTSStartedFrame,
+    TTSTextFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    AssistantTurnStoppedMessage,
+    LLMContextAggregatorPair,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.settings import TTSSettings
+from pipecat.services.tts_service import TTSService
+from pipecat.transports.base_transport import TransportParams
+from pipecat.workers.runner import WorkerRunner
+
+from core.timeline import HeardSource
+from processors.playout.assistant import HeardAssistantAggregator
+from processors.playout.heard import HeardReply, HeardSoFar, PlayoutSettings
+from processors.playout.playout import Playout
+from processors.speech.engine_tts import EngineTtsService
+from tests import virtual_time
+from tests.fakes.tts import ToneTts
+from transports.interruptible_output import InterruptibleOutput
+from transports.webrtc.audio_track import PacedAudioTrack
+
+RATE_HZ = 16_000
+
+
+class InlineExecutor(Executor):
+    """Runs at once in the caller's thread, so that virtual time sees everything."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class VirtualClock(BaseClock):
+    """Pipecat's clock on the loop's time."""
+
+    def start(self) -> None:
+        pass
+
+    def get_time(self) -> int:
+        return 1 + int(asyncio.get_running_loop().time() * 1e9)
+
+
+class TrackOutput(InterruptibleOutput):
+    """The output of a browser call without the connection: its track, and a peer that takes every packet."""
+
+    def __init__(self, on_packet: Callable[[bytes], None]) -> None:
+        super().__init__(TransportParams(audio_out_enabled=True, audio_out_end_silence_secs=0))
+        self.sent: list[tuple[float, bytes]] = []
+        self._told = on_packet
+        self._track = PacedAudioTrack(RATE_HZ, on_packet=self._left)
+        self._peer: asyncio.Task[None] | None = None
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        self._peer = self.create_task(self._listen(), name="peer")
+        await self.set_transport_ready(frame)
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        if self._peer is not None:
+            await self.cancel_task(self._peer)
+
+    async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
+        return await self._track.write(frame.audio)
+
+    def drop_unsent(self) -> None:
+        self._track.clear()
+
+    def _left(self, pcm: bytes) -> None:
+        self.sent.append((asyncio.get_running_loop().time(), pcm))
+        self._told(pcm)
+
+    async def _listen(self) -> None:
+        while True:
+            await self._track.recv()
+
+    def audible_ms(self) -> int:
+        return sum(len(pcm) for _, pcm in self.sent) // 32
+
+
+class SpeakerOutput(TrackOutput):
+    """An output that reports a chunk when it begins to play, and takes the next one when it has ended."""
+
+    async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
+        self._left(frame.audio)
+        await asyncio.sleep(len(frame.audio) / 2 / RATE_HZ)
+        return True
+
+
+class SentenceTts(TTSService):
+    """A service that gives whole sentences and no word times, at its own rate and faster than real time."""
+
+    def __init__(self, *, word_ms: int = 100, rate_hz: int = 24_000, pieces_ms: int = 100) -> None:
+        super().__init__(
+            push_start_frame=True,
+            push_stop_frames=True,
+            sample_rate=rate_hz,
+            settings=TTSSettings(model="sentences", voice=None, language=None),
+        )
+        self._word_ms = word_ms
+        self._rate_hz = rate_hz
+        self._pieces_ms = pieces_ms
+        self.contexts: list[str] = []
+
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        self.contexts.append(context_id)
+        for _ in range(len(text.split()) * self._word_ms // self._pieces_ms):
+            pcm = b"\1\1" * (self._rate_hz * self._pieces_ms // 1000)
+            yield TTSAudioRawFrame(pcm, self._rate_hz, 1, context_id=context_id)
+
+
+class WordTimesTts(SentenceTts):
+    """A service that reports words by the seconds since the beginning of their context, as clouds do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._push_text_frames = False
+        self._said_ms = 0
+
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        times = []
+        for word in text.split():
+            times.append((word, self._said_ms / 1000))
+            self._said_ms += self._word_ms
+        await self.add_word_timestamps(times, context_id)
+        async for frame in super().run_tts(text, context_id):
+            yield frame
+
+
+class NeverStopsTts(SentenceTts):
+    """A service that does not say when its speech is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._push_stop_frames = False
+
+
+class Injector(FrameProcessor):
+    """Behind the voice: lets a test push what a service would push late."""
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        await self.push_frame(frame, direction)
+
+
+class Call:
+    """Thought, voice, entry, output, exit, context."""
+
+    def __init__(
+        self,
+        voice: TTSService | None,
+        *,
+        follows_packets: bool = True,
+        output: type[TrackOutput] = TrackOutput,
+        **settings: Any,
+    ) -> None:
+        self.replies: list[HeardReply] = []
+        self.progress: list[HeardSoFar] = []
+        self.turns: list[AssistantTurnStoppedMessage] = []
+        self.playout = Playout(
+            PlayoutSettings(**settings),
+            on_reply=self.replies.append,
+            on_progress=self.progress.append,
+            follows_packets=follows_packets,
+        )
+        self.voice = voice or EngineTtsService(ToneTts(), executor=InlineExecutor())
+        self.injector = Injector()
+        heard = self.playout.played if follows_packets else (lambda _pcm: None)
+        self.output = output(heard)
+        self.context = LLMContext()
+        user, _ = LLMContextAggregatorPair(self.context)
+        assistant = HeardAssistantAggregator(self.context, user)
+
+        @assistant.event_handler("on_assistant_turn_stopped")
+        async def on_turn(_aggregator: Any, message: AssistantTurnStoppedMessage) -> None:
+            self.turns.append(message)
+
+        thought, entry, playout_exit = self.playout.taps()
+        self.worker = PipelineWorker(
+            Pipeline([thought, self.voice, self.injector, entry, self.output, playout_exit, assistant]),
+            params=PipelineParams(audio_out_sample_rate=RATE_HZ),
+            clock=VirtualClock(),
+            cancel_on_idle_timeout=False,
+            enable_rtvi=False,
+        )
+
+    async def says(self, *pieces: str) -> None:
+        await self.worker.queue_frame(LLMFullResponseStartFrame())
+        for piece in pieces:
+            await self.worker.queue_frame(LLMTextFrame(piece))
+        await self.worker.queue_frame(LLMFullResponseEndFrame())
+
+    async def wait_ms(self, milliseconds: int) -> None:
+        await asyncio.sleep(milliseconds / 1000)
+
+    async def interrupts(self) -> None:
+        await self.worker.queue_frame(InterruptionFrame())
+
+    def remembered(self) -> list[str]:
+        return [str(message["content"]) for message in self.context.get_messages()]
+
+
+def play(
+    scenario: Callable[[Call], Awaitable[None]],
+    voice: Callable[[], TTSService] | None = None,
+    **settings: Any,
+) -> Call:
+    async def run() -> Call:
+        call = Call(voice() if voice else None, **settings)
+        started = asyncio.Event()
+
+        @call.worker.event_handler("on_pipeline_started")
+        async def on_started(_worker: PipelineWorker, _frame: Frame) -> None:
+            started.set()
+
+        async def script() -> None:
+            await started.wait()
+            await scenario(call)
+            await call.worker.queue_frame(EndFrame())
+
+        runner = WorkerRunner(handle_sigint=False)
+        await runner.add_workers(call.worker)
+        async with asyncio.timeout(120):
+            await asyncio.gather(runner.run(), script())
+        return call
+
+    return virtual_time.run(run())
+
+
+REPLY = ("One two three, ", "four five six ", "seven eight nine ten eleven twelve, ", "and thirteen.")
+TEXT = "".join(REPLY)
+# Words of one length, as the services here speak them.
+SENTENCES = ("They said that only nine more came home. ", "Then some went away.")
+WORDS = TEXT.split()
+
+
+def test_a_reply_is_over_when_its_last_packet_has_left_and_not_before():
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(1_340)
+        assert call.replies == [] and call.remembered() == []
+        await call.wait_ms(1_000)
+        assert call.remembered() == [TEXT]
+
+    call = play(scenario)
+    (reply,) = call.replies
+    assert (reply.text, reply.unheard, reply.truncated) == (TEXT, "", False)
+    assert (reply.mark.audio_ms, reply.mark.last_word) == (1_400, 13)
+    assert reply.mark.source is HeardSource.PLAYOUT_CLOCK
+    assert [turn.interrupted for turn in call.turns] == [False]
+    started_s = call.output.sent[0][0]
+    assert reply.started_us == round(started_s * 1e6) + 60_000
+    assert reply.ended_us - reply.started_us == 1_380_000
+
+
+@pytest.mark.parametrize("at_ms", [5, 30, 77, 170, 251, 430, 666, 790, 1_130, 1_345])
+def test_after_an_interruption_record_and_context_hold_what_left(at_ms):
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(at_ms)
+        await call.interrupts()
+        await call.wait_ms(3_000)
+
+    call = play(scenario)
+    (reply,) = call.replies
+    sent_ms = call.output.audible_ms()
+    # Packets of 20 ms; nothing leaves after the interruption but the one that was due.
+    assert at_ms - 20 <= sent_ms <= at_ms + 40
+    assert reply.mark.audio_ms == sent_ms
+    heard = WORDS[: (sent_ms + 50) // 100]
+    assert reply.text == " ".join(heard)
+    assert reply.unheard == " ".join(WORDS[len(heard) :])
+    assert reply.truncated
+    assert call.remembered() == ([reply.text] if heard else [])
+    assert [turn.content for turn in call.turns] == [reply.text]
+
+
+def test_nothing_leaves_between_an_interruption_and_its_handling():
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(500)
+        before = call.output.audible_ms()
+        await call.interrupts()
+        await call.wait_ms(500)
+        assert call.output.audible_ms() <= before + 20
+
+    play(scenario)
+
+
+def test_the_reply_after_an_interruption_is_counted_from_its_own_beginning():
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(330)
+        await call.interrupts()
+        await call.wait_ms(10)
+        await call.says("Alpha beta gamma delta.")
+        await call.wait_ms(270)
+        await call.interrupts()
+        await call.wait_ms(500)
+
+    call = play(scenario)
+    first, second = call.replies
+    assert first.text == "One two three,"
+    assert second.mark.audio_ms == call.output.audible_ms() - first.mark.audio_ms
+    heard = (second.mark.audio_ms + 50) // 100
+    assert heard in (2, 3)
+    assert second.text.split() == ["Alpha", "beta", "gamma", "delta."][:heard]
+    assert call.remembered() == [first.text, second.text]
+
+
+def test_words_after_a_pause_of_the_model_are_counted_by_their_audio():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(LLMTextFrame("One two three. "))
+        await call.wait_ms(5_000)
+        await call.worker.queue_frame(LLMTextFrame("Four five six.\n"))
+        await call.wait_ms(180)
+        await call.interrupts()
+        await call.wait_ms(100)
+
+    (reply,) = play(scenario).replies
+    assert reply.text == "One two three. Four five"
+    assert reply.mark.last_word == 4
+    assert 440 <= reply.mark.audio_ms <= 480
+
+
+def test_a_filler_is_a_record_of_its_own_and_not_in_the_context():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(TTSSpeakFrame("Let me see.", append_to_context=False))
+        await call.says("Alpha beta.")
+        await call.wait_ms(460)
+        await call.interrupts()
+        await call.wait_ms(500)
+
+    call = play(scenario)
+    filler, reply = call.replies
+    assert (filler.text, filler.in_context, filler.truncated) == ("Let me see.", False, False)
+    assert (reply.text, reply.in_context) == ("Alpha", True)
+    assert call.remembered() == ["Alpha"]
+
+
+def test_a_greeting_is_a_reply():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(TTSSpeakFrame("Hello there, this is me."))
+        await call.wait_ms(2_000)
+        await call.worker.queue_frame(TTSSpeakFrame("Hello again, my friend."))
+        await call.wait_ms(230)
+        await call.interrupts()
+        await call.wait_ms(100)
+
+    call = play(scenario)
+    assert [(r.text, r.truncated) for r in call.replies] == [
+        ("Hello there, this is me.", False),
+        ("Hello again,", True),
+    ]
+    assert call.remembered() == [reply.text for reply in call.replies]
+
+
+def test_replies_that_follow_at_once_are_remembered_one_by_one():
+    async def scenario(call: Call) -> None:
+        await call.says("One two three.")
+        await call.says("Four five six.")
+        await call.wait_ms(2_000)
+
+    call = play(scenario)
+    assert [reply.text for reply in call.replies] == ["One two three.", "Four five six."]
+    assert call.remembered() == ["One two three.", "Four five six."]
+    assert [turn.interrupted for turn in call.turns] == [False, False]
+
+
+def test_speech_put_into_a_reply_belongs_to_it():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(LLMTextFrame("One two three. "))
+        await call.worker.queue_frame(TTSSpeakFrame("By the way."))
+        await call.worker.queue_frame(LLMFullResponseEndFrame())
+        await call.wait_ms(3_000)
+
+    call = play(scenario)
+    assert [reply.text for reply in call.replies] == ["One two three. By the way."]
+    assert call.remembered() == ["One two three. By the way."]
+
+
+def test_an_interruption_before_the_first_sound_remembers_nothing():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(LLMTextFrame("One two"))
+        await call.wait_ms(10)
+        await call.interrupts()
+        await call.wait_ms(100)
+
+    call = play(scenario)
+    (reply,) = call.replies
+    assert (reply.text, reply.unheard, reply.mark.last_word) == ("", "One two", -1)
+    assert call.remembered() == []
+
+
+def test_progress_is_told_while_the_reply_plays():
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(1_200)
+        assert [so_far.text for so_far in call.progress] == ["One two three,", TEXT[: TEXT.index(" and")]]
+        assert call.progress[0].mark.audio_ms in (260, 280)
+        await call.wait_ms(1_000)
+
+    call = play(scenario)
+    assert call.progress[-1].text == TEXT
+    assert {so_far.reply_id for so_far in call.progress} == {call.replies[0].reply_id}
+
+
+def test_a_mark_can_be_asked_for_at_any_moment():
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(1_050)
+        (reply_id,) = {so_far.reply_id for so_far in call.progress}
+        mark = call.playout.mark(reply_id)
+        # 60 ms are on their way to the ear.
+        assert mark is not None and 970 <= mark.audio_ms <= 990
+        assert mark.last_word == 9
+        call.playout.set_client_delay_ms(0)
+        later = call.playout.mark(reply_id)
+        assert later is not None and 1_030 <= later.audio_ms <= 1_050
+        await call.wait_ms(1_000)
+
+    play(scenario)
+
+
+def test_late_audio_of_a_cancelled_reply_goes_no_further():
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(400)
+        await call.interrupts()
+        await call.wait_ms(50)
+        before_ms = call.output.audible_ms()
+        late = TTSAudioRawFrame(b"\1\1" * 1_600, RATE_HZ, 1, context_id=contexts[0])
+        words = TTSTextFrame("late", "word", context_id=contexts[0])
+        for frame in (TTSStartedFrame(context_id=contexts[0]), late, words):
+            await call.injector.push_frame(frame)
+        await call.wait_ms(300)
+        assert call.output.audible_ms() == before_ms
+        assert call.playout.late_frames == 3
+        await call.says("Alpha beta.")
+        await call.wait_ms(500)
+
+    contexts: list[str] = []
+
+    class Watched(EngineTtsService):
+        async def on_turn_context_created(self, context_id: str) -> None:
+            contexts.append(context_id)
+            await super().on_turn_context_created(context_id)
+
+    call = play(scenario, lambda: Watched(ToneTts(), executor=InlineExecutor()))
+    assert [reply.text for reply in call.replies] == ["One two three, four", "Alpha beta."]
+    assert call.remembered() == ["One two three, four", "Alpha beta."]
+
+
+def test_a_service_without_word_times_is_cut_where_its_audio_was_cut():
+    async def scenario(call: Call) -> None:
+        await call.says(*SENTENCES)
+        await call.wait_ms(430)
+        await call.interrupts()
+        await call.wait_ms(500)
+
+    call = play(scenario, SentenceTts)
+    (reply,) = call.replies
+    assert reply.mark.source is HeardSource.ESTIMATED
+    heard = (call.output.audible_ms() + 50) // 100
+    assert abs(len(reply.text.split()) - heard) <= 1
+    assert f"{reply.text} {reply.unheard}" == "".join(SENTENCES)
+    assert call.remembered() == [reply.text]
+
+
+def test_a_service_without_word_times_that_is_heard_to_the_end_is_whole():
+    async def scenario(call: Call) -> None:
+        await call.says(*SENTENCES)
+        await call.wait_ms(3_000)
+
+    call = play(scenario, SentenceTts)
+    (reply,) = call.replies
+    assert (reply.text, reply.truncated) == ("".join(SENTENCES), False)
+    assert reply.mark.audio_ms == 1_200
+    assert call.remembered() == [reply.text]
+
+
+def test_a_reply_whose_voice_does_not_say_that_it_is_over_ends_when_the_output_is_empty():
+    async def scenario(call: Call) -> None:
+        await call.says(*SENTENCES)
+        await call.wait_ms(8_000)
+        # Before the call ends.
+        assert call.remembered() == ["".join(SENTENCES)]
+
+    call = play(scenario, NeverStopsTts)
+    assert [(reply.text, reply.truncated) for reply in call.replies] == [("".join(SENTENCES), False)]
+
+
+@pytest.mark.parametrize("at_ms", [240, 530, 910])
+def test_a_service_that_times_words_from_the_start_of_their_context_is_measured(at_ms):
+    async def scenario(call: Call) -> None:
+        await call.says("One two three four five. ", "Six seven eight nine ten.")
+        await call.wait_ms(at_ms)
+        await call.interrupts()
+        await call.wait_ms(500)
+
+    call = play(scenario, WordTimesTts)
+    (reply,) = call.replies
+    expected = (call.output.audible_ms() + 50) // 100
+    assert len(reply.text.split()) == expected
+    assert reply.mark.source is HeardSource.PLAYOUT_CLOCK
+    assert call.remembered() == [reply.text]
+
+
+def test_an_output_that_reports_no_packets_is_taken_at_its_word():
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(530)
+        await call.interrupts()
+        await call.wait_ms(500)
+
+    call = play(scenario, follows_packets=False)
+    (reply,) = call.replies
+    # What the track still held counts as heard: at most its lead and one chunk.
+    assert 0 <= reply.mark.audio_ms - call.output.audible_ms() <= 100
+    assert call.remembered() == [reply.text]
+
+
+@pytest.mark.parametrize("at_ms", [205, 335, 347])
+def test_an_output_that_plays_while_it_writes_is_counted_to_its_last_chunk(at_ms):
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(at_ms)
+        await call.interrupts()
+        await call.wait_ms(500)
+        await call.says("Alpha beta gamma delta.")
+        await call.wait_ms(230)
+        await call.interrupts()
+        await call.wait_ms(500)
+
+    call = play(scenario, output=SpeakerOutput)
+    first, second = call.replies
+    assert first.mark.audio_ms + second.mark.audio_ms == call.output.audible_ms()
+    # The chunk that was begun is played to its end.
+    assert at_ms <= first.mark.audio_ms <= at_ms + 40
+    assert 230 <= second.mark.audio_ms <= 280
+    assert call.remembered() == [first.text, second.text]
+
+
+def test_speech_that_may_not_be_interrupted_is_heard_to_its_end_and_remembered():
+    async def scenario(call: Call) -> None:
+        speak = TTSSpeakFrame("This call is recorded, please note.")
+        speak.interruptible = False
+        await call.worker.queue_frame(speak)
+        await call.wait_ms(330)
+        await call.interrupts()
+        await call.wait_ms(1_000)
+
+    call = play(scenario)
+    (reply,) = call.replies
+    assert (reply.text, reply.truncated) == ("This call is recorded, please note.", False)
+    assert reply.mark.audio_ms == 600
+    assert call.output.audible_ms() >= 600
+
+
+def test_a_call_that_ends_in_good_order_remembers_its_last_reply():
+    async def scenario(call: Call) -> None:
+        await call.says("One two three.")
+        # The end follows at once: the output still has everything to play.
+
+    call = play(scenario)
+    assert [(reply.text, reply.truncated) for reply in call.replies] == [("One two three.", False)]
+    assert call.remembered() == ["One two three."]
+    assert call.output.audible_ms() >= 300
+
+
+def test_a_hang_up_counts_what_had_reached_the_ear():
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(600)
+        await call.worker.cancel()
+
+    call = play(scenario, client_delay_ms=200)
+    (reply,) = call.replies
+    assert 360 <= reply.mark.audio_ms <= 400
+    assert reply.text == "One two three, four"
+    assert reply.truncated

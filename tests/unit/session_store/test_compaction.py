@@ -1,0 +1,286 @@
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from core.errors import EngineError
+from core.notes import split_notes
+from models.llm import Message
+from runtime.loop_clock import LoopClock
+from session_store.compaction import (
+    CompactionSettings,
+    Compactor,
+    ExtractiveSummarizer,
+    Line,
+    LlmSummarizer,
+    SummaryRequest,
+    covered_until,
+    transcript,
+)
+from session_store.events import Draft, Kind
+from session_store.memory import SessionState, Slot, fold_state
+from session_store.prompt import approximate_tokens, prompt_view, turns_of
+from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel, Step
+from tests.fakes.timeline import Timeline
+from tests.virtual_time import run
+
+SMALL = CompactionSettings(keep_turns=2, summary_tokens=200, timeout_s=5.0)
+
+
+def talk(turns: int) -> Timeline:
+    line = Timeline()
+    for number in range(turns):
+        line.said(f"What does wire number {number} cost?")
+        line.replied(f"It costs {number} dollars.")
+    return line
+
+
+def compactor(*script: Step, budget_tokens: int = 150) -> tuple[Compactor, ScriptedLanguageModel]:
+    model = ScriptedLanguageModel(script)
+
+    async def ask(instruction: str, text: str) -> str:
+        messages = [Message("system", instruction), Message("user", text)]
+        return "".join([piece async for piece in model.reply(messages)])
+
+    return Compactor(SMALL, LlmSummarizer(ask), budget_tokens=budget_tokens), model
+
+
+def summarised(maker: Compactor, line: Timeline) -> Draft | None:
+    async def scenario() -> Draft | None:
+        return await maker.summary(line.visible(), LoopClock())
+
+    return run(scenario())
+
+
+def due(maker: Compactor, line: Timeline) -> Draft:
+    draft = summarised(maker, line)
+    assert draft is not None
+    return draft
+
+
+def test_a_short_conversation_needs_no_summary() -> None:
+    assert summarised(Compactor(SMALL, budget_tokens=10_000), talk(20)) is None
+
+
+@pytest.mark.parametrize("chosen", [None, ExtractiveSummarizer()])
+def test_without_a_model_it_is_an_extract(chosen: ExtractiveSummarizer | None) -> None:
+    assert due(Compactor(SMALL, chosen, budget_tokens=150), talk(5)).payload["by"] == "extract"
+
+
+def test_the_newest_turns_stay_as_they_are() -> None:
+    line = talk(5)
+    draft = due(Compactor(SMALL, budget_tokens=150), line)
+    assert (draft.kind, draft.payload["until_seq"], draft.key) == (Kind.SUMMARY, 6, "summary.6")
+    line.commit(draft)
+    shown = "\n".join(str(m["content"]) for m in prompt_view(line.visible(), budget_tokens=1_000).messages)
+    assert "What does wire number 3 cost?" in shown and "It costs 4 dollars." in shown
+
+
+def test_long_turns_are_summarised_although_they_are_new_but_for_the_last() -> None:
+    line = Timeline()
+    for _ in range(3):
+        line.said("x" * 400)
+    assert due(Compactor(SMALL, budget_tokens=300), line).payload["until_seq"] == 2
+
+
+def test_the_whole_log_stays() -> None:
+    line = talk(5)
+    before = list(line.events)
+    line.commit(due(Compactor(SMALL, budget_tokens=150), line))
+    assert line.events[:-1] == before
+
+
+def test_the_language_model_writes_the_summary_from_all_that_is_covered() -> None:
+    line = talk(5)
+    maker, model = compactor("They talked ", "about wires.")
+    draft = due(maker, line)
+    assert (draft.payload["text"], draft.payload["by"]) == ("They talked about wires.", "summarizer")
+    [system, user] = model.asked[0]
+    assert "Invent nothing" in system.text
+    assert "Person: What does wire number 2 cost?" in user.text
+    assert "wire number 3" not in user.text
+
+
+@pytest.mark.parametrize(
+    "script",
+    [(HANG,), ("Half a ", 60.0), (EngineError("down", engine="x"),), ("   ",)],
+    ids=["silent", "slow", "failed", "empty"],
+)
+def test_a_model_that_gives_no_summary_is_replaced_by_an_extract(script: Any) -> None:
+    maker, model = compactor(*script)
+    draft = due(maker, talk(5))
+    assert draft.payload["by"] == "extract"
+    assert "What does wire number 2 cost?" in draft.payload["text"]
+    assert model.closed == 1
+
+
+def test_a_slow_model_is_given_its_time_and_no_more() -> None:
+    maker, _ = compactor(HANG)
+
+    async def scenario() -> float:
+        before_s = asyncio.get_running_loop().time()
+        await maker.summary(talk(5).events, LoopClock())
+        return asyncio.get_running_loop().time() - before_s
+
+    assert run(scenario()) == pytest.approx(SMALL.timeout_s)
+
+
+def test_a_cancelled_summary_is_cancelled() -> None:
+    maker, model = compactor(HANG)
+
+    async def scenario() -> None:
+        task = asyncio.create_task(maker.summary(talk(5).events, LoopClock()))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(scenario())
+    assert model.closed == 1
+
+
+def test_a_model_that_writes_too_much_is_cut_at_a_sentence() -> None:
+    maker, _ = compactor("A sentence of six words here. " * 200)
+    text = due(maker, talk(5)).payload["text"]
+    assert approximate_tokens(text) <= SMALL.summary_tokens and text.endswith("here.")
+
+
+def test_the_next_summary_takes_the_one_before_it_in() -> None:
+    line = talk(5)
+    maker, model = compactor("First summary.")
+    line.commit(due(maker, line))
+    for number in range(5, 9):
+        line.said(f"What does wire number {number} cost?")
+        line.replied(f"It costs {number} dollars.")
+    draft = due(maker, line)
+    asked = model.asked[1][1].text
+    assert "Earlier summary:\nFirst summary." in asked
+    assert "wire number 2" not in asked and "wire number 3" in asked
+    assert draft.payload["until_seq"] > 11
+
+
+def test_an_extract_keeps_lines_of_the_extract_before_it() -> None:
+    line = Timeline()
+    line.said("My order number is AB1234, please.")
+    line.replied("Thank you.")
+    maker = Compactor(SMALL, budget_tokens=150)
+    for round_ in range(3):
+        for number in range(4):
+            line.said(f"Is it warm in room {round_} {number}?")
+            line.replied("Yes.")
+        line.commit(due(maker, line))
+    assert "AB1234" in line.events[-1].payload["text"]
+
+
+def test_facts_survive_any_number_of_summaries_word_for_word() -> None:
+    line = Timeline()
+    line.said("My name is Ada and my account number is four one seven two.")
+    line.replied("Thank you.")
+    line.said("I'm calling about a lost card.")
+    maker, _ = compactor("Nothing of interest.")
+    for _ in range(4):
+        for number in range(6):
+            line.said(f"Is it warm in room {number}?")
+            line.replied("Yes.")
+        line.commit(due(maker, line))
+    state = fold_state(line.visible())
+    assert state.values == {"name": "Ada", "account number": "4172"}
+    assert state.slots["account number"] == Slot("4172", 1)
+    assert state.intent == "a lost card"
+    view = prompt_view(line.visible(), budget_tokens=1_000)
+    notes, _ = split_notes(view.messages[0]["content"])
+    assert dict(notes.facts) == state.values
+
+
+def test_a_call_without_a_result_is_never_covered() -> None:
+    line = talk(2)
+    line.called("c1")
+    for number in range(5):
+        line.said(f"What does wire number {number} cost?")
+    assert covered_until(turns_of(line.events), keep_turns=2) == 2
+    line.answered("c1", "done")
+    # The result came behind what is kept: covering the call would leave the result alone.
+    assert covered_until(turns_of(line.events), keep_turns=2) == 2
+
+
+def test_a_late_event_is_not_torn_from_its_turn() -> None:
+    line = Timeline()
+    line.said("One?", at_us=10)
+    line.said("Two?", at_us=30)
+    line.said("Three?", at_us=50)
+    line.replied("First.", at_us=20)
+    assert covered_until(turns_of(line.events), keep_turns=1) is None
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValidationError):
+        CompactionSettings.model_validate({"keep_turns": 0})
+    with pytest.raises(ValidationError):
+        CompactionSettings.model_validate({"keep": 3})
+
+
+def request(*lines: Line, previous: str = "", max_tokens: int = 100, **slots: str) -> SummaryRequest:
+    state = SessionState(slots={name: Slot(value, 1) for name, value in slots.items()})
+    return SummaryRequest(lines, previous, state, max_tokens)
+
+
+def test_an_extract_prefers_what_people_come_back_to() -> None:
+    text = ExtractiveSummarizer().extract(
+        request(
+            Line("person", "Well, I was just wondering about this and that."),
+            Line("assistant", "I see."),
+            Line("person", "My account number is 4172."),
+            Line("assistant", "Thank you."),
+            Line("person", "Okay."),
+            Line("person", "What does a wire cost?"),
+            Line("assistant", "A wire costs twenty dollars."),
+            max_tokens=70,
+        )
+    )
+    assert text.splitlines() == [
+        'The person said: "My account number is 4172."',
+        'The person asked: "What does a wire cost?" The assistant answered: "A wire costs twenty dollars."',
+    ]
+
+
+def test_an_answer_that_was_cut_off_is_told_as_one() -> None:
+    heard = 'At nine [interrupted by the person here, who did not hear: "sharp"]'
+    text = ExtractiveSummarizer().extract(request(Line("person", "When?"), Line("assistant", heard)))
+    assert text == 'The person asked: "When?" The assistant answered: "At nine (cut off)"'
+
+
+def test_what_tools_did_is_kept() -> None:
+    text = ExtractiveSummarizer().extract(request(Line("tool", 'order({"item": "tea"}) -> {"number": 7}')))
+    assert "tea" in text and "7" in text
+
+
+def test_a_paragraph_that_a_model_wrote_is_taken_in_sentence_by_sentence() -> None:
+    paragraph = "The person is Ada. " + "They talked about rain at length. " * 40
+    text = ExtractiveSummarizer().extract(request(previous=paragraph, max_tokens=30, name="Ada"))
+    assert "The person is Ada." in text
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["person", "assistant", "tool"]), st.text(max_size=300)), max_size=20),
+    st.text(max_size=600),
+    st.integers(50, 400),
+)
+def test_an_extract_is_never_too_long_and_always_the_same(
+    said: list[tuple[Any, str]], previous: str, max_tokens: int
+) -> None:
+    asked = request(*(Line(who, text) for who, text in said), previous=previous, max_tokens=max_tokens)
+    text = ExtractiveSummarizer().extract(asked)
+    assert approximate_tokens(text) <= max_tokens
+    assert ExtractiveSummarizer().extract(asked) == text
+
+
+def test_a_transcript_names_who_said_what_and_what_is_known() -> None:
+    asked = request(Line("person", "Hi."), Line("assistant", "Hello."), previous="They met.", name="Ada")
+    assert transcript(asked) == (
+        "Earlier summary:\nThey met.\n\nKnown about the person:\nname: Ada\n\n"
+        "Transcript:\nPerson: Hi.\nAssistant: Hello."
+    )

@@ -1,0 +1,441 @@
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipecat.adapters.llm.services.anthropic_adapter import AnthropicLLMAdapter
+
+from core.notes import Notes, split_notes
+from session_store.events import Event, Kind
+from session_store.prompt import approximate_tokens, prompt_view, turns_of
+from tests.fakes.timeline import Timeline
+
+
+def messages(line: Timeline, budget_tokens: int = 5_000, **more: Any) -> list[dict[str, Any]]:
+    return list(prompt_view(line.events, budget_tokens=budget_tokens, **more).messages)
+
+
+def said(line: Timeline) -> list[tuple[str, str]]:
+    """Roles and contents, without the notes."""
+    return [(m["role"], split_notes(m["content"])[1]) for m in messages(line) if "content" in m]
+
+
+def notes(line: Timeline, budget_tokens: int = 5_000) -> Notes:
+    found = [m for m in messages(line, budget_tokens) if m["role"] == "user"]
+    return split_notes(found[0]["content"])[0] if found else Notes()
+
+
+def test_turns_of_every_transport_stand_in_one_row() -> None:
+    line = Timeline()
+    line.said("Good day.", transport="websocket")
+    line.replied("Hello.")
+    line.said("What is it?", transport="twilio")
+    line.replied("That.")
+    assert messages(line) == [
+        {"role": "user", "content": "Good day."},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "What is it?"},
+        {"role": "assistant", "content": "That."},
+    ]
+
+
+def test_order_is_that_of_event_time_and_then_of_commit() -> None:
+    line = Timeline()
+    line.said("third", at_us=30)
+    line.said("first", at_us=10)
+    line.replied("second", at_us=20)
+    line.replied("fourth", at_us=30)
+    assert said(line) == [
+        ("user", "first"), ("assistant", "second"), ("user", "third"), ("assistant", "fourth")
+    ]  # fmt: skip
+
+
+def test_turns_without_an_answer_are_one_message() -> None:
+    line = Timeline()
+    line.said("One.")
+    line.said("Two.")
+    assert messages(line) == [{"role": "user", "content": "One.\n\nTwo."}]
+
+
+def test_a_reply_that_was_cut_off_tells_what_was_not_heard() -> None:
+    line = Timeline()
+    line.said("When?")
+    line.replied("At nine", unheard='in the [big] "hall".')
+    line.said("Stop.")
+    assert said(line)[1] == (
+        "assistant",
+        "At nine [interrupted by the person here, who did not hear: \"in the (big) 'hall'.\"]",
+    )
+    assert notes(line).remarks
+
+
+def test_a_reply_nobody_heard_anything_of_is_told_too() -> None:
+    line = Timeline()
+    line.said("When?")
+    line.replied("", unheard="At nine.")
+    assert said(line)[1] == ("assistant", '[interrupted by the person here, who did not hear: "At nine."]')
+
+
+def test_of_a_long_rest_the_beginning_is_told() -> None:
+    line = Timeline()
+    line.said("When?")
+    line.replied("At", unheard="nine " * 500)
+    assert 60 <= said(line)[1][1].count("nine") <= 61
+
+
+def test_of_a_reply_without_an_end_the_last_checkpoint_counts() -> None:
+    line = Timeline()
+    line.said("When?")
+    line.heard("r", "At")
+    line.heard("r", "At nine in")
+    assert said(line)[1] == ("assistant", "At nine in [cut off here; the person heard no more of this reply]")
+
+
+def test_the_end_of_a_reply_takes_the_place_of_its_checkpoints() -> None:
+    line = Timeline()
+    line.said("When?")
+    line.heard("r", "At")
+    line.replied("At nine.", reply_id="r")
+    line.heard("r", "At nine")
+    assert said(line) == [("user", "When?"), ("assistant", "At nine.")]
+
+
+def test_who_interrupts_a_reply_stands_behind_it() -> None:
+    line = Timeline()
+    line.said("When?", at_us=10)
+    line.heard("r", "At", at_us=20)
+    line.said("No, where?", at_us=30)
+    line.replied("At nine", reply_id="r", unheard="o'clock", at_us=40)
+    assert [role for role, _ in said(line)] == ["user", "assistant", "user"]
+
+
+def test_a_greeting_comes_behind_a_message_of_the_person() -> None:
+    line = Timeline()
+    line.replied("Hello.")
+    assert [m["role"] for m in messages(line)] == ["user", "assistant"]
+    assert notes(line).opened
+
+
+def test_a_tool_call_and_its_result() -> None:
+    line = Timeline()
+    line.said("Order tea.")
+    line.called("c1", "order", item="tea")
+    line.answered("c1", {"number": 7})
+    line.replied("Done.")
+    assert messages(line)[1:] == [
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "order", "arguments": '{"item": "tea"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": '{"number": 7}'},
+        {"role": "assistant", "content": "Done."},
+    ]
+
+
+def test_a_call_without_a_result_has_an_unknown_one() -> None:
+    line = Timeline()
+    line.said("Order tea.")
+    line.called("c1")
+    line.said("Well?")
+    shown = messages(line)
+    assert [m["role"] for m in shown] == ["user", "assistant", "tool", "user"]
+    assert json.loads(shown[2]["content"])["outcome"] == "unknown"
+
+
+@pytest.mark.parametrize("outcome", ["failed", "unknown"])
+def test_an_outcome_that_is_not_done_is_told(outcome: str) -> None:
+    line = Timeline()
+    line.said("Order tea.")
+    line.called("c1")
+    line.answered("c1", {"error": "no tea"}, outcome)
+    assert json.loads(messages(line)[2]["content"]) == {"outcome": outcome, "result": {"error": "no tea"}}
+
+
+def test_calls_that_were_made_at_once_are_one_message_and_others_are_not() -> None:
+    line = Timeline()
+    line.said("Order.")
+    line.called("c1")
+    line.called("c2")
+    line.answered("c2", "two")
+    line.answered("c1", "one")
+    line.called("c3")
+    line.answered("c3", "three")
+    shown = [
+        [call["id"] for call in m["tool_calls"]] if "tool_calls" in m else m.get("tool_call_id", m["role"])
+        for m in messages(line)
+    ]
+    assert shown == ["user", ["c1", "c2"], "c1", "c2", ["c3"], "c3"]
+
+
+def test_a_late_result_stands_with_its_call() -> None:
+    line = Timeline()
+    line.said("Order.")
+    line.called("c1")
+    line.said("What else?")
+    line.answered("c1", "done")
+    assert [m["role"] for m in messages(line)] == ["user", "assistant", "tool", "user"]
+    assert messages(line)[2]["content"] == "done"
+
+
+def test_arguments_are_always_a_json_object() -> None:
+    line = Timeline()
+    line.said("Go.")
+    for number, arguments in enumerate(['{"a": 1}', "tea", None, [1]]):
+        line.add(Kind.TOOL_CALL, {"call_id": f"c{number}", "name": "t", "arguments": arguments})
+    calls = messages(line)[1]["tool_calls"]
+    assert [json.loads(call["function"]["arguments"]) for call in calls] == [
+        {"a": 1}, {"text": "tea"}, {}, {"value": [1]}
+    ]  # fmt: skip
+
+
+def test_a_result_without_its_call_is_left_out() -> None:
+    line = Timeline()
+    line.answered("c0", "lost")
+    line.said("Hello.")
+    assert messages(line) == [{"role": "user", "content": "Hello."}]
+
+
+def test_superseded_turns_are_left_out() -> None:
+    line = Timeline()
+    line.said("I have a beach")
+    line.said("I have a peach", supersedes=1)
+    assert messages(line) == [{"role": "user", "content": "I have a peach"}]
+
+
+def test_a_summary_stands_for_what_it_covers() -> None:
+    line = Timeline()
+    line.said("One?")
+    line.replied("First.")
+    line.said("Two?")
+    line.replied("Second.")
+    line.summary("They counted.", 2)
+    assert notes(line).summary == "They counted."
+    assert said(line) == [("user", "Two?"), ("assistant", "Second.")]
+    assert prompt_view(line.visible(), budget_tokens=999) == prompt_view(line.events, budget_tokens=999)
+
+
+def test_the_newest_summary_counts() -> None:
+    line = Timeline()
+    line.said("One?")
+    line.summary("One.", 1)
+    line.said("Two?")
+    line.summary("One and two.", 3)
+    assert notes(line).summary == "One and two."
+    assert prompt_view(line.events, budget_tokens=999).until_seq == 3
+
+
+def test_what_is_known_stands_in_the_notes() -> None:
+    line = Timeline()
+    line.said("My name is Ada and I'm calling about a lost card.")
+    assert notes(line) == Notes(facts={"name": "Ada"}, intent="a lost card")
+    assert said(line) == [("user", "My name is Ada and I'm calling about a lost card.")]
+
+
+def test_what_was_perceived_stands_behind_the_words() -> None:
+    line = Timeline()
+    line.said("this one", rendered="this one [pointing at the fee]")
+    line.said(
+        "that is fine",
+        tokens=[
+            {"event_us": 5, "text": "that is fine", "prosody": {"start_us": 1, "end_us": 2, "anger": 0.9}}
+        ],
+    )
+    line.said("and so", tokens=[{"event_us": 5, "text": "and so", "unknown": 1}])
+    assert said(line)[0][1] == "this one [pointing at the fee]\n\nthat is fine [angry]\n\nand so"
+    assert notes(line).remarks
+
+
+def test_the_instruction_is_the_system_message() -> None:
+    line = Timeline()
+    line.said("Hello.")
+    assert messages(line, instruction="Be brief.")[0] == {"role": "system", "content": "Be brief."}
+
+
+def test_nothing_said_is_no_message() -> None:
+    assert prompt_view([], budget_tokens=100).messages == ()
+
+
+def test_the_oldest_turns_give_way_first_and_in_whole() -> None:
+    line = Timeline()
+    for number in range(20):
+        line.said(f"Question {number} " + "x" * 100)
+        line.replied(f"Answer {number} " + "y" * 100)
+    view = prompt_view(line.events, budget_tokens=400)
+    assert view.tokens <= 400
+    assert view.messages[0]["content"].startswith(f"Question {view.dropped} ")
+    assert view.messages[-1]["content"].startswith("Answer 19 ")
+    assert view.dropped + len(view.messages) // 2 == 20
+
+
+def test_facts_stay_when_turns_give_way() -> None:
+    line = Timeline()
+    line.said("my name is Ada")
+    for number in range(20):
+        line.said(f"Question {number} " + "x" * 100)
+        line.replied("y" * 100)
+    assert notes(line, 400).facts == {"name": "Ada"}
+
+
+def test_a_long_summary_gives_way_from_its_beginning() -> None:
+    line = Timeline()
+    line.said("Before.")
+    line.said("Now?")
+    line.summary("\n".join(f"Line {number}." for number in range(500)), 1)
+    view = prompt_view(line.events, budget_tokens=300)
+    kept = split_notes(view.messages[0]["content"])[0].summary
+    assert view.tokens <= 300 and kept.endswith("Line 499.") and "Line 0." not in kept
+
+
+def test_a_long_summary_leaves_room_for_turns() -> None:
+    line = Timeline()
+    line.said("Before.")
+    line.said("x" * 300)
+    line.replied("y" * 300)
+    line.said("Now?")
+    line.summary("\n".join(f"Line {number}." for number in range(500)), 1)
+    assert prompt_view(line.events, budget_tokens=500).dropped == 0
+
+
+def test_a_call_that_is_told_twice_is_one_call() -> None:
+    line = Timeline()
+    line.said("Order.")
+    line.called("c1", item="tea")
+    line.called("c1", item="milk")
+    line.answered("c1", "done")
+    [shown] = [m for m in messages(line) if "tool_calls" in m]
+    assert [call["function"]["arguments"] for call in shown["tool_calls"]] == ['{"item": "tea"}']
+
+
+def test_a_turn_that_is_too_long_by_itself_is_given_whole_and_alone() -> None:
+    line = Timeline()
+    line.said("my name is Ada")
+    line.said("x" * 3_000)
+    view = prompt_view(line.events, budget_tokens=200)
+    assert view.messages == ({"role": "user", "content": "x" * 3_000},)
+    assert (view.dropped, view.tokens > 200) == (1, True)
+
+
+def test_messages_are_taken_by_an_adapter_of_pipecat_as_they_are() -> None:
+    line = Timeline()
+    line.replied("Hello, how can I help?")
+    line.said("my name is Ada, order tea")
+    line.called("c1", item="tea")
+    line.replied("It is", unheard="ordered.")
+    line.said("What?")
+    adapter = AnthropicLLMAdapter()
+    converted = adapter._from_universal_context_messages(messages(line)).messages
+    roles = [message["role"] for message in converted]
+    assert roles == ["user", "assistant", "user", "assistant", "user", "assistant", "user"]
+
+
+# ---- properties
+
+
+words = st.text("ab 1[]", min_size=1, max_size=60).filter(str.strip)
+moves = st.lists(
+    st.one_of(
+        st.tuples(st.just("said"), words),
+        st.tuples(st.just("my name is"), words),
+        st.tuples(st.just("replied"), words),
+        st.tuples(st.just("cut off"), words),
+        st.tuples(st.just("heard"), words),
+        st.tuples(st.just("called"), st.just("")),
+        st.tuples(st.just("answered"), words),
+        st.tuples(st.just("summary"), words),
+    ),
+    max_size=25,
+)
+
+
+def timeline(script: Sequence[tuple[str, str]], seed: int) -> Timeline:
+    line = Timeline()
+    chance = random.Random(seed)
+    calls = 0
+    for move, text in script:
+        late_us = chance.choice([0, 0, 0, 1_500_000])
+        at_us = (len(line.events) + 1) * 1_000_000 - late_us
+        if move == "said":
+            line.said(text, at_us=at_us)
+        elif move == "my name is":
+            line.said(f"my name is Ada and my pet is {text}", at_us=at_us)
+        elif move == "replied":
+            line.replied(text, at_us=at_us)
+        elif move == "cut off":
+            line.replied(text, unheard=text, at_us=at_us)
+        elif move == "heard":
+            line.heard(f"h{chance.randrange(3)}", text, at_us=at_us)
+        elif move == "called":
+            calls += 1
+            line.called(f"c{calls}", at=calls)
+        elif move == "answered":
+            line.answered(f"c{chance.randint(1, calls + 1)}", text)
+        elif move == "summary" and line.events:
+            line.summary(text, chance.randint(0, len(line.events)))
+    return line
+
+
+def newest_turn(events: Sequence[Event]) -> list[str]:
+    turns = turns_of(events)
+    return [entry.text for entry in turns[-1].entries if entry.text] if turns else []
+
+
+@settings(max_examples=300, deadline=None)
+@given(moves, st.integers(0, 10**6), st.integers(1, 600), st.sampled_from([None, "Be brief."]))
+def test_every_view_is_valid_and_keeps_to_its_budget(
+    script: list[tuple[str, str]], seed: int, budget_tokens: int, instruction: str | None
+) -> None:
+    events = timeline(script, seed).events
+    view = prompt_view(events, budget_tokens=budget_tokens, instruction=instruction)
+    shown = list(view.messages)
+    assert [m["role"] for m in shown if m["role"] == "system"] == (["system"] if instruction else [])
+    if instruction:
+        shown = shown[1:]
+    assert not shown or shown[0]["role"] == "user"
+    # Roles alternate; a reply may stand before its own tool call.
+    for first, second in zip(shown, shown[1:], strict=False):
+        plain = "tool_calls" not in first and "tool_calls" not in second
+        assert not (plain and first["role"] == second["role"] != "tool")
+    # Every call has its result directly behind it, and no result stands alone.
+    at = 0
+    seen: list[str] = []
+    while at < len(shown):
+        calls = [call["id"] for call in shown[at].get("tool_calls", ())]
+        results = [m.get("tool_call_id") for m in shown[at + 1 : at + 1 + len(calls)]]
+        assert calls == results
+        seen += calls
+        at += 1 + len(calls)
+        assert at > len(shown) - 1 or shown[at]["role"] != "tool"
+    assert len(seen) == len(set(seen))
+    # What was said last is there word for word.
+    content = "\n".join(str(m.get("content", "")) for m in shown)
+    assert all(text in content for text in newest_turn(events))
+    # Too long only when it holds nothing but the newest turn.
+    turns = turns_of(events)
+    if view.tokens > budget_tokens:
+        assert view.dropped == max(0, len(turns) - 1)
+        assert split_notes(shown[0]["content"])[0] in (Notes(), Notes(opened=True)) if shown else True
+
+
+@settings(max_examples=100, deadline=None)
+@given(moves, st.integers(0, 10**6), st.randoms(use_true_random=False))
+def test_the_view_does_not_depend_on_the_order_in_which_events_come(
+    script: list[tuple[str, str]], seed: int, chance: random.Random
+) -> None:
+    events = timeline(script, seed).events
+    shuffled = list(events)
+    chance.shuffle(shuffled)
+    assert prompt_view(shuffled, budget_tokens=300) == prompt_view(events, budget_tokens=300)
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_the_token_count_of_a_whole_is_not_more_than_that_of_its_parts(first: str, second: str) -> None:
+    assert approximate_tokens(first + second) <= approximate_tokens(first) + approximate_tokens(second)

@@ -1,0 +1,181 @@
+"""What a SQLite file may be when the store is opened, and what is said about it."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from core.errors import AgentError, ConfigError, StoreUnavailableError
+from session_store.events import Draft, Kind
+from session_store.store import SessionStore, StoreSettings
+
+NOBODY = 65534
+
+
+async def opened(path: Path, **settings: float) -> SessionStore:
+    return await SessionStore.open(StoreSettings(url=f"sqlite:///{path}", **settings))  # type: ignore[arg-type]
+
+
+async def refusal(path: Path, **settings: float) -> str:
+    with pytest.raises(AgentError) as error:
+        await opened(path, **settings)
+    assert isinstance(error.value, ConfigError)
+    text = str(error.value)
+    assert "\n" not in text and str(path) in text
+    return text
+
+
+async def filled(path: Path, text: str = "hello", count: int = 1) -> str:
+    """A closed store with one session; its id."""
+    store = await opened(path)
+    writer = await store.claim((await store.create()).id)
+    await writer.append(*[Draft(Kind.USER_TURN, {"text": text}, 1, 1, "user") for _ in range(count)])
+    await store.close()
+    return writer.session_id
+
+
+async def test_folders_on_the_way_to_the_file_are_made(tmp_path: Path) -> None:
+    await (await opened(tmp_path / "a" / "b" / "c.db")).close()
+    assert (tmp_path / "a" / "b" / "c.db").exists()
+
+
+async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
+    (tmp_path / "a.db").touch()
+    await (await opened(tmp_path / "a.db")).close()
+
+
+@pytest.mark.parametrize("content", [b"x", b"Dear diary,\n" * 5, os.urandom(50_000)])
+async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    assert "not a SQLite database" in await refusal(path)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    content = path.read_bytes()
+    assert "bookmarks" in await refusal(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("damage", ["overwritten", "cut"])
+async def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "a.db"
+    await filled(path, "x" * 500, count=200)
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+        del content[len(content) // 2 :]
+    else:
+        content[8_192:60_000] = os.urandom(60_000 - 8_192)
+    path.write_bytes(content)
+    assert "damaged" in await refusal(path)
+    assert path.read_bytes() == content
+
+
+async def test_a_store_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    await filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE session_store_version SET version_num = '9999'")
+        connection.commit()
+    content = path.read_bytes()
+    assert "newer release" in await refusal(path)
+    assert path.read_bytes() == content
+
+
+async def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
+    await refusal(tmp_path)
+
+
+async def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    await refusal(tmp_path / "file" / "a.db")
+
+
+@contextmanager
+def somebody_else() -> Iterator[None]:
+    """Run as a user who is not root: root may write everywhere."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+async def test_a_folder_that_may_not_be_written(public_folder: Path) -> None:
+    public_folder.chmod(0o555)
+    with somebody_else():
+        assert "cannot be written" in await refusal(public_folder / "a.db")
+    assert list(public_folder.iterdir()) == []
+
+
+async def test_a_folder_that_may_not_be_made(public_folder: Path) -> None:
+    public_folder.chmod(0o555)
+    with somebody_else():
+        await refusal(public_folder / "inner" / "a.db")
+
+
+async def test_a_file_that_may_not_be_written(public_folder: Path) -> None:
+    path = public_folder / "a.db"
+    await filled(path)
+    path.chmod(stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
+    public_folder.chmod(0o555)
+    with somebody_else():
+        assert "cannot be written" in await refusal(path)
+
+
+async def test_a_file_that_another_program_keeps_locked(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    await filled(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreUnavailableError, match="locked"):
+            await opened(path, open_deadline_s=0.05)
+
+
+async def test_two_that_start_at_once_find_one_store(tmp_path: Path) -> None:
+    stores = await asyncio.gather(*(opened(tmp_path / "a.db") for _ in range(4)))
+    for store in stores:
+        await store.create()
+    assert len(await stores[0].sessions(limit=9)) == 4
+    for store in stores:
+        await store.close()
+
+
+async def test_what_was_deleted_is_not_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    session_id = await filled(path, "my old address " * 100, count=50)
+    assert b"my old address" in path.read_bytes()
+    store = await opened(path)
+    await store.delete(session_id)
+    await store.close()
+    assert not any(b"my old address" in file.read_bytes() for file in tmp_path.iterdir())
+
+
+async def test_the_file_is_written_through_and_beside_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    await filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

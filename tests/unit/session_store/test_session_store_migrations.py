@@ -1,0 +1,60 @@
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from core.errors import ConfigError
+from session_store import migrations
+from session_store.schema import HEAD, VERSION_TABLE, metadata
+from session_store.store import SessionStore, StoreSettings
+
+
+def migrate(url: str, revision: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        migrations.upgrade(connection, revision)
+    engine.dispose()
+
+
+def test_the_head_is_the_newest_revision() -> None:
+    folder = Path(migrations.__file__).parent
+    assert ScriptDirectory(str(folder)).get_heads() == [HEAD]
+
+
+def test_the_migrations_lead_to_the_tables_that_the_store_uses(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    migrate(url, HEAD)
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
+        )
+        assert compare_metadata(context, metadata) == []
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        tables = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+    # What no comparison sees: a copy of a table made by a migration can lose both.
+    assert "WITHOUT ROWID" in tables["session"] and "WITHOUT ROWID" in tables["event"]
+    assert "ON DELETE CASCADE" in tables["event"]
+
+
+async def test_a_migration_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    migrate(url, "0001")
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        # In the way of the second revision, after its first statements.
+        connection.exec_driver_sql("CREATE TABLE _alembic_tmp_event (x)")
+    content = dump(tmp_path / "a.db")
+    with pytest.raises(ConfigError, match="_alembic_tmp_event"):
+        await SessionStore.open(StoreSettings(url=url))
+    assert dump(tmp_path / "a.db") == content
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())

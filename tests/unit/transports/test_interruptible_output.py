@@ -1,0 +1,143 @@
+"""Silence from the moment of an interruption, on virtual time."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    InterruptionFrame,
+    OutputAudioRawFrame,
+    StartFrame,
+    TTSAudioRawFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.transports.base_transport import TransportParams
+from pipecat.workers.runner import WorkerRunner
+
+from tests import virtual_time
+from transports.interruptible_output import InterruptibleOutput
+from transports.webrtc.audio_track import PacedAudioTrack
+
+RATE_HZ = 16_000
+
+
+class Output(InterruptibleOutput):
+    """A track and a peer that takes every packet."""
+
+    def __init__(self) -> None:
+        super().__init__(TransportParams(audio_out_enabled=True, audio_out_end_silence_secs=0))
+        self.left: list[bytes] = []
+        self._track = PacedAudioTrack(RATE_HZ, on_packet=self.left.append)
+        self._peer: asyncio.Task[None] | None = None
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        self._peer = self.create_task(self._listen(), name="peer")
+        await self.set_transport_ready(frame)
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        if self._peer is not None:
+            await self.cancel_task(self._peer)
+
+    async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
+        return await self._track.write(frame.audio)
+
+    def drop_unsent(self) -> None:
+        self._track.clear()
+
+    async def _listen(self) -> None:
+        while True:
+            await self._track.recv()
+
+
+class SlowListener(FrameProcessor):
+    """Takes its time over an interruption, in the task of whoever pushes, and counts what passes."""
+
+    def __init__(self) -> None:
+        super().__init__(enable_direct_mode=True)
+        self.chunks = 0
+        self.chunks_after: int | None = None
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, InterruptionFrame):
+            self.chunks_after = 0
+            await asyncio.sleep(0.2)
+        elif isinstance(frame, TTSAudioRawFrame):
+            self.chunks += 1
+            if self.chunks_after is not None:
+                self.chunks_after += 1
+        await self.push_frame(frame, direction)
+
+
+def interrupt(*, interruptible: bool) -> tuple[int, int, SlowListener]:
+    """Speak a second, interrupt after 300 ms; packets before and in the end, and the listener."""
+
+    async def scenario() -> tuple[int, int, SlowListener]:
+        output, listener = Output(), SlowListener()
+        worker = PipelineWorker(
+            Pipeline([output, listener]),
+            params=PipelineParams(audio_out_sample_rate=RATE_HZ),
+            cancel_on_idle_timeout=False,
+            enable_rtvi=False,
+        )
+        started = asyncio.Event()
+
+        @worker.event_handler("on_pipeline_started")
+        async def on_started(_worker: Any, _frame: Frame) -> None:
+            started.set()
+
+        async def script() -> int:
+            await started.wait()
+            for _ in range(25):
+                frame = TTSAudioRawFrame(b"\1\1" * (RATE_HZ // 25), RATE_HZ, 1)
+                frame.interruptible = interruptible
+                await worker.queue_frame(frame)
+            await asyncio.sleep(0.3)
+            before = len(output.left)
+            await worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(1.5)
+            await worker.queue_frame(EndFrame())
+            return before
+
+        runner = WorkerRunner(handle_sigint=False)
+        await runner.add_workers(worker)
+        async with asyncio.timeout(60):
+            before, _ = await asyncio.gather(script(), runner.run())
+        return before, len(output.left), listener
+
+    return virtual_time.run(scenario())
+
+
+def test_no_more_audio_leaves_while_an_interruption_is_handled():
+    before, after, listener = interrupt(interruptible=True)
+    assert before in (14, 15, 16)
+    assert after - before <= 1
+    assert listener.chunks_after == 0
+
+
+def test_speech_that_may_not_be_interrupted_loses_nothing():
+    _, after, listener = interrupt(interruptible=False)
+    assert after == 50
+    assert listener.chunks == 25
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_write_says_whether_its_audio_will_be_sent(wait):
+    async def scenario() -> bool:
+        track = PacedAudioTrack(RATE_HZ, lead_ms=60)
+        writing = asyncio.create_task(track.write(b"\1\1" * (RATE_HZ // 5)))
+        await asyncio.sleep(0)
+        if wait:
+            for _ in range(10):
+                await track.recv()
+        else:
+            track.clear()
+        return await writing
+
+    assert virtual_time.run(scenario()) is wait

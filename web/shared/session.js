@@ -1,0 +1,258 @@
+// The page of one session: what was said so far on any transport, and typed turns. Decides what is being answered and what the
+// person is told; the server is session_api.js and follower.js, what is shown of it record.js.
+
+import { Bubbles } from "./bubbles.js";
+import { part, showNotice, write } from "./element.js";
+import { Follower } from "./follower.js";
+import { SessionRecord } from "./record.js";
+import { ApiError, SessionApi, newKey } from "./session_api.js";
+import { Timeline } from "./timeline.js";
+import { Unsent } from "./unsent.js";
+
+const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", gone: "Gone" };
+const NOT_ANSWERED = "Not answered.";
+const BACK = "The server answers again: press Try again.";
+const AWAY = "The server cannot be reached. What you type is kept; this page goes on trying.";
+
+const parts = {
+  state: part("state"),
+  hero: part("hero"),
+  notice: part("notice"),
+  typing: part("typing"),
+  typed: part("typed"),
+  send: part("send"),
+  stop: part("stop"),
+  call: part("call"),
+  download: part("export"),
+  remove: part("delete"),
+  confirm: part("confirm"),
+  paths: part("paths"),
+  timeline: part("timeline"),
+  earlier: part("earlier"),
+  conversation: part("conversation"),
+  dock: part("dock"),
+  end: part("end"),
+  endTitle: part("end-title"),
+  endText: part("end-text"),
+  endLink: part("end-link"),
+  id: part("session-id"),
+};
+
+class SessionPage {
+  #api;
+  #bubbles = new Bubbles(parts.conversation);
+  #record = new SessionRecord(this.#bubbles);
+  #timeline;
+  #unsent;
+  #follower;
+  #loading = true;
+  #away = false;
+  #answering = null; // ends the answer that is being given
+  #message = "";
+
+  constructor(api) {
+    this.#api = api;
+    this.#timeline = new Timeline(api, parts.timeline);
+    this.#unsent = new Unsent(api.id);
+    this.#follower = new Follower(api, {
+      past: (events) => this.#onPast(events),
+      event: (event) => this.#onEvent(event),
+      up: () => this.#onUp(),
+      away: () => this.#onAway(),
+      gone: () => this.#onGone(),
+    });
+    parts.id.textContent = api.id.slice(0, 8);
+    parts.id.title = api.id;
+    parts.call.href = `/?session=${api.id}`;
+    parts.download.href = api.exportPath;
+    parts.download.download = `${api.id}.jsonl`;
+    parts.typing.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit();
+    });
+    parts.typed.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.#submit();
+    });
+    parts.typed.addEventListener("input", () => this.#show());
+    parts.stop.addEventListener("click", () => this.#answering?.abort());
+    parts.remove.addEventListener("click", () => {
+      parts.confirm.returnValue = ""; // Escape leaves what was answered last time
+      parts.confirm.showModal();
+    });
+    parts.confirm.addEventListener("close", () => parts.confirm.returnValue === "delete" && this.#delete());
+    parts.earlier.addEventListener("click", () => {
+      this.#record.showEarlier();
+      this.#show();
+      if (parts.earlier.hidden) parts.conversation.focus();
+    });
+    this.#record.fill(true);
+    this.#show();
+    this.#follower.start();
+  }
+
+  #onUp() {
+    if (this.#away && this.#message) this.#message = BACK;
+    this.#away = false;
+    this.#show();
+  }
+
+  #onAway() {
+    this.#away = true;
+    this.#show();
+  }
+
+  #onEvent(event) {
+    this.#record.take(event);
+    this.#timeline.take(event);
+    this.#show();
+  }
+
+  /** What was typed in this tab and never answered comes behind everything. */
+  #onPast(events) {
+    for (const event of events) this.#record.take(event);
+    for (const [key, text] of this.#unsent.all) {
+      if (this.#record.isAnswered(key)) {
+        this.#unsent.drop(key);
+      } else {
+        this.#record.ask(key, text);
+        this.#offerAgain(key, text, NOT_ANSWERED);
+      }
+    }
+    this.#loading = false;
+    this.#record.fill(false);
+  }
+
+  #submit() {
+    const text = parts.typed.value.trim();
+    if (!text || this.#loading || this.#answering) return;
+    parts.typed.value = "";
+    parts.typed.focus();
+    this.#say(newKey(), text);
+  }
+
+  async #say(key, text) {
+    if (this.#answering) return;
+    const stop = new AbortController();
+    this.#answering = stop;
+    this.#message = "";
+    this.#unsent.keep(key, text);
+    this.#record.ask(key, text);
+    this.#bubbles.pin();
+    this.#show();
+    try {
+      for await (const { name, data } of this.#api.say(text, key, stop.signal)) {
+        if (name === "delta") this.#record.piece(key, data.text);
+        if (name === "done") this.#record.answer(key, data);
+      }
+      this.#unsent.drop(key);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.#onFailure(error, key, text, stop.signal.aborted);
+    } finally {
+      this.#answering = null;
+      stop.abort(); // after a deadline the request would go on
+      if (document.activeElement === parts.stop) parts.typed.focus();
+      this.#show();
+    }
+  }
+
+  #onFailure(error, key, text, stopped) {
+    if (error.gone) {
+      this.#onGone();
+    } else if (stopped && this.#record.stop(key)) {
+      this.#unsent.drop(key);
+    } else if (error.refused) {
+      this.#unsent.drop(key);
+      this.#record.withdraw(key);
+      // Something else may have been typed meanwhile.
+      parts.typed.value = [text, parts.typed.value].filter(Boolean).join("\n");
+      this.#message = error.message;
+    } else {
+      this.#offerAgain(key, text, stopped ? "Stopped before the answer." : NOT_ANSWERED);
+      if (!stopped) this.#message = `${error.message} Your question is kept: press Try again.`;
+    }
+  }
+
+  #offerAgain(key, text, why) {
+    this.#record.failed(key, why, () => this.#say(key, text));
+  }
+
+  async #delete() {
+    this.#answering?.abort();
+    try {
+      await this.#api.remove();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (!error.gone) {
+        this.#message = `The conversation was not deleted. ${error.message}`;
+        this.#show();
+        return;
+      }
+    }
+    this.#end("Deleted", "Every trace of this conversation was removed from the server.");
+  }
+
+  #onGone() {
+    this.#end("No such conversation", "It was deleted, or the address is not complete.");
+  }
+
+  #end(title, text) {
+    this.#follower.stop();
+    this.#unsent.forget();
+    parts.conversation.replaceChildren();
+    showEnd(title, text);
+  }
+
+  #show() {
+    if (document.body.dataset.state === "gone") return;
+    const state = this.#away ? "away" : this.#answering ? "answering" : this.#loading ? "loading" : "ready";
+    document.body.dataset.state = state;
+    write(parts.state, LABELS[state]);
+    parts.hero.hidden = this.#loading || !this.#bubbles.empty;
+    parts.earlier.hidden = this.#loading || !this.#record.hasEarlier;
+    parts.send.hidden = Boolean(this.#answering);
+    parts.stop.hidden = !this.#answering;
+    parts.send.disabled = this.#loading || !parts.typed.value.trim();
+    const text = this.#message || (this.#away ? AWAY : "");
+    showNotice(parts.notice, text, { bad: text !== BACK });
+  }
+}
+
+/** Nothing to show and nothing to do here: says so, and where to go on. */
+function showEnd(title, text, { state = LABELS.gone, link = "Begin a new conversation" } = {}) {
+  document.body.dataset.state = "gone";
+  document.title = `${title} – Parley`;
+  write(parts.state, state);
+  for (const node of [parts.hero, parts.earlier, parts.conversation, parts.paths, parts.dock, parts.call]) {
+    node.hidden = true;
+  }
+  parts.endTitle.textContent = title;
+  parts.endText.textContent = text;
+  parts.endLink.textContent = link;
+  parts.end.hidden = false;
+  parts.endTitle.focus();
+}
+
+async function open() {
+  const [, id] = location.pathname.match(/^\/s\/([^/]+)\/?$/) ?? [];
+  if (id !== "new") {
+    if (SessionApi.isId(id)) new SessionPage(new SessionApi(id));
+    else showEnd("No such conversation", "The address is not complete.");
+    return;
+  }
+  let api;
+  try {
+    api = await SessionApi.create();
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    showEnd("No conversation could be begun", error.message, { state: LABELS.away, link: "Try again" });
+    return;
+  }
+  // Going back must not begin another one.
+  history.replaceState(null, "", `/s/${api.id}`);
+  new SessionPage(api);
+}
+
+open();
