@@ -188,11 +188,12 @@ async def _serve(deployment: "Deployment", listener: socket.socket) -> int:
         await Engines.load(deployment) as engines,
         open_conversations(deployment, engines.answering) as conversations,
     ):
+        typed = TypedTurns(conversations, engines.answering)
         app = create_app(
             deployment.server,
             run_call=lambda arguments: converse(engines, conversations, arguments),
             conversations=conversations,
-            type_turn=TypedTurns(conversations, engines.answering),
+            type_turn=typed,
             describe=engines.describe,
             open_door=lambda on_call: Signaling(
                 on_call,
@@ -211,7 +212,10 @@ async def _serve(deployment: "Deployment", listener: socket.socket) -> int:
         # started): far apart here, and asked for by the gateway when nobody is on the line.
         gc.set_threshold(2_000, 10, 500)
         print(banner(engines.describe(), address), flush=True)
-        await server.serve(sockets=[listener])
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            await typed.close()
     return 0
 
 

@@ -9,7 +9,7 @@ leaves out, and everything in a shipped deployment, counts from the project: its
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -109,8 +109,11 @@ def parse_settings(model: type[Settings], data: dict[str, Any], *, where: str) -
 def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
     current: Any = model
     for part in place:
+        if isinstance(part, int):
+            # Which one of a list: all of them are of one kind.
+            continue
         annotation = current.model_fields[part].annotation
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        candidates = [annotation, *get_args(annotation)]
         current = next(
             candidate
             for candidate in candidates

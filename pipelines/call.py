@@ -7,9 +7,10 @@ the conversation.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from core.timeline import HeardMark
+from processors.fusion.perception import AnnotationFrame
 from processors.playout.heard import HeardReply, HeardSoFar
 from processors.playout.playout import Playout
 from session_store.conversation import Conversation
@@ -30,6 +31,7 @@ class Call:
         call_id: unique.
         turns: marks of every turn.
         playout: what is heard.
+        report: takes what specialists outside of the pipeline report, while the call runs.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Call:
         self.transport = transport
         self.call_id = uuid.uuid4().hex
         self.turns = TurnLog()
+        self.report: Callable[[AnnotationFrame], Awaitable[None]] | None = None
         self.playout = Playout(
             on_reply=self._on_reply,
             on_progress=self._on_progress,
@@ -56,6 +59,11 @@ class Call:
         """A packet of the bot's audio leaves; for the transport."""
         self.playout.played(pcm)
         self.turns.played(pcm)
+
+    async def perceived(self, frame: AnnotationFrame) -> None:
+        """A specialist outside of the pipeline reports; before the call runs and behind its end, in vain."""
+        if self.report is not None:
+            await self.report(frame)
 
     def joined(self) -> None:
         """The call began."""

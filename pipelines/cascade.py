@@ -73,7 +73,6 @@ async def run_conversation(
     turns = call.turns
     runner = WorkerRunner(handle_sigint=handle_sigint)
     async with engines.answering.tools(call.conversation) as tools:
-        await tools.recover()
         worker = await build_worker(engines, transport, call, tools=tools, rtvi=rtvi)
         await runner.add_workers(worker)
 
@@ -83,16 +82,18 @@ async def run_conversation(
 
         call.joined()
         try:
-            await _run(runner, _enders(engines, worker, call, rtvi=rtvi, finished=finished))
+            enders = _enders(engines, worker, call, rtvi=rtvi, finished=finished)
+            # What a crash left half done may take a slow server's time; nobody's greeting waits for it.
+            await _run(runner, [*enders, tools.recover()])
         finally:
             call.left()
     turns.close()
 
 
-async def _run(runner: WorkerRunner, enders: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run until the conversation is over, beside what may end it."""
+async def _run(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run until the conversation is over, beside what watches it, which ends with it."""
     async with asyncio.TaskGroup() as tasks:
-        watching = [tasks.create_task(ender, name="conversation.end") for ender in enders]
+        watching = [tasks.create_task(each, name="conversation.watch") for each in beside]
         try:
             await runner.run()
         finally:
@@ -237,6 +238,7 @@ async def build_worker(
         ),
         idle_timeout_secs=None,
     )
+    call.report = worker.queue_frame
     greeting = deployment.bot.greeting_again if conversation.events else deployment.bot.greeting
     _follow(worker, transport, user, assistant, turns=turns, bot=deployment.bot, greeting=greeting, rtvi=rtvi)
     if rtvi:

@@ -118,7 +118,7 @@ async def ask(
         return
     said: list[str] = []
     whole = False
-    reply_id = f"reply.{turn.key}"
+    reply_id = _new_reply_id(conversation, turn)
     try:
         async with aclosing(_answer(conversation, answering, turn, answer_timeout_s)) as pieces:
             async for piece in pieces:
@@ -146,13 +146,24 @@ def _bot_turn(conversation: Conversation, reply_id: str, text: str, *, truncated
     return conversation.draft(Kind.BOT_TURN, "bot", payload, key=reply_id)
 
 
+def _replies_to(conversation: Conversation, turn: Event) -> list[Event]:
+    prefix = f"reply.{turn.key}."
+    return [
+        event
+        for event in conversation.events
+        if event.kind is Kind.BOT_TURN and str(event.payload.get("reply_id", "")).startswith(prefix)
+    ]
+
+
+def _new_reply_id(conversation: Conversation, turn: Event) -> str:
+    """Of the next attempt to answer: one that was cut off stays what it is."""
+    return f"reply.{turn.key}.{len(_replies_to(conversation, turn)) + 1}"
+
+
 def _answer_to(conversation: Conversation, turn: Event) -> Event | None:
     """The complete answer that a turn got already."""
-    for event in conversation.events:
-        is_reply = event.kind is Kind.BOT_TURN and event.payload.get("reply_id") == f"reply.{turn.key}"
-        if is_reply and not event.payload.get("truncated"):
-            return event
-    return None
+    whole = (event for event in _replies_to(conversation, turn) if not event.payload.get("truncated"))
+    return next(whole, None)
 
 
 async def _answer(
@@ -166,15 +177,33 @@ async def _answer(
         async with _running([*thinking, collector, LLMAssistantAggregator(context)]) as worker:
             await worker.queue_frame(LLMContextFrame(context))
             deadline_s = asyncio.get_running_loop().time() + timeout_s
-            while True:
-                try:
-                    async with asyncio.timeout_at(deadline_s):
-                        piece = await collector.pieces.get()
-                except TimeoutError:
-                    raise EngineError(f"no answer within {timeout_s:g} s", engine="language model") from None
-                if piece is None:
-                    return
-                yield piece
+            try:
+                while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
+                    yield piece
+            except TimeoutError:
+                raise EngineError(f"no answer within {timeout_s:g} s", engine="language model") from None
+
+
+async def _next_piece(conversation: Conversation, collector: _Collector, deadline_s: float) -> str | None:
+    """More of the answer, None at its end.
+
+    Raises:
+        StoreError: the session is no longer ours.
+        TimeoutError: the deadline has passed.
+    """
+    left_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
+    piece = asyncio.ensure_future(collector.pieces.get())
+    lost = asyncio.ensure_future(conversation.lost.wait())
+    try:
+        await asyncio.wait({piece, lost}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        if piece.done():
+            return piece.result()
+        if conversation.loss is not None:
+            raise conversation.loss
+        raise TimeoutError
+    finally:
+        piece.cancel()
+        lost.cancel()
 
 
 @asynccontextmanager

@@ -3,16 +3,20 @@
 Opened once, beside the engines, and closed before them: a summary may ask the language model.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from configs.deployment import Deployment
 from pipelines.answering import Answering
-from pipelines.chat import Answered, Asked, Piece, ask
+from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
 from serving.gateway.session_api import TurnEvent
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations
 from session_store.store import SessionStore
+
+# Of one typed turn. A reader that is so far behind makes the turn wait, and with it the model.
+MAX_UNREAD_EVENTS = 256
 
 
 @asynccontextmanager
@@ -36,6 +40,10 @@ async def open_conversations(deployment: Deployment, answering: Answering) -> As
 class TypedTurns:
     """Typed turns of any session, one at a time in each: the sessions API's ``Typing``.
 
+    Each turn is a task of this object. The reader of its events may go away at any moment, and a web server
+    ends a reader so thoroughly that it cannot await anything any more; the turn then still takes the time
+    that it needs to commit what was said and to end its pipeline.
+
     Args:
         conversations: of this process.
         answering: what answers.
@@ -44,6 +52,7 @@ class TypedTurns:
     def __init__(self, conversations: Conversations, answering: Answering) -> None:
         self._conversations = conversations
         self._answering = answering
+        self._turns: set[asyncio.Task[None]] = set()
 
     async def __call__(
         self, session_id: str, text: str, *, key: str | None
@@ -54,12 +63,52 @@ class TypedTurns:
             StoreError: there is no such session, or it is no longer ours.
             EngineError: nothing answered.
         """
-        async with self._conversations.open(session_id) as conversation, conversation.turn:
-            async for event in ask(conversation, self._answering, text, key=key):
+        events: asyncio.Queue[TurnEvent] = asyncio.Queue(MAX_UNREAD_EVENTS)
+        turn = asyncio.create_task(self._run(session_id, text, key, events), name=f"typed.{session_id}")
+        self._turns.add(turn)
+        turn.add_done_callback(self._turns.discard)
+        try:
+            while (event := await _next_of(turn, events)) is not None:
+                yield event
+            # Its error is the reader's.
+            await turn
+        finally:
+            turn.cancel()
+
+    async def _run(
+        self, session_id: str, text: str, key: str | None, events: asyncio.Queue[TurnEvent]
+    ) -> None:
+        async with (
+            self._conversations.open(session_id) as conversation,
+            conversation.turn,
+            aclosing(ask(conversation, self._answering, text, key=key)) as answer,
+        ):
+            async for event in answer:
                 match event:
-                    case Asked(turn):
-                        yield TurnEvent("turn", {"session": session_id, "seq": turn.seq, "text": text})
+                    case Asked(said):
+                        told: dict[str, object] = {"session": session_id, "seq": said.seq, "text": text}
+                        await events.put(TurnEvent("turn", told))
                     case Piece(more):
-                        yield TurnEvent("delta", {"text": more})
-                    case Answered(turn):
-                        yield TurnEvent("done", {"seq": turn.seq, **dict(turn.payload)})
+                        await events.put(TurnEvent("delta", {"text": more}))
+                    case Answered(reply):
+                        await events.put(TurnEvent("done", {"seq": reply.seq, **dict(reply.payload)}))
+
+    async def close(self) -> None:
+        """End the turns that still run."""
+        for turn in self._turns:
+            turn.cancel()
+        if self._turns:
+            await asyncio.wait(self._turns, timeout=CLOSE_S)
+
+
+async def _next_of(turn: asyncio.Task[None], events: asyncio.Queue[TurnEvent]) -> TurnEvent | None:
+    """The next event of a turn; None when it is over, however it ended."""
+    if events.empty() and not turn.done():
+        getting = asyncio.ensure_future(events.get())
+        try:
+            await asyncio.wait({getting, turn}, return_when=asyncio.FIRST_COMPLETED)
+            if getting.done():
+                return getting.result()
+        finally:
+            getting.cancel()
+    return None if events.empty() else events.get_nowait()

@@ -1,8 +1,9 @@
 """Up to which moment has everybody spoken?
 
-The watermark of a stream is the moment before which nothing is expected from it any more: the event time of
-its newest report, or its heartbeat minus its latency. The watermark of the session is the minimum over the
-active streams, because the slowest reporter gates the order.
+The watermark of a stream is the moment before which nothing is expected from it any more: the latest of what
+its reports and heartbeats promise, which is arrival minus latency, for a report at most its own event time.
+The watermark of the session is the minimum over the active streams, because the slowest reporter gates the
+order.
 
 A stream is active from joining to leaving as long as it is heard of: silence for ``stall_us`` makes it
 stalled, the next report or heartbeat makes it active again. Stalled and gone streams hold nobody up. A stream

@@ -98,6 +98,7 @@ class Conversation:
         self.turn = asyncio.Lock()
         self._writer = writer
         self._events = list(events)
+        self._seen_seq = self._events[-1].seq if self._events else 0
         self._settings = settings
         self._compactor = compactor
         self._queue: deque[_Waiting] = deque()
@@ -163,10 +164,13 @@ class Conversation:
         return await done
 
     def record(self, *drafts: Draft) -> None:
-        """Commit soon, in order. What does not fit any more is counted and logged, not raised."""
+        """Commit soon, in order. What does not fit any more is logged, not raised."""
         try:
             self._put(_Waiting(drafts))
-        except (StoreError, CapacityError) as error:
+        except StoreError:
+            # The session is not ours any more, which was said once (``lost``): this is another process's.
+            logger.debug(f"session {self.session_id}: {len(drafts)} records of a session that was lost")
+        except CapacityError as error:
             logger.error(f"session {self.session_id}: {len(drafts)} records are lost: {error}")
 
     async def user_turn(
@@ -285,9 +289,10 @@ class Conversation:
         return item
 
     def _take_in(self, events: list[Event]) -> None:
-        known = self._events[-1].seq if self._events else 0
-        # An event whose key was stored before comes back with its old seq: the view has it.
-        new = [event for event in events if event.seq > known]
+        # An event whose key was stored before comes back with its old seq: the view has it. Two drafts of one
+        # key in one batch are one event.
+        new = list({event.seq: event for event in events if event.seq > self._seen_seq}.values())
+        self._seen_seq = max([self._seen_seq, *(event.seq for event in new)])
         self._events.extend(event for event in new if event.kind in _IN_VIEW)
         if any(event.kind is Kind.SUMMARY for event in new):
             self._events = _from_last_summary(self._events)

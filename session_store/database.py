@@ -38,9 +38,9 @@ Work = Callable[[sa.Connection], T]
 CHANNEL = "session_store"
 READERS = 4
 # Of SQLite's write-ahead log, 4 KiB each, before its pages are copied into the file. The copy happens in the
-# commit that reaches it: few enough for a short pause, and a log this small is overwritten in place, which
-# makes each fsync cheaper than one that also grows a file.
-CHECKPOINT_PAGES = 1_000
+# commit that reaches it. A commit of twenty sessions writes 65 pages (each session is a page of three trees):
+# with SQLite's own 1,000 every 15th commit would copy, and one append in twenty waits for that.
+CHECKPOINT_PAGES = 4_000
 SQLITE_MAGIC = b"SQLite format 3\0"
 # "parley" on a telephone: any number that no other program is likely to lock.
 MIGRATION_LOCK = 727539

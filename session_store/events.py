@@ -30,7 +30,7 @@ class Kind(StrEnum):
     # A reply that is over. reply_id, text (what was heard or read), truncated, unheard (the rest), audio_ms,
     # last_word, source, transport
     BOT_TURN = "bot_turn"
-    # call_id, name, arguments, idempotent
+    # call_id, name, arguments, idempotent, effect_key (what the tool is given to know a repeated call by)
     TOOL_CALL = "tool_call"
     # call_id, name, result, outcome ("done", "failed" or "unknown": nobody knows whether it took effect)
     TOOL_RESULT = "tool_result"

@@ -13,6 +13,7 @@ The language model is ``model_peer``, the orders go to ``effects``; both outlive
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -131,10 +132,10 @@ async def converse(client: aiohttp.ClientSession, talk: Conversation, seed: int)
     lines = [f"My code is {code}."]
     lines += [f"Please order item{seed}x{number}." for number in range(ORDERS)]
     lines.insert(chance.randrange(1, len(lines)), "Thank you for your help so far.")
-    while True:
+    for thanks in itertools.count():
         for line in lines:
             await say(client, talk, line, key=uuid.uuid4().hex)
-        lines = [f"Thank you, number {chance.randrange(10_000)}."]
+        lines = [f"Thank you, number {thanks}."]
 
 
 async def kill_in_the_middle(server: Server, talk: Conversation, seed: int, findings: Findings) -> None:
@@ -210,7 +211,7 @@ async def run(kills: int, seed: int, *, idempotent: bool) -> Findings:
     port = runner.addresses[0][1]
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "crash.yaml"
-        config.write_text(json.dumps(deployment(folder, port, idempotent=idempotent)))
+        config.write_text(json.dumps(deployment(port, idempotent=idempotent)))
         os.environ.setdefault("OPENAI_API_KEY", "none")
         before: tuple[Conversation, int] | None = None
         try:
@@ -235,7 +236,7 @@ async def new_session(server: Server) -> str:
         return str((await response.json())["id"])
 
 
-def deployment(folder: str, port: int, *, idempotent: bool) -> dict[str, object]:
+def deployment(port: int, *, idempotent: bool) -> dict[str, object]:
     """A deployment whose model and whose orders live in this process."""
     base = f"http://127.0.0.1:{port}"
     order = {
@@ -247,7 +248,6 @@ def deployment(folder: str, port: int, *, idempotent: bool) -> dict[str, object]
     }
     return {
         "name": "crash",
-        "data_dir": folder,
         "thinking": {
             "llm": {"name": "openai_compatible", "settings": {"base_url": f"{base}/v1", "model": "peer"}},
             "tools": [{"name": "webhook", "settings": order}],

@@ -1,13 +1,14 @@
 """A language model that only knows its prompt: OpenAI's chat completions, streamed, on loopback.
 
 It is not told what the evaluation expects. Asked for the code, it looks for "my code is X" in the messages
-that it was given; asked to order, it calls the tool ``place_order`` unless a result of that call stands behind
-the question already. What it answers is therefore what the server put into the prompt.
+that it was given; asked to order, it calls the tool ``place_order`` unless a result of that call stands
+behind the question already. What it answers is therefore what the server put into the prompt.
 """
 
 import asyncio
 import json
 import re
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -26,6 +27,12 @@ class ModelPeer:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """``POST /v1/chat/completions`` with ``stream: true``."""
+        with suppress(ConnectionResetError):
+            # The server that asked is killed in the middle of answers: that is what this is for.
+            return await self._complete(request)
+        return web.Response(status=499)
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)

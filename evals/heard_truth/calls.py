@@ -16,6 +16,7 @@ import soxr
 
 from audio.audible import audible_spans
 from core.media import ms_to_samples
+from evals.heard_truth.stream import stream
 from evals.heard_truth.truth import RATE_HZ, locate, reference, to_ms
 from evals.latency import recording
 from evals.latency.client import SLOT_US, Line, Message, Sent
@@ -136,7 +137,7 @@ class _Judge:
         self._name = name
         self._bot = soxr.resample(played.pcm.astype(np.float32) / 32768, MIC_RATE_HZ, RATE_HZ)
         self._spans = audible_spans(self._bot, RATE_HZ)
-        self._underruns = played.underruns
+        self._stream = stream(line.ears.frames, line.ears.frame_stamps)
         self._voice = voice
         self._due_percent = due_percent
 
@@ -154,7 +155,7 @@ class _Judge:
             return None
         clauses = self._clauses(self._at_us(asked), self._at_us(last))
         said = reference(self._voice, clauses)
-        heard = locate(said, self._without_gaps(begun, ended + 1))
+        heard = locate(said, self._sound(asked, last))
         words = said.words_until(heard.samples, self._due_percent) if heard is not None else None
         recorded = ms_to_samples(int(record["audio_ms"]), RATE_HZ) if record is not None else 0
         return Interruption(
@@ -174,14 +175,11 @@ class _Judge:
             begun_ms=to_ms(begun),
         )
 
-    def _without_gaps(self, start: int, end: int) -> np.ndarray:
-        """The bot's sound, without the silence that the player put in when frames came late."""
-        ratio = MIC_RATE_HZ // RATE_HZ
-        sounds = np.ones(end - start, dtype=bool)
-        for gap in self._underruns:
-            at = gap.position // ratio - start
-            sounds[max(0, at) : max(0, at + gap.samples // ratio)] = False
-        return self._bot[start:end][sounds]
+    def _sound(self, from_sample: int, to_sample: int) -> np.ndarray:
+        """What the bot was heard to say between two places of the recording, in the bot's own time."""
+        sound = self._stream.between(self._at_us(from_sample), self._at_us(to_sample))
+        spans = audible_spans(sound, RATE_HZ)
+        return sound[spans[0].first : spans[-1].last + 1] if spans else sound[:0]
 
     def _user_edges(self, sent: Sent) -> tuple[int, int]:
         """First and last audible sample of an utterance, in samples of the recording."""

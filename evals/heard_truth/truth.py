@@ -16,14 +16,22 @@ from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, split_clauses
 
 RATE_HZ = 16_000
-# The end of the heard sound that is looked for, with the fit that it needs; the shorter one is for an end
-# with a gap in it. Of 40 cut replies that went through the codec the longer one fitted with 0.72 and more, of
-# 30 other replies none fitted better than 0.33; the shorter one with 0.66 against 0.61.
-TAILS_MS = ((400, 0.5), (200, 0.65))
+# The ends of the heard sound that are looked for, and the fit that each needs; the second is for an end
+# without voice, the third for one with a gap. Of 26 replies cut in real calls the first fitted with 0.82 and
+# more in 95 of 100 cases; other replies, which share a few words with them, with 0.24 in the median and 0.62
+# at most.
+TAILS_MS = ((400, 0.7), (800, 0.65), (200, 0.75))
+# Above this a codec for speech keeps the power and not the wave, and hisses fit nothing.
+BAND_HZ = 3_000
+BAND_TAPS = 97
+# What is below this for so long is silence, in the voice's pauses too: -60 dBFS.
+SILENCE = 0.001
+MIN_SILENCE_MS = 10
 # The least that can be told apart.
 MIN_TAIL_MS = 60
-# How far the end may lie from where the beginning says: frames that came late are heard as gaps.
-SEARCH_MS = 700
+# How far the end may lie from where the beginning says: a soft beginning is heard late, and pauses have no
+# sharp edges.
+SEARCH_MS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,34 +91,50 @@ def locate(said: Reference, heard: np.ndarray) -> Heard | None:
 
     heard: float32, (samples,), 16 kHz, from the first to the last audible sample of the reply.
     """
+    places, sounds = _sounding(said.audio), _sounding(heard)
+    audio, sound = _sharp(said.audio[places]), _sharp(heard[sounds])
     for tail_ms, needed_fit in TAILS_MS:
-        end = _locate_tail(said.audio, heard, ms_to_samples(tail_ms, RATE_HZ))
-        if end is not None and end.fit >= needed_fit:
-            return end
+        found = _locate_tail(audio, sound[-ms_to_samples(tail_ms, RATE_HZ) :], sound.size)
+        if found is not None and found[1] >= needed_fit:
+            # A codec rings out behind the last sample.
+            end, fit = min(found[0], places.size), found[1]
+            return Heard(int(places[end - 1]) + 1, fit)
     return None
 
 
-def _locate_tail(audio: np.ndarray, heard: np.ndarray, samples: int) -> Heard | None:
-    tail = _sharp(heard)[-samples:]
-    spans = audible_spans(audio, RATE_HZ)
-    if not spans or tail.size < ms_to_samples(MIN_TAIL_MS, RATE_HZ):
+def _locate_tail(audio: np.ndarray, tail: np.ndarray, heard_samples: int) -> tuple[int, float] | None:
+    """Where the tail of a sound ends in the audio, and how well it fits there."""
+    if tail.size < ms_to_samples(MIN_TAIL_MS, RATE_HZ):
         return None
-    expected = spans[0].first + heard.size - tail.size
+    expected = heard_samples - tail.size
     reach = ms_to_samples(SEARCH_MS, RATE_HZ)
     start = max(0, expected - reach)
-    # Silence behind the reply: a codec rings out, and the end may lie a little behind the last sample.
-    padded = np.concatenate((_sharp(audio), np.zeros(tail.size, np.float32)))
+    padded = np.concatenate((audio, np.zeros(tail.size, np.float32)))
     window = padded[start : expected + reach + tail.size]
     if window.size < tail.size:
         return None
     fits = _fits(window, tail)
     best = int(np.argmax(fits))
-    return Heard(min(start + best + tail.size, audio.size), float(fits[best]))
+    return start + best + tail.size, float(fits[best])
+
+
+def _sounding(sound: np.ndarray) -> np.ndarray:
+    """The samples outside of silences: a server that is late sends silence, and goes on where it was."""
+    quiet = np.concatenate(([False], np.abs(sound) < SILENCE, [False])).astype(np.int8)
+    edges = np.flatnonzero(np.diff(quiet))
+    sounding = np.ones(sound.size, dtype=bool)
+    for start, end in zip(edges[::2], edges[1::2], strict=True):
+        if end - start >= ms_to_samples(MIN_SILENCE_MS, RATE_HZ):
+            sounding[start:end] = False
+    return np.flatnonzero(sounding)
 
 
 def _sharp(sound: np.ndarray) -> np.ndarray:
-    """The differences of neighbours: otherwise the pitch decides, and any two vowels of a voice are alike."""
-    return np.diff(sound, prepend=np.float32(0)).astype(np.float32)
+    """The differences of neighbours below ``BAND_HZ``: otherwise the pitch decides, and vowels are alike."""
+    taps = np.arange(BAND_TAPS) - BAND_TAPS // 2
+    low = np.sinc(2 * BAND_HZ / RATE_HZ * taps) * np.hamming(BAND_TAPS)
+    kept = np.convolve(sound, (low / low.sum()).astype(np.float32), "same") if sound.size else sound
+    return np.diff(kept, prepend=np.float32(0)).astype(np.float32)
 
 
 def _fits(window: np.ndarray, tail: np.ndarray) -> np.ndarray:

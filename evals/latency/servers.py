@@ -71,7 +71,13 @@ async def running(system: str, config: Path, log: Path) -> AsyncIterator[Server]
     port = free_port()
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *command(system, config, port), cwd=ROOT, stdout=output, stderr=output, start_new_session=True
+            *command(system, config, port),
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            # What is said in a measurement does not belong among people's conversations.
+            env={**os.environ, "PARLEY_STORE_URL": f"sqlite:///{log.parent.resolve()}/sessions.db"},
         )
         try:
             url = f"http://127.0.0.1:{port}"

@@ -1,9 +1,9 @@
 """``python -m evals.session_store``: durable appends a second, and how long each takes.
 
-``--writers`` sessions append one event each, wait until it is durable, and append the next. Measured on a fresh
-SQLite file under ``--out-dir``, or on every ``--url``; the sessions are deleted behind the run. The disk decides
-much of it and varies, so what it does alone is measured beside: appending and syncing as many bytes as one
-commit has. Faults end the run with one line and status 2.
+``--writers`` sessions append one event each, wait until it is durable, and append the next. Measured on a
+fresh SQLite file under ``--out-dir``, or on every ``--url``; the sessions are deleted behind the run. The
+disk decides much of it and varies, so what it does alone is measured beside: writing and syncing as many
+bytes as one commit has. Faults end the run with one line and status 2.
 """
 
 import argparse
@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import platform
-import shutil
 import sys
 import tempfile
 import time
@@ -39,12 +38,19 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m evals.session_store", description="Durable appends per second, and their latency."
     )
     root.add_argument("--url", action="append", default=[], help="of a store; several are allowed")
-    root.add_argument("--writers", type=_positive, default=20, help="sessions that append at once")
+    root.add_argument("--writers", type=_count, default=20, help="sessions that append at once")
     root.add_argument("--seconds", type=_positive, default=5)
     root.add_argument("--json", type=Path, help="write the figures here")
     root.add_argument("--table", type=Path, help="write the markdown table here")
     root.add_argument("--out-dir", type=Path, default=Path("out/session_store"))
     return root
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
 
 
 def _positive(text: str) -> float:
@@ -54,24 +60,17 @@ def _positive(text: str) -> float:
     return value
 
 
-async def measure(urls: Sequence[str], *, writers: int, seconds: float, out_dir: Path) -> dict[str, Any]:
+def measure(urls: Sequence[str], *, writers: int, seconds: float, out_dir: Path) -> dict[str, Any]:
     """Run on each database and return the JSON.
 
     Raises:
         AgentError: a database cannot be used.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
-    results = []
-    disk = await asyncio.to_thread(sync_us, out_dir)
-    if urls:
-        for url in urls:
-            results.append(await _one(url, writers, seconds))
-    else:
-        folder = Path(tempfile.mkdtemp(dir=out_dir))
-        try:
-            results.append(await _one(f"sqlite:///{folder.absolute()}/sessions.db", writers, seconds))
-        finally:
-            shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(dir=out_dir.absolute()) as folder:
+        disk = sync_us(Path(folder))
+        # On the loop that a server has.
+        results = [run(_one(url, writers, seconds)) for url in urls or [f"sqlite:///{folder}/sessions.db"]]
     return {"results": results, "disk": {"bytes": SYNC_BYTES, **_ms(disk)}, "machine": _machine()}
 
 
@@ -157,7 +156,7 @@ def _machine() -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """The figures as markdown."""
     lines = [
-        "| database | writers | durable appends/s | p50 ms | p95 ms | p99 ms | max ms | processor us/append |",
+        "| database | writers | durable appends/s | p50 ms | p95 ms | p99 ms | max ms | CPU us/append |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in result["results"]:
@@ -178,13 +177,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0, or 2 with one line on standard error."""
     arguments = parser().parse_args(argv)
     try:
-        result = run(
-            measure(
-                arguments.url,
-                writers=round(arguments.writers),
-                seconds=arguments.seconds,
-                out_dir=arguments.out_dir,
-            )
+        result = measure(
+            arguments.url,
+            writers=arguments.writers,
+            seconds=arguments.seconds,
+            out_dir=arguments.out_dir,
         )
         if arguments.json:
             arguments.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -147,8 +147,14 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
         return {"messages": list(view.messages), "tokens": view.tokens}
 
     @router.get("/{session_id}/events")
-    async def events(session_id: SessionId, after_seq: Annotated[int, Query(ge=0)] = 0) -> StreamingResponse:
+    async def events(
+        session_id: SessionId,
+        after_seq: Annotated[int, Query(ge=0)] = 0,
+        last_event_id: Annotated[int | None, Header(ge=0)] = None,
+    ) -> StreamingResponse:
         await store.info(session_id)
+        # A browser that reconnects says what it has.
+        after_seq = after_seq if last_event_id is None else max(after_seq, last_event_id)
         return _sse(_followed(store.follow(session_id, after_seq=after_seq)))
 
     @router.get("/{session_id}/export")

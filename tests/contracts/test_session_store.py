@@ -526,7 +526,10 @@ async def test_a_follower_gets_what_another_process_writes(opening: Opener, url:
     # PostgreSQL tells; a file is looked at.
     follower = await opening(url, poll_s=60 if url.startswith("postgresql") else 0.05)
     writer = await new_writer(await opening(url))
+    await writer.append(said("there"))
     async with asyncio.timeout(TIMEOUT_S), aclosing(follower.follow(writer.session_id)) as follow:
+        # From here on it has read everything and waits to be told.
+        assert texts([await anext(follow)]) == ["there"]
         waiting = asyncio.create_task(anext(follow))
         # The connection that listens is made beside the first reads: it hears one of these.
         while not waiting.done():
@@ -652,7 +655,8 @@ def first_release(connection: sa.Connection) -> None:
     migrations.upgrade(connection, "0001")
     connection.exec_driver_sql(f"INSERT INTO session VALUES ('{OLD_SESSION}', 'default', 3, 41, 7, 40)")
     insert = sa.text(
-        "INSERT INTO event VALUES (:id, :seq, 2, :seq, :seq, 'user_turn', 'user', NULL, :final, 0.5, :payload)"
+        "INSERT INTO event VALUES"
+        " (:id, :seq, 2, :seq, :seq, 'user_turn', 'user', NULL, :final, 0.5, :payload)"
     )
     connection.execute(
         insert,

@@ -1,7 +1,8 @@
 """A PostgreSQL server of the tests' own: real, durable, on a private port, gone at the end.
 
-Started once per test process, by the first test that asks for it; each test gets an empty database. Runs as the
-user ``postgres`` when the tests run as root, because the server refuses that one.
+Started once per test process, by the first test that asks for it; each test gets an empty database. Runs as
+the user ``postgres`` when the tests run as root, because the server refuses that one. Tests that stop or
+freeze the server have one that nobody else has used: recovery looks at every file of every database.
 """
 
 import atexit
@@ -12,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -123,10 +124,10 @@ class PostgresServer:
 
 
 @functools.cache
-def _server() -> PostgresServer | None:
+def _server(users: str) -> PostgresServer:
     programs = binaries()
     if programs is None:
-        return None
+        pytest.skip("no PostgreSQL on this machine: apt-get install postgresql")
     server = PostgresServer(programs)
     atexit.register(server.remove)
     return server
@@ -134,14 +135,23 @@ def _server() -> PostgresServer | None:
 
 @pytest.fixture
 def postgres() -> PostgresServer:
-    """The server, running."""
-    server = _server()
-    if server is None:
-        pytest.skip("no PostgreSQL on this machine: apt-get install postgresql")
-    return server
+    """The server, running; not to be stopped."""
+    return _server("all")
 
 
 @pytest.fixture
-def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+def own_postgres() -> PostgresServer:
+    """A server to stop and to freeze, running."""
+    return _server("who stop it")
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> str:
     """An empty database."""
-    yield postgres.new_database()
+    return postgres.new_database()
+
+
+@pytest.fixture
+def own_postgres_url(own_postgres: PostgresServer) -> str:
+    """An empty database of the server to stop and to freeze."""
+    return own_postgres.new_database()

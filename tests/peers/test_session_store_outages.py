@@ -14,7 +14,13 @@ import pytest
 from core.errors import ConfigError, FencedError, StoreUnavailableError
 from session_store.events import Draft, Kind
 from session_store.store import SessionStore, SessionWriter, StoreSettings
-from tests.peers.postgres import PostgresServer, postgres, postgres_url  # noqa: F401
+from tests.peers.postgres import (  # noqa: F401
+    PostgresServer,
+    own_postgres,
+    own_postgres_url,
+    postgres,
+    postgres_url,
+)
 from tests.peers.server import free_port
 
 DISK_BYTES = 3_000_000
@@ -83,19 +89,19 @@ async def until(condition: Callable[[], bool], wanted: bool = True) -> None:
 
 
 async def test_nothing_is_lost_when_the_server_is_stopped_and_started(
-    postgres: PostgresServer,  # noqa: F811
-    postgres_url: str,  # noqa: F811
+    own_postgres: PostgresServer,  # noqa: F811
+    own_postgres_url: str,  # noqa: F811
 ) -> None:
-    async with opened(postgres_url) as store:
+    async with opened(own_postgres_url) as store:
         talk = await talking(store)
         follow = store.follow(talk.writers[0].session_id)
         await talk.goes_on()
-        await asyncio.to_thread(postgres.stop)
+        await asyncio.to_thread(own_postgres.stop)
         try:
             await until(lambda: store.available, False)
             await until(lambda: store.oldest_wait_s > 0.5)
         finally:
-            await asyncio.to_thread(postgres.start)
+            await asyncio.to_thread(own_postgres.start)
         await talk.goes_on()
         assert store.available
         await talk.end()
@@ -108,30 +114,30 @@ async def test_nothing_is_lost_when_the_server_is_stopped_and_started(
 
 
 async def test_nothing_is_lost_when_the_server_is_frozen(
-    postgres: PostgresServer,  # noqa: F811
-    postgres_url: str,  # noqa: F811
+    own_postgres: PostgresServer,  # noqa: F811
+    own_postgres_url: str,  # noqa: F811
 ) -> None:
-    async with opened(postgres_url, attempt_s=0.5, append_deadline_s=TIMEOUT_S) as store:
+    async with opened(own_postgres_url, attempt_s=0.5, append_deadline_s=TIMEOUT_S) as store:
         talk = await talking(store)
         await talk.goes_on()
-        postgres.freeze()
+        own_postgres.freeze()
         try:
             await until(lambda: store.available, False)
             await until(lambda: store.oldest_wait_s > 3)
         finally:
-            postgres.thaw()
+            own_postgres.thaw()
         await talk.goes_on()
         await talk.end()
         await talk.check(store)
 
 
 async def test_a_frozen_server_costs_an_append_no_more_than_its_deadline(
-    postgres: PostgresServer,  # noqa: F811
-    postgres_url: str,  # noqa: F811
+    own_postgres: PostgresServer,  # noqa: F811
+    own_postgres_url: str,  # noqa: F811
 ) -> None:
-    async with opened(postgres_url, attempt_s=0.5, append_deadline_s=2, read_deadline_s=1) as store:
+    async with opened(own_postgres_url, attempt_s=0.5, append_deadline_s=2, read_deadline_s=1) as store:
         writer = await store.claim((await store.create()).id)
-        postgres.freeze()
+        own_postgres.freeze()
         try:
             loop = asyncio.get_running_loop()
             started_s = loop.time()
@@ -141,7 +147,7 @@ async def test_a_frozen_server_costs_an_append_no_more_than_its_deadline(
             with pytest.raises(StoreUnavailableError):
                 await store.info(writer.session_id)
         finally:
-            postgres.thaw()
+            own_postgres.thaw()
         await until(lambda: store.available)
         await writer.append(said("b"))
 

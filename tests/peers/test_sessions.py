@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tests.peers.server import running_server
+from tests.peers.server import ROOT, running_server
 from tests.peers.test_command import speech
 from tests.peers.test_webrtc_call import turns_of
 from tests.peers.webrtc_caller import Caller
@@ -118,6 +120,21 @@ async def test_what_was_heard_in_a_call_is_in_the_timeline(client: httpx.AsyncCl
     # The words were spoken before the turn was over, and were known later than they were spoken.
     assert words[-1]["event_us"] < words[-1]["arrival_us"] <= turn["arrival_us"]
     assert turn["payload"]["tokens"][0]["text"].split()[0] in turn["payload"]["text"]
+
+
+async def test_a_call_replays_in_the_same_order(client: httpx.AsyncClient):
+    session = await new_session(client)
+    async with call(client, session) as caller:
+        caller.microphone.say(speech("What are your opening hours on Saturday?") + bytes(32_000 * 8))
+        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+    await until_not_live(client, session)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "session_store.replay", session, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(child.communicate(), 30)
+    assert child.returncode == 0, out
+    annotations = int(re.fullmatch(rb"call \w+: (\d+) annotations, the same order\n", out)[1])
+    assert annotations >= 3
 
 
 async def test_the_same_key_asks_once(client: httpx.AsyncClient):

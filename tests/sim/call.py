@@ -1,6 +1,7 @@
 """A whole call on virtual time: the real pipeline, a scripted caller, engines that cost nothing."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from pipelines.engines import Engines, Executors, Loaded
 from pipelines.sessions import open_conversations
 from processors.dialogue.services import Documents, DocumentsSettings
 from runtime.in_place_engine import InPlaceEngine
+from session_store.conversation import Conversations
 from session_store.events import Event
 from session_store.settings import StoreSettings
 from telemetry.turns import TurnLog, TurnRecord
@@ -43,6 +45,15 @@ def voice(duration_ms: int) -> np.ndarray:
     """Something loud that the fake ears take for speech."""
     t = np.arange(RATE_HZ * duration_ms // 1000) / RATE_HZ
     return (0.3 * np.sin(2 * np.pi * 200 * t)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What somebody beside a simulated call can reach."""
+
+    call: Call
+    conversations: Conversations
+    model: ScriptedLanguageModel
 
 
 @dataclass
@@ -85,14 +96,19 @@ def simulate(
     tail_ms: int = 3_000,
     frame_ms: int = 20,
     bot: Mapping[str, Any] = MappingProxyType({}),
+    beside: Callable[[Beside], Coroutine[Any, Any, None]] | None = None,
 ) -> SimulatedCall:
-    """Hold a call with the caller's audio on virtual time and read what was recorded."""
+    """Hold a call with the caller's audio on virtual time and read what was recorded.
+
+    ``beside`` runs while the call does: somebody who disturbs it, or says what is perceived of it.
+    """
     model = ScriptedLanguageModel(*scripts)
     turn = ScriptedTurn(completeness)
     output = tmp_path / "call.wav"
 
     async def scenario() -> tuple[TurnLog, list[Event]]:
-        store = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db")
+        # No waiting for a locked file inside of SQLite: it would be real time.
+        store = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db", busy_timeout_ms=0)
         deployment = Deployment(bot=Bot(greeting=greeting, **bot), remembering=Remembering(store=store))
         answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
         ears = InPlaceEngine[Transcript](
@@ -105,7 +121,11 @@ def simulate(
             open_conversations(deployment, answering) as conversations,
         ):
             async with conversations.open() as conversation:
-                turns = await hold(engines, Call(conversation, "file"))
+                call = Call(conversation, "file")
+                other = asyncio.create_task(beside(Beside(call, conversations, model))) if beside else None
+                turns = await hold(engines, call)
+                if other is not None:
+                    await other
             return turns, await conversations.store.events(conversation.session_id, limit=10_000)
 
     async def hold(engines: Engines, call: Call) -> TurnLog:

@@ -34,9 +34,10 @@ def test_an_unknown_deployment_lists_the_known_ones():
         ("colour: red", "unknown field 'colour' .known: bot, hearing, models_dir, name, remembering, server"),
         (
             "bot: {nmae: x}",
-            "unknown field 'bot.nmae' .known: greeting, greeting_again, idle_timeout_ms, knowledge, name, rep",
+            "unknown field 'bot.nmae' .known: greeting, greeting_again, idle_timeout_ms, knowledge, name, r",
         ),
         ("hearing: {endpoint: {min_ms: 1}}", "unknown field 'hearing.endpoint.min_ms' .known: complete_prob"),
+        ("thinking: {tools: [{nmae: x}]}", "unknown field 'thinking.tools.0.nmae' .known: name, settings"),
         ("server: {port: 99999}", "server.port: Input should be less than"),
         ("hearing: {stt: {}}", "hearing.stt.name: Field required"),
         ("- a\n- b", "must hold a mapping"),

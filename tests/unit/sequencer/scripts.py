@@ -3,11 +3,15 @@
 Numbers are small on purpose: moments collide, memories overflow and deadlines pass within a few steps.
 """
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from sequencer.calibration import CalibrationSettings
 from sequencer.merge import SequencerSettings
 from sequencer.operations import Advance, Heartbeat, Join, Learn, Leave, Operation, Report
+
+# A busy machine is no fault of the sequencer: neither an example nor its making is timed.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 NAMES = ("stt", "prosody", "vision", "diar")
 

@@ -16,6 +16,7 @@ from core.timeline import (
 from sequencer.fusion import Fused, Fusion, FusionSettings
 from sequencer.merge import Committed, Sequencer, SequencerSettings
 from sequencer.operations import Advance, Heartbeat, Join, Journal, Operation, Report
+from tests.unit.sequencer.scripts import UNTIMED
 
 LATENCY_US = {"stt": 8, "prosody": 12, "vision": 20, "diar": 16}
 TAGS = ("prosody", "vision", "diar")
@@ -135,6 +136,7 @@ def apart(tokens: tuple[EnrichedToken, ...]) -> list[tuple[str, object, object, 
     ]
 
 
+@UNTIMED
 @given(conversations())
 def test_the_newest_tokens_say_what_the_newest_tags_say(operations: list[Operation[Annotation]]) -> None:
     committed, fused, _ = play(operations)
@@ -149,6 +151,7 @@ def test_the_newest_tokens_say_what_the_newest_tags_say(operations: list[Operati
         event("superseded" if one.supersedes else "first")
 
 
+@UNTIMED
 @given(conversations())
 def test_the_first_of_a_statement_supersedes_nothing_and_all_others_do(
     operations: list[Operation[Annotation]],
@@ -161,6 +164,7 @@ def test_the_first_of_a_statement_supersedes_nothing_and_all_others_do(
         seen.add(one.statement)
 
 
+@UNTIMED
 @given(conversations())
 def test_neighbours_of_which_the_same_is_told_are_one_token(operations: list[Operation[Annotation]]) -> None:
     _, fused, _ = play(operations)
@@ -170,6 +174,7 @@ def test_neighbours_of_which_the_same_is_told_are_one_token(operations: list[Ope
             assert told[0] != told[1]
 
 
+@UNTIMED
 @given(conversations())
 def test_a_stored_conversation_played_back_gives_the_same_tokens(
     operations: list[Operation[Annotation]],

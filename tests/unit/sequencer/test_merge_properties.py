@@ -17,7 +17,7 @@ from sequencer.operations import (
 )
 from sequencer.watermark import UnknownStreamError
 from tests.unit.sequencer.model import Model
-from tests.unit.sequencer.scripts import SETTINGS, runs
+from tests.unit.sequencer.scripts import SETTINGS, UNTIMED, runs
 
 
 def possible(run: list[Operation[str]], chosen: SequencerSettings) -> list[Operation[str]]:
@@ -43,7 +43,7 @@ def play(run: list[Operation[str]], sequencer: Sequencer[str]) -> list[Committed
     return [committed for operation in run for committed in sequencer.apply(operation)]
 
 
-@settings(max_examples=400)
+@settings(UNTIMED, max_examples=400)
 @given(runs(), SETTINGS)
 def test_every_step_commits_what_the_brute_force_model_commits(
     run: list[Operation[str]], chosen: SequencerSettings
@@ -62,6 +62,7 @@ def test_every_step_commits_what_the_brute_force_model_commits(
             event(name)
 
 
+@UNTIMED
 @given(runs(), SETTINGS)
 def test_nothing_is_lost_and_nothing_comes_twice(
     run: list[Operation[str]], chosen: SequencerSettings
@@ -82,6 +83,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     assert unnamed <= set(payloads)
 
 
+@UNTIMED
 @given(runs(), SETTINGS)
 def test_what_is_in_order_stays_in_order_and_late_is_marked(
     run: list[Operation[str]], chosen: SequencerSettings
@@ -96,6 +98,7 @@ def test_what_is_in_order_stays_in_order_and_late_is_marked(
             moment_us = committed.event_us
 
 
+@UNTIMED
 @given(runs(), SETTINGS)
 def test_no_report_waits_past_its_deadline(run: list[Operation[str]], chosen: SequencerSettings) -> None:
     sequencer: Sequencer[str] = Sequencer(chosen)
@@ -112,6 +115,7 @@ def test_no_report_waits_past_its_deadline(run: list[Operation[str]], chosen: Se
             assert sequencer.waiting <= chosen.max_waiting
 
 
+@UNTIMED
 @given(runs(), SETTINGS)
 def test_a_stored_run_played_back_commits_the_same(
     run: list[Operation[str]], chosen: SequencerSettings
@@ -132,6 +136,7 @@ def test_a_stored_run_played_back_commits_the_same(
 STREAMS = {"text": 0, "stt": 80, "vision": 200, "prosody": 120, "diar": 200}
 
 
+@UNTIMED
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(STREAMS)), st.integers(0, 600)), max_size=80),
     st.integers(1, 60),

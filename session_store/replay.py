@@ -1,0 +1,186 @@
+"""``python -m session_store.replay SESSION``: play a stored timeline back through the sequencer.
+
+A call's journal holds what went into its sequencer, its annotations what came out and in which order. The
+sequencer is a function of its settings and its operations, so on virtual time, which is nothing but the times
+in the journal, the same order must come out again. The first difference is a bug, in the sequencer, in the
+journal or in what was stored, and is said.
+
+Reads the store as it is, claims nothing, changes nothing.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import AgentError, StoreError
+from sequencer.merge import Committed, Sequencer, SequencerSettings
+from sequencer.operations import Operation, from_json
+from session_store.events import Event, Kind
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+
+PAGE_EVENTS = 500
+# One committed report, as far as order goes: place, statement, stream, when it happened and came in,
+# identity, revision, final, late.
+Place = tuple[int, int, str, int, int, str | None, int, bool, bool]
+
+
+@dataclass
+class RecordedCall:
+    """What a session holds of one call's perception.
+
+    Attributes:
+        call_id: which call.
+        settings: of its sequencer.
+        operations: what went in, in order.
+        committed: what came out, in order of commit.
+    """
+
+    call_id: str
+    settings: SequencerSettings | None = None
+    operations: list[Operation[None]] = field(default_factory=list)
+    committed: list[Place] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came of the replay of one call.
+
+    Attributes:
+        call_id: which call.
+        annotations: how many were committed in it.
+        difference: the first one, in words; None when the order is the same.
+    """
+
+    call_id: str
+    annotations: int
+    difference: str | None
+
+
+def recorded_calls(events: Iterable[Event]) -> list[RecordedCall]:
+    """The calls of a timeline, in order of their first operation.
+
+    Raises:
+        StoreError: an operation or a setting is not one.
+    """
+    calls: dict[str, RecordedCall] = {}
+    for event in events:
+        if event.kind not in (Kind.JOURNAL, Kind.ANNOTATION):
+            continue
+        payload = event.payload
+        call = calls.setdefault(str(payload["call_id"]), RecordedCall(str(payload["call_id"])))
+        if event.kind is Kind.ANNOTATION:
+            call.committed.append(_stored_place(event))
+            continue
+        try:
+            if "settings" in payload:
+                call.settings = SequencerSettings.model_validate(payload["settings"])
+            call.operations.extend(from_json(line, lambda _body: None) for line in payload["operations"])
+        except ValueError as error:
+            raise StoreError(f"event {event.seq}: the journal cannot be read: {error}") from error
+    return list(calls.values())
+
+
+def replay(call: RecordedCall) -> Replayed:
+    """Play one call back and compare."""
+    if call.settings is None:
+        return Replayed(call.call_id, len(call.committed), "the journal does not begin with its settings")
+    sequencer: Sequencer[None] = Sequencer(call.settings)
+    again = [_place(one) for operation in call.operations for one in sequencer.apply(operation)]
+    return Replayed(call.call_id, len(call.committed), _difference(call.committed, again))
+
+
+def _place(one: Committed[None]) -> Place:
+    return (
+        one.seq,
+        one.statement,
+        one.stream,
+        one.event_us,
+        one.arrival_us,
+        one.identity,
+        one.revision,
+        one.final,
+        one.late,
+    )
+
+
+def _stored_place(event: Event) -> Place:
+    told: Any = event.payload
+    return (
+        told["order"],
+        told["statement"],
+        told["stream"],
+        event.event_us,
+        event.arrival_us,
+        told["identity"],
+        told["revision"],
+        event.final,
+        told["late"],
+    )
+
+
+def _difference(stored: Sequence[Place], again: Sequence[Place]) -> str | None:
+    for number, (before, now) in enumerate(zip(stored, again, strict=False)):
+        if before != now:
+            return f"annotation {number}: stored {before}, replayed {now}"
+    if len(stored) != len(again):
+        return f"{len(stored)} annotations are stored, the replay gives {len(again)}"
+    return None
+
+
+async def replay_session(store: SessionStore, session_id: str) -> list[Replayed]:
+    """Play every call of a session back.
+
+    Raises:
+        StoreError: there is no such session, or its journal cannot be read.
+    """
+    events: list[Event] = []
+    after_seq = 0
+    while True:
+        page = await store.events(session_id, after_seq=after_seq, limit=PAGE_EVENTS)
+        events.extend(page)
+        if len(page) < PAGE_EVENTS:
+            break
+        after_seq = page[-1].seq
+    return [replay(call) for call in recorded_calls(events)]
+
+
+async def _main(session_id: str, settings: StoreSettings) -> list[Replayed]:
+    store = await SessionStore.open(settings)
+    try:
+        return await replay_session(store, session_id)
+    finally:
+        await store.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. 0: every order came out again; 1: one did not; 2: it could not be tried."""
+    parser = argparse.ArgumentParser(
+        prog="python -m session_store.replay", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("session", help="id of the session")
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("PARLEY_STORE_URL", StoreSettings().url),
+        help="address of the session store (default: of the environment, or sessions/sessions.db here)",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        replayed = asyncio.run(_main(options.session, StoreSettings(url=options.url)))
+    except AgentError as error:
+        print(f"replay: {error}", file=sys.stderr)
+        return 2
+    for call in replayed:
+        verdict = "the same order" if call.difference is None else call.difference
+        print(f"call {call.call_id}: {call.annotations} annotations, {verdict}")
+    if not replayed:
+        print("nothing was perceived in this session: no call has a journal")
+    return int(any(call.difference is not None for call in replayed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

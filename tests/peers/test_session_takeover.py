@@ -1,0 +1,38 @@
+"""Two servers on one store: a session has one owner, and the one that lost it says so."""
+
+import asyncio
+
+import httpx
+
+from tests.peers.server import running_server
+from tests.peers.test_sessions import answer_of, call, new_session, say, timeline
+
+
+async def test_the_server_that_claims_a_session_ends_its_call_on_the_other_one():
+    async with (
+        running_server() as first,
+        running_server() as second,
+        httpx.AsyncClient(base_url=first.url, timeout=30) as old,
+        httpx.AsyncClient(base_url=second.url, timeout=30) as new,
+    ):
+        session = await new_session(old)
+        await say(old, session, "My name is Ada.")
+        async with call(old, session) as caller:
+            assert "Ada" in answer_of(await say(new, session, "What is my name?"))
+            # The old one notices with its next commit: of the greeting that was heard, or of this turn.
+            typed = {"content": "What are your opening hours?", "options": {"run_immediately": True}}
+            if caller.channel.readyState == "open":
+                caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": typed})
+            await caller.until(
+                lambda: [m for m in caller.of_type("server-message") if m["data"]["kind"] == "session_lost"],
+                within_s=10,
+            )
+            async with asyncio.timeout(10):
+                while (await old.get("/health")).json()["calls"]:
+                    await asyncio.sleep(0.05)
+        events = await timeline(new, session, limit=500)
+        epochs = [event["epoch"] for event in sorted(events, key=lambda event: event["seq"])]
+        assert epochs == sorted(epochs)
+        assert "What are your opening hours?" not in [event["payload"].get("text") for event in events]
+        # And it can be taken back.
+        assert "Ada" in answer_of(await say(old, session, "What is my name?"))

@@ -1,0 +1,166 @@
+"""What a call and its session do to each other, on virtual time."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+
+from core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
+from processors.fusion.perception import AnnotationFrame
+from session_store.events import Event, Kind
+from session_store.replay import recorded_calls, replay
+from tests.sim.call import Beside, silence, simulate, voice
+
+QUESTION = [silence(500), voice(1_000), silence(1_500)]
+# What the fake ears make of a second of voice.
+SAID = "what is it what is"
+
+
+def of_kind(events: list[Event], kind: Kind) -> list[Event]:
+    return [event for event in events if event.kind is kind]
+
+
+def test_the_turn_is_durable_before_the_model_is_asked_and_the_reply_when_it_was_heard(tmp_path: Path):
+    call = simulate([*QUESTION, silence(3_000)], tmp_path)
+    [turn], [reply] = of_kind(call.events, Kind.USER_TURN), of_kind(call.events, Kind.BOT_TURN)
+    assert turn.payload["text"] == SAID
+    assert turn.seq < reply.seq
+    assert (reply.payload["text"], reply.payload["truncated"]) == ("The answer is yes. That is all.", False)
+    # Twelve clauses would be twelve checkpoints; this reply has two.
+    checkpoints = [event.payload["text"] for event in of_kind(call.events, Kind.HEARD)]
+    assert checkpoints[:1] == ["The answer is yes."]
+    start_ms, _ = call.bot_spans_ms()[0]
+    assert turn.arrival_us < reply.event_us
+    assert [event.kind for event in call.events if event.kind in (Kind.JOINED, Kind.LEFT)] == [
+        Kind.JOINED, Kind.LEFT,
+    ]  # fmt: skip
+    assert start_ms > 1_500
+
+
+def test_words_of_a_call_replay_in_the_same_order(tmp_path: Path):
+    call = simulate([*QUESTION, silence(3_000), voice(1_200), silence(2_000)], tmp_path)
+    [recorded] = recorded_calls(call.events)
+    assert len(recorded.committed) >= 2
+    assert replay(recorded).difference is None
+
+
+class Away:
+    """Holds the database's file as another program would."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self._connection = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
+
+    def begin(self) -> None:
+        self._connection.execute("BEGIN EXCLUSIVE")
+
+    def end(self) -> None:
+        self._connection.rollback()
+        self._connection.close()
+
+
+def test_a_database_that_is_away_for_30_s_delays_the_answer_and_the_caller_hears_a_filler(tmp_path: Path):
+    asked_at_end: list[int] = []
+
+    async def disturb(beside: Beside) -> None:
+        away = Away(tmp_path)
+        await asyncio.sleep(1.0)
+        away.begin()
+        await asyncio.sleep(30.0)
+        asked_at_end.append(len(beside.model.asked))
+        away.end()
+
+    call = simulate([*QUESTION, silence(36_000)], tmp_path, beside=disturb)
+    # Nothing was asked before its turn was durable, and then it was.
+    assert asked_at_end == [0]
+    assert len(call.model.asked) == 1
+    [turn], [reply] = of_kind(call.events, Kind.USER_TURN), of_kind(call.events, Kind.BOT_TURN)
+    assert reply.payload["text"] == "The answer is yes. That is all."
+    spans = call.bot_spans_ms()
+    # The caller stops speaking at 1.5 s. One filler at once, then every 8 s, then the answer.
+    assert spans[0][0] - 1_500 < 1_300
+    assert all(later - earlier <= 9_000 for (_, earlier), (later, _) in zip(spans, spans[1:], strict=False))
+    assert 4 <= len(spans) - 1 <= 5
+    assert 31_000 < spans[-1][0] < 33_500
+    # Nothing that was recorded meanwhile is lost, and nothing came in twice.
+    assert [event.seq for event in call.events] == list(range(1, len(call.events) + 1))
+    assert turn.arrival_us < reply.arrival_us
+    [recorded] = recorded_calls(call.events)
+    assert replay(recorded).difference is None
+
+
+def test_an_interruption_while_the_database_is_away_loses_no_turn(tmp_path: Path):
+    async def disturb(beside: Beside) -> None:
+        away = Away(tmp_path)
+        await asyncio.sleep(1.0)
+        away.begin()
+        await asyncio.sleep(8.0)
+        away.end()
+
+    caller = [*QUESTION, silence(1_000), voice(1_000), silence(10_000)]
+    call = simulate(caller, tmp_path, beside=disturb)
+    turns = of_kind(call.events, Kind.USER_TURN)
+    assert [turn.payload["text"] for turn in turns] == [SAID, SAID]
+    # Both turns are in the one question that the model got in the end.
+    asked = [message.text for message in call.model.asked[-1] if message.role == "user"]
+    assert "\n".join(asked).count(SAID) == 2
+
+
+def test_a_session_that_somebody_else_claims_ends_the_call_and_nothing_more_is_written(tmp_path: Path):
+    seen: list[int] = []
+
+    async def disturb(beside: Beside) -> None:
+        await asyncio.sleep(1.0)
+        store = beside.conversations.store
+        seen.append((await store.info(beside.call.conversation.session_id)).last_seq)
+        await store.claim(beside.call.conversation.session_id)
+
+    call = simulate([*QUESTION, silence(30_000)], tmp_path, beside=disturb)
+    assert call.model.asked == []
+    assert call.events[-1].seq == seen[0]
+    assert of_kind(call.events, Kind.USER_TURN) == []
+    # The call was ended, not left in silence until the caller gives up.
+    assert len(call.stereo) / 16_000 < 10
+
+
+def test_what_specialists_see_and_hear_is_in_the_question(tmp_path: Path):
+    async def perceive(beside: Beside) -> None:
+        clock = beside.call.conversation.clock
+        await asyncio.sleep(1.2)
+        now_us = clock.now_us()
+        pointing = VisionPayload(now_us - 600_000, now_us + 400_000, ref="the fee", gesture="pointing")
+        tense = ProsodyPayload(now_us - 600_000, now_us + 400_000, stress=0.9)
+        for source, payload in ((Source.VISION, pointing), (Source.PROSODY, tense)):
+            annotation = Annotation(now_us - 200_000, now_us, source, payload)
+            await beside.call.perceived(AnnotationFrame(stream=source, annotation=annotation))
+
+    call = simulate([*QUESTION, silence(3_000)], tmp_path, beside=perceive)
+    [question] = [message.text for message in call.model.asked[0] if message.role == "user"]
+    assert question.splitlines()[-1] == f"{SAID} [tense; pointing at the fee]"
+    [turn] = of_kind(call.events, Kind.USER_TURN)
+    assert turn.payload["text"] == SAID
+    [token] = turn.payload["tokens"]
+    assert (token["text"], token["visual"]["ref"], token["prosody"]["stress"]) == (
+        SAID,
+        "the fee",
+        0.9,
+    )
+    sources = {event.source for event in of_kind(call.events, Kind.ANNOTATION)}
+    assert sources == {"stt", "vision", "prosody"}
+
+
+def test_a_specialist_that_falls_silent_costs_its_tags_and_nothing_else(tmp_path: Path):
+    async def perceive(beside: Beside) -> None:
+        clock = beside.call.conversation.clock
+        await asyncio.sleep(0.2)
+        seen = VisionPayload(clock.now_us() - 100_000, clock.now_us(), ref="the fee", gesture="pointing")
+        annotation = Annotation(clock.now_us() - 100_000, clock.now_us(), Source.VISION, seen)
+        await beside.call.perceived(AnnotationFrame(stream=Source.VISION, annotation=annotation))
+
+    plain = simulate([*QUESTION, silence(3_000)], tmp_path / "plain")
+    call = simulate([*QUESTION, silence(3_000)], tmp_path / "frozen", beside=perceive)
+    assert [message.text for message in call.model.asked[0]][-1] == SAID
+    # It holds the turn up no longer than the others may be waited for.
+    late_ms = call.bot_spans_ms()[0][0] - plain.bot_spans_ms()[0][0]
+    assert 0 <= late_ms <= 200
+    assert np.abs(call.stereo[:, 1]).max() > 0.01

@@ -1,0 +1,297 @@
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import CapacityError, FencedError, StoreError, UnknownSessionError
+from session_store.compaction import CompactionSettings, Compactor
+from session_store.conversation import Conversation, Conversations, ConversationSettings
+from session_store.events import Draft, Kind
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from tests import virtual_time
+
+NO_SESSION = "00000000-0000-4000-8000-000000000000"
+
+
+@asynccontextmanager
+async def conversations(
+    folder: Path, settings: ConversationSettings | None = None
+) -> AsyncIterator[Conversations]:
+    url = f"sqlite:///{folder}/sessions.db"
+    store = await SessionStore.open(StoreSettings(url=url, busy_timeout_ms=0, append_deadline_s=3))
+    chosen = settings or ConversationSettings()
+    try:
+        compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
+        yield Conversations(store, chosen, compactor=compactor)
+    finally:
+        await store.close()
+
+
+def play(
+    folder: Path,
+    scenario: Callable[[Conversations], Coroutine[Any, Any, None]],
+    settings: ConversationSettings | None = None,
+) -> None:
+    async def whole() -> None:
+        async with conversations(folder, settings) as opened:
+            await scenario(opened)
+
+    virtual_time.run(whole())
+
+
+def reply(conversation: Conversation, text: str) -> Draft:
+    return conversation.draft(Kind.BOT_TURN, "bot", reply_id=text, text=text, truncated=False, unheard="")
+
+
+@asynccontextmanager
+async def away(folder: Path) -> AsyncIterator[None]:
+    """Somebody else holds the database."""
+    connection = sqlite3.connect(folder / "sessions.db", isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+    finally:
+        connection.rollback()
+        connection.close()
+
+
+def test_a_turn_is_durable_when_it_returns_and_is_in_the_view(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            turn = await conversation.user_turn("My name is Ada.", transport="text")
+            stored = await opened.store.events(conversation.session_id, limit=10)
+            assert [event.kind for event in stored] == [Kind.USER_TURN, Kind.STATE]
+            assert stored[0] == turn
+            assert conversation.state.values == {"name": "Ada"}
+            assert "My name is Ada." in conversation.view().messages[0]["content"]
+
+    play(tmp_path, scenario)
+
+
+def test_records_keep_their_order_among_appends_and_go_in_few_commits(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            for number in range(5):
+                conversation.record(reply(conversation, f"reply {number}"))
+            await conversation.append(conversation.draft(Kind.USER_TURN, "user", text="a", transport="text"))
+            conversation.record(reply(conversation, "last"))
+        stored = await opened.store.events(conversation.session_id, limit=10)
+        texts = [event.payload["text"] for event in stored]
+        assert texts == [f"reply {number}" for number in range(5)] + ["a", "last"]
+
+    play(tmp_path, scenario)
+
+
+def test_the_same_key_is_one_turn_also_after_reopening(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            first = await conversation.user_turn("Hello.", transport="text", key="k")
+            again = await conversation.user_turn("Hello.", transport="text", key="k")
+            both = await asyncio.gather(
+                *(conversation.user_turn("Bye.", transport="text", key="b") for _ in range(2))
+            )
+        async with opened.open(conversation.session_id) as reopened:
+            third = await reopened.user_turn("Hello.", transport="text", key="k")
+            assert [message["role"] for message in reopened.view().messages] == ["user"]
+            assert len([event for event in reopened.events if event.kind is Kind.USER_TURN]) == 2
+        assert first == again == third
+        assert both[0] == both[1]
+
+    play(tmp_path, scenario)
+
+
+def test_two_transports_of_one_process_share_one_claim(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as voice:
+            async with opened.open(voice.session_id) as text:
+                assert text is voice
+                assert opened.get(voice.session_id) is voice
+            # The one that left first took nothing away.
+            await voice.user_turn("still here", transport="webrtc")
+        assert opened.get(voice.session_id) is None
+
+    play(tmp_path, scenario)
+
+
+def test_a_claim_of_another_process_is_the_end_of_this_one(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with conversations(tmp_path) as other, opened.open() as conversation:
+            async with other.open(conversation.session_id) as theirs:
+                with pytest.raises(FencedError):
+                    await conversation.user_turn("mine", transport="text")
+                assert conversation.lost.is_set()
+                assert isinstance(conversation.loss, FencedError)
+                with pytest.raises(FencedError):
+                    await conversation.user_turn("mine again", transport="text")
+                await theirs.user_turn("theirs", transport="text")
+            # Who opens it anew takes it back.
+            async with opened.open(conversation.session_id) as again:
+                assert again is not conversation
+                assert [event.payload["text"] for event in again.events] == ["theirs"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_deleted_session_ends_its_conversation(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            await opened.store.delete(conversation.session_id)
+            with pytest.raises(UnknownSessionError):
+                await conversation.user_turn("anybody?", transport="text")
+            assert conversation.lost.is_set()
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("session_id", [NO_SESSION, "nonsense", ""])
+def test_an_unknown_session_is_refused_and_leaves_nothing_open(tmp_path: Path, session_id: str):
+    async def scenario(opened: Conversations) -> None:
+        for _ in range(2):
+            with pytest.raises(UnknownSessionError):
+                async with opened.open(session_id):
+                    pass
+            assert opened.get(session_id) is None
+        with pytest.raises(UnknownSessionError):
+            await opened.view(session_id)
+
+    play(tmp_path, scenario)
+
+
+def test_a_database_that_is_away_longer_than_its_deadline_gets_everything_once_in_order(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            async with away(tmp_path):
+                turns = [
+                    asyncio.create_task(conversation.user_turn(f"turn {number}", transport="text"))
+                    for number in range(3)
+                ]
+                conversation.record(reply(conversation, "said"))
+                # The writer's deadline is 3 s.
+                await asyncio.sleep(10)
+                assert not any(turn.done() for turn in turns)
+            events = await asyncio.gather(*turns)
+            assert [event.payload["text"] for event in events] == ["turn 0", "turn 1", "turn 2"]
+        stored = await opened.store.events(conversation.session_id, limit=10)
+        texts = [event.payload["text"] for event in stored]
+        assert sorted(texts) == ["said", "turn 0", "turn 1", "turn 2"]
+        assert [event.seq for event in stored] == [1, 2, 3, 4]
+
+    play(tmp_path, scenario)
+
+
+def test_a_turn_whose_caller_gave_up_waiting_is_committed_all_the_same(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            async with away(tmp_path):
+                turn = asyncio.create_task(conversation.user_turn("said once", transport="text"))
+                await asyncio.sleep(1)
+                turn.cancel()
+                await asyncio.wait({turn})
+            await conversation.user_turn("and then", transport="text")
+            assert [event.payload["text"] for event in conversation.events] == ["said once", "and then"]
+
+    play(tmp_path, scenario)
+
+
+def test_too_much_for_a_database_that_is_away_is_refused_and_what_was_taken_is_kept(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            async with away(tmp_path):
+                for number in range(10):
+                    conversation.record(reply(conversation, f"reply {number}"))
+                with pytest.raises(CapacityError):
+                    await conversation.user_turn("one too many", transport="text")
+            await asyncio.sleep(5)
+            await conversation.user_turn("room again", transport="text")
+            assert len(conversation.events) == 11
+
+    play(tmp_path, scenario, ConversationSettings(max_pending=10))
+
+
+def test_an_event_that_cannot_be_stored_hurts_nobody_else(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            bad = conversation.draft(Kind.USER_TURN, "user", text={1, 2}, transport="text")
+            conversation.record(reply(conversation, "before"))
+            refused = asyncio.create_task(conversation.append(bad))
+            good = asyncio.create_task(conversation.user_turn("good", transport="text"))
+            with pytest.raises(StoreError):
+                await refused
+            await good
+        stored = await opened.store.events(conversation.session_id, limit=10)
+        assert [event.payload["text"] for event in stored] == ["before", "good"]
+
+    play(tmp_path, scenario)
+
+
+def test_older_turns_are_summarised_beside_the_conversation_and_the_log_stays(tmp_path: Path):
+    settings = ConversationSettings(
+        budget_tokens=400, compaction=CompactionSettings(keep_turns=2, summary_tokens=100)
+    )
+
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            await conversation.user_turn("My account number is 4172.", transport="text")
+            for number in range(12):
+                await conversation.user_turn(f"Tell me about fee number {number}, please.", transport="text")
+                await conversation.append(
+                    reply(conversation, f"Fee {number} is {number} euros a month. " * 3)
+                )
+                await asyncio.sleep(1)
+            view = conversation.view()
+            assert view.until_seq > 0
+            assert view.tokens <= 400
+            assert "4172" in view.messages[0]["content"]
+            assert view.messages[-1]["content"].startswith("Fee 11 is 11 euros")
+        whole = await opened.store.events(conversation.session_id, limit=100)
+        assert len([event for event in whole if event.kind is Kind.USER_TURN]) == 13
+        assert len([event for event in whole if event.kind is Kind.SUMMARY]) >= 1
+        async with opened.open(conversation.session_id) as again:
+            assert again.view().messages == view.messages
+            assert len(again.events) < len(whole)
+
+    play(tmp_path, scenario, settings)
+
+
+def test_what_waits_when_the_conversation_is_closed_is_committed(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            conversation.record(reply(conversation, "the last words"))
+        stored = await opened.store.events(conversation.session_id, limit=10)
+        assert [event.payload["text"] for event in stored] == ["the last words"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_view_of_a_session_that_nobody_has_open_claims_nothing(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            await conversation.user_turn("Hello.", transport="text")
+        before = await opened.store.info(conversation.session_id)
+        assert (await opened.view(conversation.session_id)).messages == conversation.view().messages
+        assert (await opened.store.info(conversation.session_id)).epoch == before.epoch
+
+    play(tmp_path, scenario)
+
+
+def test_the_session_clock_does_not_follow_a_wall_clock_that_is_set_back(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            first = await conversation.user_turn("Hello.", transport="text")
+        url = f"sqlite:///{tmp_path}/sessions.db"
+        # An hour earlier, by the wall of the next process.
+        earlier = await SessionStore.open(
+            StoreSettings(url=url), now_us=lambda: first.event_us - 3_600_000_000
+        )
+        try:
+            writer = await earlier.claim(conversation.session_id)
+            assert writer.clock.now_us() > first.arrival_us
+        finally:
+            await earlier.close()
+
+    play(tmp_path, scenario)

@@ -1,0 +1,107 @@
+import pytest
+
+from core.errors import StoreError
+from sequencer.merge import Sequencer, SequencerSettings
+from sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Leave, Operation, Report, to_json
+from session_store.events import Event, Kind
+from session_store.replay import main, recorded_calls, replay
+
+OPERATIONS: list[Operation[None]] = [
+    Join("stt", 80_000, 0),
+    Join("vision", 200_000, 0),
+    Report("stt", 180_000, None, identity="u1", final=False),
+    Heartbeat("vision", 190_000),
+    Advance(200_000),
+    Report("vision", 310_000, None),
+    Report("stt", 320_000, None, 90_000, "u1", 1, True),
+    Learn("stt", 120_000),
+    Advance(400_000),
+    # Late: it happened before what is committed.
+    Report("vision", 410_000, None, 20_000),
+    Report("stt", 420_000, None, identity="u2"),
+    Leave("vision"),
+    Advance(600_000),
+]
+
+
+def record(call_id: str, operations: list[Operation[None]], *, settings: bool = True) -> list[Event]:
+    """What a call writes into its session."""
+    chosen = SequencerSettings()
+    sequencer, journal, events = Sequencer[None](chosen), Journal[None](), []
+
+    def write(kind: Kind, payload: dict, event_us: int = 0, arrival_us: int = 0, final: bool = True) -> None:
+        seq = len(events) + 1
+        whole = {"call_id": call_id, **payload}
+        events.append(Event("s", seq, 1, kind, whole, event_us, arrival_us, "x", None, final, 1.0, f"k{seq}"))
+
+    for operation in operations:
+        committed = sequencer.apply(operation)
+        lines = [
+            to_json(kept, lambda _p: None) for kept in journal.record(operation, yielded=bool(committed))
+        ]
+        if lines:
+            first = settings and not events
+            write(Kind.JOURNAL, {"operations": lines, **({"settings": chosen.model_dump()} if first else {})})
+        for one in committed:
+            told = {"order": one.seq, "statement": one.statement, "stream": one.stream}
+            told |= {"identity": one.identity, "revision": one.revision, "late": one.late}
+            write(Kind.ANNOTATION, told, one.event_us, one.arrival_us, one.final)
+    return events
+
+
+def test_a_stored_call_comes_out_in_the_same_order():
+    [call] = recorded_calls(record("a", OPERATIONS))
+    assert len(call.committed) == 4
+    assert any(place[-1] for place in call.committed)
+    assert replay(call).difference is None
+
+
+def test_two_calls_of_a_session_are_kept_apart():
+    events = [
+        e for pair in zip(record("a", OPERATIONS), record("b", OPERATIONS[:6]), strict=False) for e in pair
+    ]
+    assert [call.call_id for call in recorded_calls(events)] == ["a", "b"]
+
+
+def test_another_order_in_the_store_is_found():
+    events = record("a", OPERATIONS)
+    places = [number for number, event in enumerate(events) if event.kind is Kind.ANNOTATION]
+    events[places[0]], events[places[1]] = events[places[1]], events[places[0]]
+    [call] = recorded_calls(events)
+    assert replay(call).difference.startswith("annotation 0: stored (1,")
+
+
+def test_a_missing_annotation_is_found():
+    events = record("a", OPERATIONS)
+    last = max(number for number, event in enumerate(events) if event.kind is Kind.ANNOTATION)
+    del events[last]
+    [call] = recorded_calls(events)
+    assert replay(call).difference == "3 annotations are stored, the replay gives 4"
+
+
+def test_a_missing_operation_is_found():
+    events = record("a", OPERATIONS)
+    journal = next(event for event in events if "learn" in str(event.payload.get("operations")))
+    journal.payload["operations"][:] = [line for line in journal.payload["operations"] if "learn" not in line]
+    [call] = recorded_calls(events)
+    assert replay(call).difference.startswith("annotation")
+
+
+def test_a_journal_without_its_settings_is_said():
+    [call] = recorded_calls(record("a", OPERATIONS, settings=False))
+    assert replay(call).difference == "the journal does not begin with its settings"
+
+
+def test_a_line_that_is_no_operation_is_an_error():
+    events = record("a", OPERATIONS)
+    events[0].payload["operations"][0] = "[]"
+    with pytest.raises(StoreError, match="event 1: the journal cannot be read"):
+        recorded_calls(events)
+
+
+@pytest.mark.parametrize("session", ["nonsense", "00000000-0000-4000-8000-000000000000"])
+def test_an_unknown_session_is_one_line(session: str, tmp_path, capsys: pytest.CaptureFixture[str]):
+    assert main([session, "--url", f"sqlite:///{tmp_path}/s.db"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("replay: ")
+    assert error.count("\n") == 1
