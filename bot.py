@@ -243,13 +243,18 @@ async def converse(
     Raises:
         UnknownSessionError: there is no such session.
     """
-    from pipelines.call import Call
+    from pipelines.call import Call, playout_settings
     from pipelines.cascade import run_conversation
 
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
         is_browser = hasattr(runner_args, "webrtc_connection")
-        call = Call(conversation, "webrtc" if is_browser else "eval", follows_packets=is_browser)
+        call = Call(
+            conversation,
+            "webrtc" if is_browser else "eval",
+            follows_packets=is_browser,
+            playout=playout_settings(engines.deployment),
+        )
         transport = await open_transport(engines, runner_args, call)
         await run_conversation(engines, transport, call)
 
@@ -338,7 +343,7 @@ async def _call_from_pcm(
 ) -> dict[str, Any]:
     from pipecat.transports.base_transport import TransportParams
 
-    from pipelines.call import Call
+    from pipelines.call import Call, playout_settings
     from pipelines.cascade import run_conversation
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
@@ -349,7 +354,7 @@ async def _call_from_pcm(
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
-        call = Call(conversation, "file")
+        call = Call(conversation, "file", playout=playout_settings(deployment))
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
             played = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=call.on_packet)
@@ -383,7 +388,7 @@ async def call_from_microphone(deployment: "Deployment", *, session_id: str | No
 
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
-    from pipelines.call import Call
+    from pipelines.call import Call, playout_settings
     from pipelines.cascade import INPUT_RATE_HZ, run_conversation
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
@@ -395,7 +400,7 @@ async def call_from_microphone(deployment: "Deployment", *, session_id: str | No
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
-        call = Call(conversation, "local")
+        call = Call(conversation, "local", playout=playout_settings(deployment))
         transport = await devices.connect(
             input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=call.on_packet
         )

@@ -71,6 +71,10 @@ class StoreUnavailableError(StoreError):
     """The database does not answer now; nothing was acknowledged. Retry with the same idempotency keys."""
 
 
+class StoreClosedError(StoreUnavailableError):
+    """The session store was closed in this process: nothing more is written here, now or later."""
+
+
 class MediaError(AgentError):
     """The bytes are not the media they claim to be."""
 

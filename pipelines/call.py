@@ -7,15 +7,25 @@ the conversation.
 """
 
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable
 
+from configs.deployment import Deployment
 from core.timeline import HeardMark
 from processors.fusion.perception import AnnotationFrame
-from processors.playout.heard import HeardReply, HeardSoFar
+from processors.playout.heard import HeardReply, HeardSoFar, PlayoutSettings
 from processors.playout.playout import Playout
 from session_store.conversation import Conversation
 from session_store.events import Draft, Kind
 from telemetry.turns import TurnLog
+
+# Replies that are over, for a client that is told of them with the next turn.
+MAX_UNTOLD = 16
+
+
+def playout_settings(deployment: Deployment) -> PlayoutSettings:
+    """What counts as heard: a word is heard when the voice takes it for said."""
+    return PlayoutSettings(word_due_percent=deployment.speaking.delivery.word_due_percent)
 
 
 class Call:
@@ -26,6 +36,7 @@ class Call:
         transport: "webrtc", "file", "local", "eval".
         follows_packets: the transport tells ``on_packet`` what leaves.
         peer_quiet_ms: how long the peer has given no sign of life.
+        playout: what counts as heard.
 
     Attributes:
         call_id: unique.
@@ -41,13 +52,16 @@ class Call:
         *,
         follows_packets: bool = True,
         peer_quiet_ms: Callable[[], int] | None = None,
+        playout: PlayoutSettings | None = None,
     ) -> None:
         self.conversation = conversation
         self.transport = transport
         self.call_id = uuid.uuid4().hex
         self.turns = TurnLog()
         self.report: Callable[[AnnotationFrame], Awaitable[None]] | None = None
+        self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)
         self.playout = Playout(
+            playout,
             on_reply=self._on_reply,
             on_progress=self._on_progress,
             follows_packets=follows_packets,
@@ -65,6 +79,11 @@ class Call:
         if self.report is not None:
             await self.report(frame)
 
+    def drain_heard(self) -> list[HeardReply]:
+        """Replies that are over and that the other side was not told about."""
+        heard, self._heard = list(self._heard), deque(maxlen=MAX_UNTOLD)
+        return heard
+
     def joined(self) -> None:
         """The call began."""
         self._note(Kind.JOINED)
@@ -80,6 +99,7 @@ class Call:
 
     def _on_reply(self, reply: HeardReply) -> None:
         """A reply was heard to its end, or cut off."""
+        self._heard.append(reply)
         if not reply.in_context:
             return
         self._write(

@@ -240,7 +240,7 @@ async def build_worker(
     )
     call.report = worker.queue_frame
     greeting = deployment.bot.greeting_again if conversation.events else deployment.bot.greeting
-    _follow(worker, transport, user, assistant, turns=turns, bot=deployment.bot, greeting=greeting, rtvi=rtvi)
+    _follow(worker, transport, user, assistant, call, bot=deployment.bot, greeting=greeting, rtvi=rtvi)
     if rtvi:
         _introduce(worker, conversation)
     return worker
@@ -260,13 +260,14 @@ def _follow(
     transport: BaseTransport,
     user: FrameProcessor,
     assistant: FrameProcessor,
+    call: Call,
     *,
-    turns: TurnLog,
     bot: Bot,
     greeting: str,
     rtvi: bool,
 ) -> None:
     """Greet once, ask again after a cough, and keep the turn log in step with the aggregators."""
+    turns = call.turns
     greeted = cut_off = reprompted = False
 
     @transport.event_handler("on_client_connected")
@@ -296,6 +297,8 @@ def _follow(
         cut_off = message.interrupted
         turns.bot_said(message.content, interrupted=message.interrupted)
         turns.close()
-        for record in turns.drain():
-            if rtvi:
-                await worker.queue_frame(RTVIServerMessageFrame(data=record.as_message()))
+        records = [record.as_message() for record in turns.drain()]
+        heard = [reply.as_message() for reply in call.drain_heard()]
+        if rtvi:
+            for data in [*heard, *records]:
+                await worker.queue_frame(RTVIServerMessageFrame(data=data))

@@ -29,9 +29,10 @@ from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAggregator
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.llm_service import LLMService
 from pipecat.workers.runner import WorkerRunner
 
-from core.errors import EngineError
+from core.errors import EngineError, StoreUnavailableError
 from pipelines.answering import Answering
 from session_store.conversation import Conversation
 from session_store.events import Draft, Event, Kind
@@ -39,6 +40,8 @@ from session_store.events import Draft, Event, Kind
 TRANSPORT = "text"
 # Pipecat waits up to 20 s for a processor that does not let its cancellation through.
 CLOSE_S = 3.0
+# For a typed turn whose store is away. Longer than it takes to restart a database.
+COMMIT_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class _Collector(FrameProcessor):
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)
         self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        self.error: str | None = None
+        self.failed: str | None = None
         self._called = False
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -106,10 +109,15 @@ async def ask(
         answer_timeout_s: longest wait for the end of the answer.
 
     Raises:
-        StoreError: the session is no longer ours; or CapacityError: too much waits for the store.
+        StoreError: the session is no longer ours, or its store is away; CapacityError: too much waits for it.
         EngineError: nothing answered.
     """
-    turn = await conversation.user_turn(text, transport=TRANSPORT, key=key)
+    try:
+        async with asyncio.timeout(COMMIT_WAIT_S):
+            turn = await conversation.user_turn(text, transport=TRANSPORT, key=key)
+    except TimeoutError:
+        # It stays in the queue: the same key asks again without saying it twice.
+        raise StoreUnavailableError("the session store is away, send it again in a moment") from None
     yield Asked(turn)
     answered = _answer_to(conversation, turn)
     if answered is not None:
@@ -166,6 +174,23 @@ def _answer_to(conversation: Conversation, turn: Event) -> Event | None:
     return next(whole, None)
 
 
+class _Failures(FrameProcessor):
+    """In front of what answers: notes that the service itself failed, before its response ends.
+
+    An error of a guarded service comes as the guard's: its fallback answers.
+    """
+
+    def __init__(self, collector: _Collector) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._collector = collector
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, ErrorFrame) and isinstance(frame.processor, LLMService):
+            self._collector.failed = frame.error
+        await self.push_frame(frame, direction)
+
+
 async def _answer(
     conversation: Conversation, answering: Answering, turn: Event, timeout_s: float
 ) -> AsyncGenerator[str, None]:
@@ -174,7 +199,8 @@ async def _answer(
         await tools.recover()
         context = LLMContext(messages=cast(list[LLMContextMessage], list(conversation.view().messages)))
         thinking = await answering.build(tools=tools, context=context, turn=turn)
-        async with _running([*thinking, collector, LLMAssistantAggregator(context)]) as worker:
+        processors = [_Failures(collector), *thinking, collector, LLMAssistantAggregator(context)]
+        async with _running(processors) as worker:
             await worker.queue_frame(LLMContextFrame(context))
             deadline_s = asyncio.get_running_loop().time() + timeout_s
             try:
@@ -182,6 +208,8 @@ async def _answer(
                     yield piece
             except TimeoutError:
                 raise EngineError(f"no answer within {timeout_s:g} s", engine="language model") from None
+            if collector.failed is not None:
+                raise EngineError("the language model failed in the middle", engine="language model")
 
 
 async def _next_piece(conversation: Conversation, collector: _Collector, deadline_s: float) -> str | None:

@@ -32,7 +32,11 @@ async def open_conversations(deployment: Deployment, answering: Answering) -> As
         compactor = Compactor(
             settings.compaction, answering.summarizer(), budget_tokens=settings.budget_tokens
         )
-        yield Conversations(store, settings, compactor=compactor)
+        conversations = Conversations(store, settings, compactor=compactor)
+        try:
+            yield conversations
+        finally:
+            await conversations.close()
     finally:
         await store.close()
 

@@ -26,7 +26,14 @@ from typing import Any
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import CapacityError, FencedError, StoreError, StoreUnavailableError, UnknownSessionError
+from core.errors import (
+    CapacityError,
+    FencedError,
+    StoreClosedError,
+    StoreError,
+    StoreUnavailableError,
+    UnknownSessionError,
+)
 from session_store.compaction import CompactionSettings, Compactor
 from session_store.events import Draft, Event, Kind
 from session_store.memory import SessionState, fold_state, learn
@@ -34,6 +41,8 @@ from session_store.prompt import PromptView, prompt_view
 from session_store.store import SessionStore, SessionWriter
 
 READ_EVENTS = 1_000
+# Behind a whole deadline of the writer, which has backed off already.
+RETRY_PAUSE_S = 0.2
 _IN_VIEW = frozenset(
     {Kind.USER_TURN, Kind.HEARD, Kind.BOT_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.STATE, Kind.SUMMARY}
 )
@@ -108,7 +117,9 @@ class Conversation:
         self._idle.set()
         self._reason: StoreError | None = None
         self._grown = asyncio.Event()
-        self._closing = False
+        self._short = asyncio.Event()
+        self._short.set()
+        self._hurry = False
 
     @property
     def epoch(self) -> int:
@@ -209,15 +220,29 @@ class Conversation:
         while True:
             await self._grown.wait()
             self._grown.clear()
-            draft = await self._compactor.summary(self.events, self.clock)
-            if draft is not None:
-                await self.append(draft)
+            try:
+                draft = await self._compactor.summary(self.events, self.clock)
+                if draft is not None:
+                    await self.append(draft)
+            except Exception:
+                # The edge of this task: without a summary the view leaves the oldest turns out, and the next
+                # turn tries again.
+                logger.exception(f"session {self.session_id}: no summary")
+            if not self._grown.is_set():
+                self._short.set()
+
+    async def kept_short(self) -> None:
+        """Return when no summary is due or under way."""
+        await self._short.wait()
 
     async def flushed(self) -> None:
-        """Return when nothing waits; from here on nothing lingers."""
-        self._closing = True
+        """Return when nothing waits; nothing lingers meanwhile."""
+        self._hurry = True
         self._more.set()
-        await self._idle.wait()
+        try:
+            await self._idle.wait()
+        finally:
+            self._hurry = False
 
     def _put(self, waiting: _Waiting) -> None:
         if self._reason is not None:
@@ -233,20 +258,25 @@ class Conversation:
 
     async def pump(self) -> None:
         """Commit what comes until cancelled. Run by ``Conversations``."""
-        while self._reason is None:
-            await self._more.wait()
-            self._more.clear()
-            await self._linger()
-            while self._queue and self._reason is None:
-                await self._commit_waiting(list(self._queue))
-            self._idle.set()
+        try:
+            while self._reason is None:
+                await self._more.wait()
+                self._more.clear()
+                await self._linger()
+                while self._queue and self._reason is None:
+                    await self._commit_waiting(list(self._queue))
+                self._idle.set()
+        except Exception:
+            # The edge of this task. Whoever waits for a commit must hear that there will be none.
+            logger.exception(f"session {self.session_id}: commits broke")
+            self.lose(StoreError("the session can be written to no longer"))
 
     async def _linger(self) -> None:
         """While nobody waits for a commit, wait a little for more that can go with it."""
         deadline_s = asyncio.get_running_loop().time() + self._settings.linger_ms / 1000
         try:
             async with asyncio.timeout_at(deadline_s):
-                while not self._closing and all(item.done is None for item in self._queue):
+                while not self._hurry and all(item.done is None for item in self._queue):
                     await self._more.wait()
                     self._more.clear()
         except TimeoutError:
@@ -255,8 +285,8 @@ class Conversation:
     async def _commit_waiting(self, batch: list[_Waiting]) -> None:
         try:
             events = await self._commit([draft for item in batch for draft in item.drafts])
-        except (FencedError, UnknownSessionError) as error:
-            self._lose(error)
+        except (FencedError, UnknownSessionError, StoreClosedError) as error:
+            self.lose(error)
         except StoreError as error:
             # Something in it cannot be stored, ever: alone, it hurts nobody else.
             if len(batch) > 1:
@@ -273,9 +303,12 @@ class Conversation:
         while True:
             try:
                 return await self._writer.append(*drafts)
+            except StoreClosedError:
+                raise
             except StoreUnavailableError:
                 # The writer waited and backed off for its whole deadline; the drafts keep their keys.
                 logger.error(f"session {self.session_id}: the store is away, {len(drafts)} events wait")
+                await asyncio.sleep(RETRY_PAUSE_S)
 
     def _settle(self, batch: list[_Waiting], events: list[Event]) -> None:
         self._take_in(events)
@@ -297,9 +330,11 @@ class Conversation:
         if any(event.kind is Kind.SUMMARY for event in new):
             self._events = _from_last_summary(self._events)
         if any(event.kind is Kind.BOT_TURN for event in new):
+            self._short.clear()
             self._grown.set()
 
-    def _lose(self, error: StoreError) -> None:
+    def lose(self, error: StoreError) -> None:
+        """The session is no longer ours: every waiter is told, nothing is written any more."""
         self._reason = error
         for item in list(self._queue):
             self._done_with(item).refuse(error)
@@ -307,17 +342,28 @@ class Conversation:
         self.lost.set()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Open:
-    """A session that is open in this process, and how often."""
+    """A session that is open in this process.
+
+    Attributes:
+        ready: the claim.
+        users: how many hold it.
+        tasks: what runs while it is open.
+        retiring: ends it, when nobody has held it for a moment.
+    """
 
     ready: asyncio.Task[Conversation]
     users: int = 0
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    retiring: asyncio.Task[None] | None = None
 
 
 class Conversations:
     """The sessions that are open in this process. One per process and store.
+
+    A session that nobody holds any more stays open until what it recorded is committed and its summary, if
+    one is due, is written; who opens it meanwhile goes on with the same claim. ``close`` ends all of them.
 
     Args:
         store: open; closed by its owner after this.
@@ -334,15 +380,13 @@ class Conversations:
         self._open: dict[str, _Open] = {}
 
     def get(self, session_id: str) -> Conversation | None:
-        """The session, when it is open here."""
+        """The session, when somebody here holds it."""
         entry = self._open.get(session_id)
-        if entry is None or not entry.ready.done() or entry.ready.cancelled() or entry.ready.exception():
-            return None
-        return entry.ready.result()
+        return None if entry is None or not entry.users else _opened(entry)
 
     @asynccontextmanager
     async def open(self, session_id: str | None = None) -> AsyncIterator[Conversation]:
-        """Hold a session: claimed by the first who asks, closed behind the last.
+        """Hold a session: claimed by the first who asks, ended behind the last.
 
         Args:
             session_id: None for a new one.
@@ -354,13 +398,15 @@ class Conversations:
         if session_id is None:
             session_id = (await self.store.create()).id
         entry = self._open.get(session_id)
-        if entry is not None and (lost := self.get(session_id)) is not None and lost.lost.is_set():
-            # Somebody else took it; who opens it now takes it back. The old users keep their lost one.
-            entry = None
-        if entry is None:
+        known = None if entry is None else _opened(entry)
+        if entry is None or (known is not None and known.lost.is_set()):
+            # A lost one: who opens it now takes it back. Its old users keep what they have.
             ready = asyncio.create_task(self._claim(session_id), name=f"session.{session_id}.claim")
             entry = self._open[session_id] = _Open(ready)
         entry.users += 1
+        if entry.retiring is not None:
+            entry.retiring.cancel()
+            entry.retiring = None
         try:
             conversation = await asyncio.shield(entry.ready)
             if not entry.tasks:
@@ -370,9 +416,63 @@ class Conversations:
         finally:
             entry.users -= 1
             if not entry.users:
-                if self._open.get(session_id) is entry:
-                    del self._open[session_id]
-                await self._close(entry)
+                retiring = asyncio.create_task(
+                    self._retire(session_id, entry), name=f"session.{session_id}.end"
+                )
+                entry.retiring = retiring
+                await self._flushed(entry)
+
+    async def close(self) -> None:
+        """End every session, within ``close_s``. Nobody may hold one any more."""
+        entries = list(self._open.items())
+        await asyncio.gather(*(self._flushed(entry) for _, entry in entries))
+        for session_id, entry in entries:
+            if entry.retiring is not None:
+                entry.retiring.cancel()
+            await self._end(session_id, entry)
+
+    async def delete(self, session_id: str) -> None:
+        """Every trace of a session, also where it is open.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        await self.store.delete(session_id)
+        entry = self._open.get(session_id)
+        conversation = None if entry is None else _opened(entry)
+        if conversation is not None:
+            conversation.lose(UnknownSessionError(f"session {session_id} was deleted"))
+
+    async def _flushed(self, entry: _Open) -> None:
+        """Return when what was recorded is committed, or after ``close_s``."""
+        conversation = _opened(entry)
+        if conversation is None or not entry.tasks:
+            return
+        try:
+            async with asyncio.timeout(self._settings.close_s):
+                await conversation.flushed()
+        except TimeoutError:
+            logger.error(f"session {conversation.session_id}: events wait for a store that is away")
+
+    async def _retire(self, session_id: str, entry: _Open) -> None:
+        """End a session that nobody holds, once it has nothing left to do."""
+        conversation = _opened(entry)
+        if conversation is not None and not conversation.lost.is_set():
+            # A store that is away keeps it open: what waits is committed when it is back.
+            await conversation.flushed()
+            await conversation.kept_short()
+            await conversation.flushed()
+        await self._end(session_id, entry)
+
+    async def _end(self, session_id: str, entry: _Open) -> None:
+        if self._open.get(session_id) is entry:
+            del self._open[session_id]
+        entry.ready.cancel()
+        for task in entry.tasks:
+            task.cancel()
+        if entry.tasks:
+            await asyncio.wait(entry.tasks)
 
     async def view(self, session_id: str) -> PromptView:
         """What the model would be given now; claims nothing.
@@ -380,7 +480,8 @@ class Conversations:
         Raises:
             UnknownSessionError: there is none of that id.
         """
-        live = self.get(session_id)
+        entry = self._open.get(session_id)
+        live = None if entry is None else _opened(entry)
         if live is not None and not live.lost.is_set():
             return live.view()
         await self.store.info(session_id)
@@ -402,22 +503,13 @@ class Conversations:
             after_seq = page[-1].seq
         return _from_last_summary(events)
 
-    async def _close(self, entry: _Open) -> None:
-        if not entry.ready.done():
-            entry.ready.cancel()
-            return
-        if not entry.tasks:
-            return
-        conversation = entry.ready.result()
-        try:
-            async with asyncio.timeout(self._settings.close_s):
-                await conversation.flushed()
-        except TimeoutError:
-            logger.error(f"session {conversation.session_id}: closed with events that the store did not take")
-        finally:
-            for task in entry.tasks:
-                task.cancel()
-            await asyncio.wait(entry.tasks)
+
+def _opened(entry: _Open) -> Conversation | None:
+    """The conversation, once it is claimed."""
+    ready = entry.ready
+    if not ready.done() or ready.cancelled() or ready.exception() is not None:
+        return None
+    return ready.result()
 
 
 def _from_last_summary(events: Sequence[Event]) -> list[Event]:

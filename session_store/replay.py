@@ -5,7 +5,7 @@ sequencer is a function of its settings and its operations, so on virtual time, 
 in the journal, the same order must come out again. The first difference is a bug, in the sequencer, in the
 journal or in what was stored, and is said.
 
-Reads the store as it is, claims nothing, changes nothing.
+Claims no session and writes no event. Opening the store brings its schema up to date, as everywhere.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import AgentError, StoreError
+from core.errors import AgentError, ConfigError, StoreError
 from sequencer.merge import Committed, Sequencer, SequencerSettings
 from sequencer.operations import Operation, from_json
 from session_store.events import Event, Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreSettings, file_of
 from session_store.store import SessionStore
 
 PAGE_EVENTS = 500
@@ -72,7 +72,7 @@ def recorded_calls(events: Iterable[Event]) -> list[RecordedCall]:
         if event.kind not in (Kind.JOURNAL, Kind.ANNOTATION):
             continue
         payload = event.payload
-        call = calls.setdefault(str(payload["call_id"]), RecordedCall(str(payload["call_id"])))
+        call = calls.setdefault(str(payload.get("call_id")), RecordedCall(str(payload.get("call_id"))))
         if event.kind is Kind.ANNOTATION:
             call.committed.append(_stored_place(event))
             continue
@@ -170,7 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        replayed = asyncio.run(_main(options.session, StoreSettings(url=options.url)))
+        settings = StoreSettings(url=options.url)
+        address = settings.address()
+        if address.drivername.startswith("sqlite") and not file_of(address).exists():
+            raise ConfigError(f"there is no session store {file_of(address)}")
+        replayed = asyncio.run(_main(options.session, settings))
     except AgentError as error:
         print(f"replay: {error}", file=sys.stderr)
         return 2

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 from loguru import logger
 
 from core.clock import Clock
-from core.errors import StoreError, StoreUnavailableError
+from core.errors import StoreClosedError, StoreError, StoreUnavailableError
 from session_store.committing import Append, Outcome, commit_appends, touch
 from session_store.database import Database, LockedError, Work
 from session_store.events import Event
@@ -159,7 +159,7 @@ class GroupCommit:
 
     def _check_open(self) -> None:
         if self._closed or self._task is None or self._task.done():
-            raise StoreUnavailableError("the session store is closed")
+            raise StoreClosedError("the session store is closed")
 
     def _too_late(self) -> StoreUnavailableError:
         return StoreUnavailableError(f"the database took nothing for {self._settings.append_deadline_s:g} s")
@@ -182,9 +182,13 @@ class GroupCommit:
                     self._is_away(error)
                     await asyncio.sleep(self._pause_s)
                     self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+                except StoreError as error:
+                    # Of the probe: appends are told themselves. The task must outlive it.
+                    logger.error(f"session store: {error}")
+                    await asyncio.sleep(LONGEST_PAUSE_S)
         finally:
             for item in list(self._items()):
-                item.settle(StoreUnavailableError("the session store was closed before this was stored"))
+                item.settle(StoreClosedError("the session store was closed before this was stored"))
 
     async def _wait_for_work(self) -> None:
         if not any(not item.done.done() for item in self._items()):

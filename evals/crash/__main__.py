@@ -88,7 +88,8 @@ class Findings:
     def passed(self) -> bool:
         """Nothing lost, nothing twice, every fact known."""
         wrong = self.lost + self.doubled_turns + self.gaps + self.doubled_effects
-        return not wrong and self.facts_answered == self.facts_asked
+        looked_at = self.acknowledged and self.orders and self.facts_asked
+        return bool(looked_at) and not wrong and self.facts_answered == self.facts_asked
 
 
 async def say(client: aiohttp.ClientSession, talk: Conversation, text: str, *, key: str) -> str:

@@ -44,10 +44,10 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--url", help="a running server; default: start one")
     root.add_argument(
         "--system",
-        choices=["bare", "product"],
-        default="bare",
-        help="what to start: the cascade of evals.heard_truth.server, which also tells what Pipecat's own "
-        "rule says, or bot.py",
+        choices=["product", "bare"],
+        default="product",
+        help="what to start: bot.py, or the cascade of evals.heard_truth.server, which also tells what "
+        "Pipecat's own rule says",
     )
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--json", type=Path, help="write the figures here")

@@ -7,27 +7,39 @@ said on other transports, replies as far as they were heard, older turns in shor
 
 Waiting happens in the processor's own queue of ordered frames: audio and interruptions pass by. A database
 that is slow is covered by a short filler, said again while it lasts. An interruption cancels the wait, not
-the commit: the turn stays in the session, and the next one is asked with it. A session that another process
-claimed asks nothing any more. Guesses (speculative contexts) pass
-as they are; they have no effect until their turn comes again as a real one.
+the commit: the turn stays in the session; the next one is asked with it, and when none comes (somebody only
+coughed) it is asked by itself once it is durable. A turn that cannot be committed is not asked: the caller
+hears a refusal, or, when another process claimed the session, the call ends (``Conversation.lost``).
+
+Guesses (speculative contexts) do not pass: Pipecat answers a confirmed one without asking again, so it would
+be answered without a record. Nothing in Parley speculates in front of this gate.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, cast
 
 from loguru import logger
-from pipecat.frames.frames import Frame, LLMContextFrame, TTSSpeakFrame
+from pipecat.frames.frames import (
+    Frame,
+    LLMContextFrame,
+    TTSSpeakFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
+)
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import CapacityError, StoreError
+from core.errors import AgentError
 from processors.dialogue.engine_llm import text_of
 from processors.fusion.perception import Perceived
 from session_store.conversation import Conversation
 
 Perceive = Callable[[], Awaitable[Perceived]]
+
+# Longer than the end of a turn takes from silence to its question.
+LATER_S = 1.0
 
 
 class CommitGateSettings(BaseModel):
@@ -75,7 +87,12 @@ class CommitGate(FrameProcessor):
         self._transport = transport
         self._settings = settings or CommitGateSettings()
         self._perceive = perceive
-        self._commits: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # A turn whose wait was interrupted before the model could be asked.
+        self._unasked: asyncio.Task[None] | None = None
+        # The person is not speaking.
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self._pinned: list[LLMContextMessage] = []
         self._known = 0
         self.rebuild()
@@ -89,18 +106,25 @@ class CommitGate(FrameProcessor):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
+        if isinstance(frame, UserStartedSpeakingFrame):
+            self._quiet.clear()
+        elif isinstance(frame, UserStoppedSpeakingFrame):
+            self._quiet.set()
         if isinstance(frame, LLMContextFrame) and direction is FrameDirection.DOWNSTREAM:
-            if not frame.speculation and not await self._admit():
+            if frame.speculation or not await self._admit():
                 return
         await self.push_frame(frame, direction)
 
     async def cleanup(self) -> None:
-        for commit in list(self._commits):
-            await self.cancel_task(commit)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await super().cleanup()
 
     async def _admit(self) -> bool:
         """Commit what is new; whether the model may be asked."""
+        self._unasked = None
         upto = len(self._context.messages)
         new, self._known = self._context.messages[self._known :], upto
         texts: list[str] = []
@@ -113,22 +137,48 @@ class CommitGate(FrameProcessor):
                 self._pinned.append(message)
         said = "\n".join(text for text in texts if text)
         if said:
-            commit = self.create_task(self._commit(said), name=f"{self}::commit")
-            self._commits.add(commit)
-            commit.add_done_callback(self._commits.discard)
+            commit = self._own(self._commit(said), "commit")
             try:
                 await self._wait_with_filler(commit)
-                commit.result()
-            except CapacityError as error:
-                logger.error(f"{self}: {error}")
-                await self._say(self._settings.refusal)
-                return False
-            except StoreError as error:
-                # The session is no longer ours, which ends the call (``Conversation.lost``), or it refuses.
-                logger.warning(f"{self}: the turn is not in the session: {error}")
+            except asyncio.CancelledError:
+                self._unasked = commit
+                self._own(self._ask_later(commit), "later")
+                raise
+            if not await self._is_durable(commit):
                 return False
         self.rebuild(self._context.messages[upto:])
         return True
+
+    def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        # Not Pipecat's ``create_task``, which logs an error and returns None in its place.
+        task = asyncio.create_task(work, name=f"{self}::{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _is_durable(self, commit: asyncio.Task[None]) -> bool:
+        """Whether a commit that is over succeeded; what the caller hears when it did not."""
+        error = commit.exception()
+        if error is None:
+            return True
+        logger.opt(exception=None if isinstance(error, AgentError) else error).error(
+            f"{self}: a turn is not in the session: {type(error).__name__}: {error}"
+        )
+        if self._conversation.loss is None:
+            await self._say(self._settings.refusal)
+        return False
+
+    async def _ask_later(self, commit: asyncio.Task[None]) -> None:
+        """An interruption came while the turn was not durable yet; when nobody goes on, it is asked."""
+        await asyncio.wait({commit})
+        await self._quiet.wait()
+        # What was said meanwhile comes as a question of its own, and brings this turn with it.
+        await asyncio.sleep(LATER_S)
+        if self._unasked is not commit or commit.cancelled() or not await self._is_durable(commit):
+            return
+        self._unasked = None
+        self.rebuild(self._context.messages[self._known :])
+        await self.push_frame(LLMContextFrame(self._context))
 
     async def _commit(self, said: str) -> None:
         seen = await self._perceive() if self._perceive is not None else Perceived("", ())

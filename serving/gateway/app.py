@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
@@ -115,7 +116,11 @@ def add_error_answers(app: FastAPI) -> None:
 
     app.add_exception_handler(StoreError, on_store_error)
 
+    @app.exception_handler(RequestValidationError)
     @app.exception_handler(ValidationError)
-    async def on_validation_error(_request: Request, error: ValidationError) -> JSONResponse:
+    async def on_validation_error(
+        _request: Request, error: ValidationError | RequestValidationError
+    ) -> JSONResponse:
+        # Without what was sent: it may not be encodable, and is nobody else's to read.
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
         return JSONResponse({"error": "; ".join(faults)}, status_code=422)

@@ -31,9 +31,10 @@ from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
+from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import AgentError, CapacityError, FencedError, StoreUnavailableError, UnknownSessionError
+from core.errors import AgentError, FencedError, PeerError, StoreUnavailableError, UnknownSessionError
 from serving.gateway.middleware import is_loopback
 from serving.gateway.requests import check_origin
 from serving.gateway.settings import ServerSettings
@@ -42,6 +43,7 @@ from session_store.events import Event
 
 SESSION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MAX_PAGE = 1_000
+FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 # A comment now and then tells a proxy, and the server, that the reader is still there.
 SSE_KEEPALIVE_S = 15.0
 
@@ -99,12 +101,14 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
 
     router = APIRouter(prefix="/api/sessions", dependencies=[Depends(origin_allowed)])
 
-    def check_operator(authorization: Annotated[str, Header()] = "") -> None:
+    def check_operator(request: Request, authorization: Annotated[str, Header()] = "") -> None:
         token = os.environ.get(settings.admin_token_env, "")
         given = authorization.removeprefix("Bearer ")
         if token and hmac.compare_digest(given.encode(), token.encode()):
             return
-        if not token and is_loopback(settings.host):
+        # What a proxy on this machine passes on comes from anywhere.
+        proxied = settings.allowed_hosts or any(name in request.headers for name in FORWARDING_HEADERS)
+        if not token and is_loopback(settings.host) and not proxied:
             return
         raise HTTPException(
             403, f"for the operator: send the token of {settings.admin_token_env} as a bearer token"
@@ -124,7 +128,10 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
 
     @router.post("/import", status_code=201, dependencies=[Depends(check_operator)])
     async def taken_in(request: Request) -> dict[str, object]:
-        text = (await request.body()).decode("utf-8", errors="strict")
+        try:
+            text = (await request.body()).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise PeerError("the session is not UTF-8") from error
         return asdict(await store.import_(text.splitlines()))
 
     @router.get("/{session_id}")
@@ -166,7 +173,7 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
 
     @router.delete("/{session_id}", status_code=204)
     async def delete(session_id: SessionId) -> None:
-        await store.delete(session_id)
+        await conversations.delete(session_id)
 
     @router.post("/{session_id}/messages")
     async def message(
@@ -177,7 +184,8 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
         text = body.text.strip()
         if not text:
             raise HTTPException(422, "text: is empty")
-        turn = type_turn(session_id, text, key=idempotency_key)
+        # Keys of clients are a namespace of their own: events of other kinds have keys too.
+        turn = type_turn(session_id, text, key=f"typed.{idempotency_key}" if idempotency_key else None)
         # The first event stands for the commit: what goes wrong before it is a status, not a stream.
         try:
             first = await anext(turn)
@@ -233,9 +241,12 @@ async def _streamed(first: TurnEvent, turn: AsyncGenerator[TurnEvent, None]) -> 
         try:
             async for event in turn:
                 yield _chunk(event.name, event.data)
-        except (AgentError, CapacityError) as error:
+        except AgentError as error:
             # The status is out; the stream says what happened.
             yield _chunk("error", {"error": str(error)})
+        except Exception:
+            logger.exception("a typed turn failed")
+            yield _chunk("error", {"error": "the server failed at this turn"})
 
 
 async def _followed(events: AsyncIterator[Event]) -> AsyncGenerator[str, None]:

@@ -73,5 +73,17 @@ class AnthropicServer(ModelServer):
                 "content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": part}
             )
 
+    def whole(self, turn: Turn) -> dict[str, Any]:
+        return {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": self.requests[-1]["model"],
+            "content": [{"type": "text", "text": "".join(turn.pieces)}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 12, "output_tokens": 3},
+        }
+
     def error_body(self, status: int) -> dict[str, Any]:
         return {"type": "error", "error": {"type": _ERRORS[status], "message": "refused"}}

@@ -50,6 +50,7 @@ class ModelServer:
         requests: bodies in order of arrival.
         headers: the same requests' headers.
         abandoned: requests whose client left before the end.
+        unstreamed: the script of requests that ask for no stream, counted by themselves.
     """
 
     turns: Sequence[Turn]
@@ -57,6 +58,7 @@ class ModelServer:
     headers: list[dict[str, str]] = field(default_factory=list)
     abandoned: int = 0
     port: int = 0
+    unstreamed: Sequence[Turn] = ()
 
     path = "/"
 
@@ -78,12 +80,17 @@ class ModelServer:
         await self._runner.cleanup()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        turn = self.turns[min(len(self.requests), len(self.turns) - 1)]
-        self.requests.append(await request.json())
+        body = await request.json()
+        script = self.turns if body.get("stream") or not self.unstreamed else self.unstreamed
+        before = sum(bool(known.get("stream")) == bool(body.get("stream")) for known in self.requests)
+        turn = script[min(before, len(script) - 1)]
+        self.requests.append(body)
         self.headers.append(dict(request.headers))
         if turn.status != 200:
             retry = {} if turn.retry_after_s is None else {"retry-after": str(turn.retry_after_s)}
             return web.json_response(self.error_body(turn.status), status=turn.status, headers=retry)
+        if not self.requests[-1].get("stream"):
+            return web.json_response(self.whole(turn))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         try:
@@ -98,6 +105,10 @@ class ModelServer:
 
     async def stream(self, response: web.StreamResponse, turn: Turn) -> None:
         """Speak the protocol."""
+        raise NotImplementedError
+
+    def whole(self, turn: Turn) -> dict[str, Any]:
+        """The answer to a request that asks for no stream."""
         raise NotImplementedError
 
     def error_body(self, status: int) -> dict[str, Any]:

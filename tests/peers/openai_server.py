@@ -53,5 +53,16 @@ class OpenAiServer(ModelServer):
             await send([], usage=usage)
         await response.write(b"data: [DONE]\n\n")
 
+    def whole(self, turn: Turn) -> dict[str, Any]:
+        message = {"role": "assistant", "content": "".join(turn.pieces), "refusal": None}
+        return {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1_767_600_000,
+            "model": self.requests[-1]["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+            "usage": {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15},
+        }
+
     def error_body(self, status: int) -> dict[str, Any]:
         return {"error": {"message": "refused", "type": "server_error", "param": None, "code": None}}

@@ -223,13 +223,36 @@ async def test_what_does_not_exist_is_a_4xx(client: httpx.AsyncClient, method: s
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b'{"text": ""}', b'{"text": "  "}', b'{"text": 5}', b'{"say": "x"}']
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"text": ""}',
+        b'{"text": "  "}',
+        b'{"text": 5}',
+        b'{"say": "x"}',
+        b'{"text": NaN}',
+        b'{"text": "\\ud800"}',
+        b"\xff\xfe",
+        b'{"text": "' + b"x" * 9_000 + b'"}',
+    ],
 )
 async def test_a_malformed_turn_changes_nothing(client: httpx.AsyncClient, body: bytes):
     session = await new_session(client)
     answer = await client.post(f"/api/sessions/{session}/messages", content=body)
-    assert answer.status_code == 422
+    assert answer.status_code in (400, 422)
+    assert "x" * 100 not in answer.text
     assert await timeline(client, session) == []
+
+
+async def test_an_import_that_is_not_text_is_refused(client: httpx.AsyncClient):
+    assert (await client.post("/api/sessions/import", content=b"\xff\xfe")).status_code == 400
+
+
+async def test_what_a_proxy_passes_on_is_not_the_operator(client: httpx.AsyncClient):
+    answer = await client.get("/api/sessions", headers={"x-forwarded-for": "203.0.113.7"})
+    assert answer.status_code == 403
+    assert "PARLEY_ADMIN_TOKEN" in answer.text
 
 
 async def test_a_turn_of_an_unknown_session_is_404(client: httpx.AsyncClient):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import CapacityError, FencedError, StoreError, UnknownSessionError
+from core.errors import CapacityError, FencedError, StoreClosedError, StoreError, UnknownSessionError
 from session_store.compaction import CompactionSettings, Compactor
 from session_store.conversation import Conversation, Conversations, ConversationSettings
 from session_store.events import Draft, Kind
@@ -293,5 +293,120 @@ def test_the_session_clock_does_not_follow_a_wall_clock_that_is_set_back(tmp_pat
             assert writer.clock.now_us() > first.arrival_us
         finally:
             await earlier.close()
+
+    play(tmp_path, scenario)
+
+
+def test_a_session_that_is_opened_again_while_it_ends_goes_on_and_loses_nothing(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            await conversation.user_turn("Hello.", transport="webrtc")
+            blocked = away(tmp_path)
+            await blocked.__aenter__()
+            conversation.record(reply(conversation, "heard as far as here"))
+
+        async def release() -> None:
+            await asyncio.sleep(0.7)
+            await blocked.__aexit__(None, None, None)
+
+        # Hang up, and type at once, while the store is away.
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(release())
+            async with opened.open(conversation.session_id) as again:
+                await again.user_turn("And then?", transport="text")
+                texts = [event.payload["text"] for event in again.events]
+                assert texts == ["Hello.", "heard as far as here", "And then?"]
+        stored = await opened.store.events(conversation.session_id, limit=10)
+        assert [event.payload["text"] for event in stored] == ["Hello.", "heard as far as here", "And then?"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_store_that_is_closed_ends_the_conversation_and_the_loop_goes_on(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            await opened.store.close()
+            conversation.record(reply(conversation, "too late"))
+            async with asyncio.timeout(5):
+                await conversation.lost.wait()
+            with pytest.raises(StoreClosedError):
+                await conversation.user_turn("too late too", transport="text")
+
+    play(tmp_path, scenario)
+
+
+def test_a_summary_that_breaks_is_tried_again_with_the_next_turn(tmp_path: Path):
+    settings = ConversationSettings(
+        budget_tokens=300, compaction=CompactionSettings(keep_turns=1, summary_tokens=60)
+    )
+
+    class Breaks:
+        calls = 0
+
+        async def summarize(self, request: object) -> str:
+            type(self).calls += 1
+            if self.calls == 1:
+                raise ValueError("a bug in a vendor's SDK")
+            return "They asked about fees."
+
+    async def whole() -> None:
+        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+        compactor = Compactor(settings.compaction, Breaks(), budget_tokens=300)
+        opened = Conversations(store, settings, compactor=compactor)
+        async with opened.open() as conversation:
+            for number in range(6):
+                await conversation.user_turn(f"Tell me about fee number {number}, please.", transport="text")
+                await conversation.append(
+                    reply(conversation, f"Fee {number} is {number} euros a month. " * 5)
+                )
+                await asyncio.sleep(1)
+            assert Breaks.calls >= 2
+            assert any(event.kind is Kind.SUMMARY for event in conversation.events)
+        await opened.close()
+        await store.close()
+
+    virtual_time.run(whole())
+
+
+def test_a_summary_is_written_also_when_nobody_holds_the_session_any_more(tmp_path: Path):
+    settings = ConversationSettings(
+        budget_tokens=300, compaction=CompactionSettings(keep_turns=1, summary_tokens=60)
+    )
+
+    class Slow:
+        async def summarize(self, request: object) -> str:
+            await asyncio.sleep(8)
+            return "They asked about fees."
+
+    async def whole() -> None:
+        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+        compactor = Compactor(settings.compaction, Slow(), budget_tokens=300)
+        opened = Conversations(store, settings, compactor=compactor)
+        session_id = (await store.create()).id
+        # As typed turns do: opened for one turn, and let go.
+        for number in range(6):
+            async with opened.open(session_id) as conversation:
+                await conversation.user_turn(f"Tell me about fee number {number}, please.", transport="text")
+                await conversation.append(
+                    reply(conversation, f"Fee {number} is {number} euros a month. " * 5)
+                )
+        await asyncio.sleep(20)
+        stored = await store.events(session_id, limit=100)
+        assert [event.payload["by"] for event in stored if event.kind is Kind.SUMMARY][:1] == ["summarizer"]
+        assert opened.get(session_id) is None
+        await opened.close()
+        await store.close()
+
+    virtual_time.run(whole())
+
+
+def test_a_session_that_is_deleted_through_here_is_gone_at_once(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            await conversation.user_turn("Hello.", transport="text")
+            await opened.delete(conversation.session_id)
+            assert conversation.lost.is_set()
+            with pytest.raises(UnknownSessionError):
+                await opened.view(conversation.session_id)
 
     play(tmp_path, scenario)

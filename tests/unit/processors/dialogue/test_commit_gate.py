@@ -1,0 +1,247 @@
+"""The gate in a running pipeline, on virtual time, over a real session store."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Coroutine
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import (
+    Frame,
+    InterruptionFrame,
+    LLMContextFrame,
+    TTSSpeakFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.workers.runner import WorkerRunner
+
+from processors.dialogue.commit_gate import CommitGate, CommitGateSettings
+from processors.fusion.perception import Perceived
+from session_store.compaction import Compactor
+from session_store.conversation import Conversation, Conversations, ConversationSettings
+from session_store.events import Kind
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from tests import virtual_time
+
+SETTINGS = CommitGateSettings()
+
+
+class Model(FrameProcessor):
+    """Stands where the model would: keeps what it is asked and what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[list[str]] = []
+        self.spoken: list[str] = []
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMContextFrame):
+            self.asked.append([str(m["content"]) for m in frame.context.messages if m["role"] == "user"])
+        elif isinstance(frame, TTSSpeakFrame):
+            self.spoken.append(frame.text)
+        await self.push_frame(frame, direction)
+
+
+class Bench:
+    """A gate and what stands behind it."""
+
+    def __init__(
+        self, conversation: Conversation, opened: Conversations, folder: Path, gate: CommitGate
+    ) -> None:
+        self.conversation, self.opened, self.folder, self.gate = conversation, opened, folder, gate
+        self.context = gate._context
+        self.model = Model()
+        self.worker = PipelineWorker(
+            Pipeline([gate, self.model]),
+            enable_rtvi=False,
+            enable_turn_tracking=False,
+            idle_timeout_secs=None,
+        )
+
+    async def say(self, text: str) -> None:
+        self.context.add_message({"role": "user", "content": text})
+        await self.worker.queue_frame(LLMContextFrame(self.context))
+
+    async def turns(self) -> list[str]:
+        events = await self.opened.store.events(self.conversation.session_id, limit=100)
+        return [event.payload["text"] for event in events if event.kind is Kind.USER_TURN]
+
+    @contextmanager
+    def away(self):
+        connection = sqlite3.connect(self.folder / "sessions.db", isolation_level=None)
+        connection.execute("BEGIN EXCLUSIVE")
+        try:
+            yield
+        finally:
+            connection.rollback()
+            connection.close()
+
+
+def play(
+    folder: Path,
+    scenario: Callable[[Bench], Coroutine[Any, Any, None]],
+    *,
+    max_pending: int = 1_000,
+    perceive: Callable[[], Coroutine[Any, Any, Perceived]] | None = None,
+) -> Bench:
+    async def whole() -> Bench:
+        store = await SessionStore.open(
+            StoreSettings(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0)
+        )
+        opened = Conversations(store, ConversationSettings(max_pending=max_pending), compactor=Compactor())
+        try:
+            async with opened.open() as conversation:
+                gate = CommitGate(conversation, LLMContext(), transport="webrtc", perceive=perceive)
+                bench = Bench(conversation, opened, folder, gate)
+                runner = WorkerRunner(handle_sigint=False)
+                await runner.add_workers(bench.worker)
+                running = asyncio.create_task(runner.run())
+                await scenario(bench)
+                await runner.cancel()
+                await running
+                return bench
+        finally:
+            await opened.close()
+            await store.close()
+
+    return virtual_time.run(whole())
+
+
+def test_a_question_passes_once_its_turn_is_durable(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.say("What time is it?")
+        await asyncio.sleep(1)
+        assert await bench.turns() == ["What time is it?"]
+
+    bench = play(tmp_path, scenario)
+    assert bench.model.asked == [["What time is it?"]]
+    assert bench.model.spoken == []
+
+
+def test_while_the_store_is_away_fillers_are_heard_and_then_the_question_passes(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        with bench.away():
+            await bench.say("What time is it?")
+            await asyncio.sleep(17)
+            assert bench.model.asked == []
+        await asyncio.sleep(5)
+
+    bench = play(tmp_path, scenario)
+    assert bench.model.asked == [["What time is it?"]]
+    assert bench.model.spoken == [SETTINGS.filler] * 3
+
+
+def test_a_turn_for_which_there_is_no_room_is_refused_aloud_and_the_model_is_not_asked(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        with bench.away():
+            for number in range(10):
+                bench.conversation.record(bench.conversation.draft(Kind.HEARD, "bot", text=str(number)))
+            await bench.say("One too many")
+            await asyncio.sleep(1)
+
+    bench = play(tmp_path, scenario, max_pending=10)
+    assert bench.model.asked == []
+    assert bench.model.spoken == [SETTINGS.refusal]
+
+
+def test_a_session_that_somebody_else_claimed_asks_nothing(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.opened.store.claim(bench.conversation.session_id)
+        await bench.say("Whose is it?")
+        await asyncio.sleep(2)
+        assert bench.conversation.lost.is_set()
+        assert await bench.turns() == []
+
+    bench = play(tmp_path, scenario)
+    assert bench.model.asked == []
+    # The call ends and says why: the gate adds nothing.
+    assert bench.model.spoken == []
+
+
+def test_a_perception_that_breaks_is_refused_aloud(tmp_path: Path):
+    async def broken() -> Perceived:
+        raise ValueError("a bug")
+
+    async def scenario(bench: Bench) -> None:
+        await bench.say("Hello?")
+        await asyncio.sleep(1)
+
+    bench = play(tmp_path, scenario, perceive=broken)
+    assert bench.model.asked == []
+    assert bench.model.spoken == [SETTINGS.refusal]
+
+
+def test_a_turn_that_was_interrupted_while_it_waited_is_asked_with_the_next_one(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        with bench.away():
+            await bench.say("First.")
+            await asyncio.sleep(1)
+            await bench.worker.queue_frames([InterruptionFrame(), UserStartedSpeakingFrame()])
+            await asyncio.sleep(1)
+            await bench.worker.queue_frame(UserStoppedSpeakingFrame())
+            await bench.say("Second.")
+            await asyncio.sleep(1)
+        await asyncio.sleep(5)
+        assert await bench.turns() == ["First.", "Second."]
+
+    bench = play(tmp_path, scenario)
+    assert len(bench.model.asked) == 1
+    assert "First." in "".join(bench.model.asked[0])
+    assert "Second." in "".join(bench.model.asked[0])
+
+
+def test_a_turn_that_a_cough_interrupted_while_it_waited_is_asked_by_itself(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        with bench.away():
+            await bench.say("Only this.")
+            await asyncio.sleep(1)
+            await bench.worker.queue_frames([InterruptionFrame(), UserStartedSpeakingFrame()])
+            await asyncio.sleep(0.3)
+            await bench.worker.queue_frame(UserStoppedSpeakingFrame())
+            await asyncio.sleep(1)
+        await asyncio.sleep(5)
+
+    bench = play(tmp_path, scenario)
+    assert bench.model.asked == [["Only this."]]
+
+
+def test_a_guess_does_not_pass(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        guess = LLMContext(messages=[{"role": "user", "content": "perhaps"}])
+        await bench.worker.queue_frame(LLMContextFrame(guess, speculation=True))
+        await asyncio.sleep(1)
+
+    assert play(tmp_path, scenario).model.asked == []
+
+
+def test_what_was_perceived_is_what_the_model_reads(tmp_path: Path):
+    async def seen() -> Perceived:
+        return Perceived("this is fine [tense]", [{"text": "this is fine"}])
+
+    async def scenario(bench: Bench) -> None:
+        await bench.say("this is fine")
+        await asyncio.sleep(1)
+        assert await bench.turns() == ["this is fine"]
+
+    [[question]] = play(tmp_path, scenario, perceive=seen).model.asked
+    assert question.splitlines()[-1] == "this is fine [tense]"
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_instructions_that_were_put_into_the_context_stay(tmp_path: Path, role: str):
+    async def scenario(bench: Bench) -> None:
+        bench.context.add_message({"role": role, "content": "Be brief."})
+        await bench.say("Hello.")
+        await asyncio.sleep(1)
+        assert bench.context.messages[0] == {"role": role, "content": "Be brief."}
+
+    assert play(tmp_path, scenario).model.asked == [["Hello."]]
