@@ -84,6 +84,13 @@ class Call:
         heard, self._heard = list(self._heard), deque(maxlen=MAX_UNTOLD)
         return heard
 
+    def wrote(self, text: str, *, interrupted: bool) -> None:
+        """A reply was shown and not spoken."""
+        reply_id = uuid.uuid4().hex
+        payload = {"reply_id": reply_id, "text": text, "truncated": interrupted, "unheard": ""}
+        draft = self.conversation.draft(Kind.BOT_TURN, "bot", payload, transport=self.transport)
+        self.conversation.record(draft)
+
     def joined(self) -> None:
         """The call began."""
         self._note(Kind.JOINED)

@@ -298,7 +298,11 @@ def _follow(
         turns.bot_said(message.content, interrupted=message.interrupted)
         turns.close()
         records = [record.as_message() for record in turns.drain()]
-        heard = [reply.as_message() for reply in call.drain_heard()]
+        replies = call.drain_heard()
+        if message.content and not any(reply.in_context for reply in replies):
+            # Not for the voice (a client that reads): nothing of it was played, all of it was shown.
+            call.wrote(message.content, interrupted=message.interrupted)
+        heard = [reply.as_message() for reply in replies]
         if rtvi:
             for data in [*heard, *records]:
                 await worker.queue_frame(RTVIServerMessageFrame(data=data))

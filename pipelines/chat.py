@@ -155,17 +155,20 @@ def _bot_turn(conversation: Conversation, reply_id: str, text: str, *, truncated
 
 
 def _replies_to(conversation: Conversation, turn: Event) -> list[Event]:
-    prefix = f"reply.{turn.key}."
+    first = f"reply.{turn.key}"
+    replies = (event for event in conversation.events if event.kind is Kind.BOT_TURN)
     return [
         event
-        for event in conversation.events
-        if event.kind is Kind.BOT_TURN and str(event.payload.get("reply_id", "")).startswith(prefix)
+        for event in replies
+        if event.payload.get("reply_id") == first
+        or str(event.payload.get("reply_id")).startswith(f"{first}.")
     ]
 
 
 def _new_reply_id(conversation: Conversation, turn: Event) -> str:
     """Of the next attempt to answer: one that was cut off stays what it is."""
-    return f"reply.{turn.key}.{len(_replies_to(conversation, turn)) + 1}"
+    before = len(_replies_to(conversation, turn))
+    return f"reply.{turn.key}.{before + 1}" if before else f"reply.{turn.key}"
 
 
 def _answer_to(conversation: Conversation, turn: Event) -> Event | None:

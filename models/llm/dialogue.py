@@ -30,7 +30,7 @@ class Dialogue:
         started: number of the sentence in which the last assistant message breaks off, or None.
         topic_said: like ``last_said``, of the last message that held any.
         said: numbers of all sentences that were said in full.
-        replies: how many assistant messages there are.
+        replies: how many assistant messages there are of which anything was heard.
         told: numbers of all sentences that were said or started, in order.
     """
 
@@ -64,7 +64,12 @@ class DialogueReader:
         """What ``messages`` say; system messages are ignored."""
         spoken = [message for message in messages if message.role != "system"]
         users = [at for at, message in enumerate(spoken) if message.role == "user"]
-        replies = [at for at, message in enumerate(spoken) if message.role == "assistant"]
+        # One of which nothing was heard is no reply.
+        replies = [
+            at
+            for at, message in enumerate(spoken)
+            if message.role == "assistant" and without_cut_off_mark(message.text)
+        ]
         found = {at: self._find(without_cut_off_mark(spoken[at].text)) for at in replies}
         last_reply = replies[-1] if replies else None
         answered = [at for at in replies if found[at][0]]

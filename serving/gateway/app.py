@@ -18,7 +18,7 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import ValidationError
 from starlette.middleware.cors import CORSMiddleware
 
-from core.errors import CapacityError, PeerError, StoreError
+from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
 from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.eval_socket import EvalSocket
 from serving.gateway.middleware import BodyLimit, KnownHosts, PageHeaders, known_hosts
@@ -53,6 +53,9 @@ def create_app(
     )
 
     async def check_body(body: Mapping[str, object]) -> None:
+        if conversations is not None and not conversations.store.available:
+            # A call would be picked up and hear nothing until its session can be claimed.
+            raise StoreUnavailableError("the session store is away, try again in a moment")
         session_id = body.get("session")
         if session_id is None:
             return

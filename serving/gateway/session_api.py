@@ -43,6 +43,8 @@ from session_store.events import Event
 
 SESSION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MAX_PAGE = 1_000
+# Events of other kinds have keys too, with a dot in them: a client's key has none.
+CLIENT_KEY = r"^[A-Za-z0-9_-]{1,200}$"
 FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 # A comment now and then tells a proxy, and the server, that the reader is still there.
 SSE_KEEPALIVE_S = 15.0
@@ -179,13 +181,12 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
     async def message(
         session_id: SessionId,
         body: Message,
-        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+        idempotency_key: Annotated[str | None, Header(pattern=CLIENT_KEY)] = None,
     ) -> StreamingResponse:
         text = body.text.strip()
         if not text:
             raise HTTPException(422, "text: is empty")
-        # Keys of clients are a namespace of their own: events of other kinds have keys too.
-        turn = type_turn(session_id, text, key=f"typed.{idempotency_key}" if idempotency_key else None)
+        turn = type_turn(session_id, text, key=idempotency_key)
         # The first event stands for the commit: what goes wrong before it is a status, not a stream.
         try:
             first = await anext(turn)
