@@ -216,8 +216,12 @@ def in_terminal(*arguments: str, typed: bytes) -> tuple[int, float, str]:
 
 def _own_terminal(descriptor: int) -> None:
     import fcntl
+    import signal
     import termios
 
+    # As from a shell at a terminal. A run of the tests in the background (``make test &``) ignores Ctrl-C,
+    # and its children inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
 
 
