@@ -5,21 +5,28 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.peers.server import ROOT
 
 
-async def test_the_record_of_an_interrupted_reply_is_what_the_caller_heard(tmp_path: Path):
+# What the model is shown of a reply only the bare cascade tells.
+@pytest.mark.parametrize(("system", "context_agrees"), [("product", None), ("bare", 100)])
+async def test_the_record_of_an_interrupted_reply_is_what_the_caller_heard(
+    tmp_path: Path, system: str, context_agrees: int | None
+):
     out, table = tmp_path / "out.json", tmp_path / "table.md"
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "evals.heard_truth", "--interruptions", "3", "--per-call", "3",
         "--json", str(out), "--table", str(table), "--out-dir", str(tmp_path),
+        "--system", system,
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     output, _ = await asyncio.wait_for(child.communicate(), 240)
     assert child.returncode == 0, output.decode()
     report = json.loads(out.read_text())
     assert (report["interruptions"], report["without_record"]) == (3, 0)
-    assert report["context_agrees_percent"] == 100
+    assert report["context_agrees_percent"] == context_agrees
     judged = [one for one in report["per_interruption"] if one["word_error"] is not None]
     assert len(judged) >= 2, report["per_interruption"]
     assert all(abs(one["word_error"]) <= 1 for one in judged), judged
