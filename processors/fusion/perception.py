@@ -118,7 +118,9 @@ class Perception(FrameProcessor):
         self._sequencer: Sequencer[Annotation] = Sequencer(self._settings.sequencer)
         self._fusion = Fusion(self._settings.fusion)
         self._journal: Journal[Annotation] = Journal()
+        # For the next record: one for a turn, not one for each word.
         self._operations: list[str] = []
+        self._committed: list[Committed[Annotation]] = []
         self._reports = 0
         self._journaled = False
         self._joined: set[str] = set()
@@ -157,7 +159,7 @@ class Perception(FrameProcessor):
             self._advance(overdue=True)
         fused, self._fused = self._fused, {}
         tokens = [token for number in sorted(fused) if fused[number].final for token in fused[number].tokens]
-        self._write([])
+        self._write()
         rendering = self._settings.rendering
         adds = len({token.speaker_id for token in tokens}) > 1 or any(tags(t, rendering) for t in tokens)
         return Perceived(render(tokens, rendering) if adds else "", [_as_json(token) for token in tokens])
@@ -269,15 +271,17 @@ class Perception(FrameProcessor):
         for one in fused:
             self._fused[one.statement] = one
         self._keep(Advance(now_us), yielded=bool(committed))
-        if committed or len(self._operations) >= MAX_OPERATIONS:
-            self._write(committed)
+        self._committed.extend(committed)
+        if len(self._operations) + len(self._committed) >= MAX_OPERATIONS:
+            self._write()
 
     def _keep(self, operation: Operation[Annotation], *, yielded: bool = False) -> None:
         kept = self._journal.record(operation, yielded=yielded)
         # What was reported stands in the annotations; the order does not depend on it.
         self._operations.extend(to_json(each, lambda _payload: None) for each in kept)
 
-    def _write(self, committed: Sequence[Committed[Annotation]]) -> None:
+    def _write(self) -> None:
+        committed, self._committed = self._committed, []
         drafts: list[Draft] = []
         if self._operations:
             payload: dict[str, object] = {"call_id": self._call_id, "operations": self._operations}

@@ -63,6 +63,8 @@ async def test_fifty_vanished_calls_leave_memory_tasks_and_files_where_they_were
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
         # The first calls fill caches and arenas once; what is measured is what every further call leaves.
         await open_and_vanish(client, AT_ONCE)
+        # The session store opens a connection for each of its reading threads at their first use.
+        await asyncio.gather(*(client.get("/api/sessions") for _ in range(16)))
         await asyncio.sleep(1)
         tasks, sockets, files = await tasks_of(client), sockets_of(server), files_of(server)
         threads = server.process.num_threads()
