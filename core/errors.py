@@ -63,8 +63,16 @@ class UnknownSessionError(StoreError):
     """There is no such session, or it was deleted."""
 
 
+class SessionExistsError(StoreError):
+    """A session of that id is there already, and is not written over."""
+
+
 class FencedError(StoreError):
     """Another process has claimed the session since: stop, nothing of this was written."""
+
+
+class KeyReusedError(StoreError):
+    """An idempotency key belongs to other words already: nothing of this was written, now or later."""
 
 
 class StoreUnavailableError(StoreError):

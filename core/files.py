@@ -30,7 +30,7 @@ def require_files(engine: str, *paths: Path) -> None:
     """Make sure that local model files are there.
 
     Args:
-        engine: who needs them, for the message.
+        engine: who needs them, by the name that ``make models`` knows.
         *paths: the files.
 
     Raises:
@@ -38,4 +38,6 @@ def require_files(engine: str, *paths: Path) -> None:
     """
     for path in paths:
         if not path.is_file():
-            raise ConfigError(f"{engine!r} needs {path}, which is not there: run `make models`")
+            raise ConfigError(
+                f"{engine!r} needs {path}, which is not there: run `make models` with ARGS={engine}"
+            )

@@ -1,4 +1,6 @@
-"""Numbers that are read out digit by digit: "four one double seven" is 4177. Pure. English."""
+"""Numbers that are read out digit by digit: "four one double seven" is 4177, and how such a number is divided
+when it is read out. Pure. English.
+"""
 
 import re
 from collections.abc import Sequence
@@ -17,6 +19,27 @@ _TENS = {
 }  # fmt: skip
 _TIMES = {"double": 2, "triple": 3}
 _SCALES = frozenset(("hundred", "thousand", "million", "billion"))
+
+
+# How many digits are said in one breath, by the length of the number: telephone numbers and cards as people
+# dictate them. Longer numbers go in fours.
+_BREATHS = {
+    6: (3, 3), 7: (3, 4), 8: (4, 4), 9: (3, 3, 3), 10: (3, 3, 4), 11: (1, 3, 3, 4), 12: (4, 4, 4),
+}  # fmt: skip
+_LONGEST_BREATH = 5
+
+
+def digit_groups(digits: str) -> tuple[str, ...]:
+    """A number in the groups in which it is read out: 5550100 is 555 and 0100."""
+    if len(digits) <= _LONGEST_BREATH:
+        return (digits,)
+    lengths = _BREATHS.get(len(digits), (4,) * -(-len(digits) // 4))
+    groups: list[str] = []
+    start = 0
+    for length in lengths:
+        groups.append(digits[start : start + length])
+        start += length
+    return tuple(groups)
 
 
 def spoken_digits(words: Sequence[str]) -> tuple[str, int]:

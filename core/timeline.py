@@ -106,7 +106,7 @@ Payload = SpeechPayload | ProsodyPayload | VisionPayload | TextPayload | DiarPay
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One report of one specialist (DESIGN section 3).
+    """One report of one specialist.
 
     Attributes:
         event_us: when it happened at the edge, the specialist's latency subtracted.

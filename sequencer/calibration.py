@@ -7,9 +7,13 @@ whoever knows for one report when the event really was gives the difference as a
 The estimate moves towards the median of the last samples, so that one stalled batch says nothing, and by a
 bounded step, so that two neighbouring reports hardly change places. Integers throughout: the same samples
 give the same estimate on every machine.
+
+What one call has learnt is the prior of the next one with the same engine (``LearntLatencies``). It takes the
+place of the stated latency with the first sample of the stream's own, and not before: a stream that does not
+learn would keep for ever what was true of another line.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,20 +41,23 @@ class LatencyEstimate:
     Args:
         stated_us: what is believed before the first sample.
         settings: how fast it is learnt.
+        prior_us: what was learnt before; believed from the first sample on, in place of what was stated.
 
     Attributes:
         latency_us: what is believed now, 0 to ``max_latency_us``.
 
     Raises:
-        ValueError: the stated latency is outside 0 to ``max_latency_us``.
+        ValueError: the stated latency or the prior is outside 0 to ``max_latency_us``.
     """
 
-    __slots__ = ("_samples_us", "_settings", "latency_us")
+    __slots__ = ("_prior_us", "_samples_us", "_settings", "latency_us")
 
-    def __init__(self, stated_us: int, settings: CalibrationSettings) -> None:
-        if not 0 <= stated_us <= settings.max_latency_us:
-            raise ValueError(f"latency {stated_us} us is outside 0 to {settings.max_latency_us} us")
+    def __init__(self, stated_us: int, settings: CalibrationSettings, prior_us: int | None = None) -> None:
+        for given_us in (stated_us, stated_us if prior_us is None else prior_us):
+            if not 0 <= given_us <= settings.max_latency_us:
+                raise ValueError(f"latency {given_us} us is outside 0 to {settings.max_latency_us} us")
         self.latency_us = stated_us
+        self._prior_us = prior_us
         self._settings = settings
         self._samples_us: deque[int] = deque(maxlen=settings.window)
 
@@ -60,6 +67,8 @@ class LatencyEstimate:
         A negative sample (two clocks disagree) counts as 0: nothing arrives before it happens.
         """
         settings = self._settings
+        if self._prior_us is not None:
+            self.latency_us, self._prior_us = self._prior_us, None
         self._samples_us.append(min(max(observed_us, 0), settings.max_latency_us))
         ordered = sorted(self._samples_us)
         # The lower median: an integer that was really observed.
@@ -67,3 +76,26 @@ class LatencyEstimate:
         step_us = min(max(median_us - self.latency_us, -settings.max_step_us), settings.max_step_us)
         self.latency_us += step_us
         return self.latency_us
+
+
+class LearntLatencies:
+    """What the calls of a process have learnt, by engine and stream; beyond ``remembered`` the oldest go.
+
+    Args:
+        remembered: latencies.
+    """
+
+    def __init__(self, *, remembered: int = 64) -> None:
+        self._remembered = remembered
+        self._learnt_us: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def learnt(self, engine: str, stream: str, latency_us: int) -> None:
+        """A call that is over learnt this. The newest holds: lines and machines change."""
+        self._learnt_us[engine, stream] = latency_us
+        self._learnt_us.move_to_end((engine, stream))
+        if len(self._learnt_us) > self._remembered:
+            self._learnt_us.popitem(last=False)
+
+    def prior_us(self, engine: str, stream: str) -> int | None:
+        """What was learnt last; None when nothing was."""
+        return self._learnt_us.get((engine, stream))

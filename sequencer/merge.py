@@ -240,19 +240,21 @@ class Sequencer(Generic[T]):
                 self.heartbeat(stream, at_us, passed_us=passed_us)
             case Learn(stream, observed_us):
                 self.learn(stream, observed_us)
-            case Join(stream, latency_us, at_us):
-                self.join(stream, latency_us=latency_us, at_us=at_us)
+            case Join(stream, latency_us, at_us, prior_us):
+                self.join(stream, latency_us=latency_us, at_us=at_us, prior_us=prior_us)
             case Leave(stream):
                 self.leave(stream)
         return []
 
-    def join(self, stream: str, *, latency_us: int, at_us: int) -> None:
+    def join(self, stream: str, *, latency_us: int, at_us: int, prior_us: int | None = None) -> None:
         """A specialist begins, or begins again: it keeps its identities and its rank in ties.
 
+        ``prior_us`` is believed from its first ``learn`` on.
+
         Raises:
-            ValueError: the latency is negative or absurd.
+            ValueError: a latency is negative or absurd.
         """
-        self._watermarks.join(stream, latency_us, at_us)
+        self._watermarks.join(stream, latency_us, at_us, prior_us)
 
     def leave(self, stream: str) -> None:
         """A specialist is gone and gates nobody. What it said, or still had on the way, keeps its place."""

@@ -23,11 +23,19 @@ T = TypeVar("T")
 
 
 class Join(NamedTuple):
-    """A stream begins, or begins again with another latency."""
+    """A stream begins, or begins again with another latency.
+
+    Attributes:
+        stream: which.
+        latency_us: what is stated.
+        at_us: when.
+        prior_us: what was learnt of it before; see ``sequencer.calibration``.
+    """
 
     stream: str
     latency_us: int
     at_us: int
+    prior_us: int | None = None
 
 
 class Leave(NamedTuple):
@@ -98,7 +106,11 @@ def to_json(operation: Operation[T], encode: Callable[[T], object]) -> str:
     """One line of JSON; ``encode`` turns a payload into what JSON can hold."""
     if isinstance(operation, Report):
         operation = operation._replace(payload=encode(operation.payload))
-    return json.dumps([_NAMES[type(operation)], *operation], ensure_ascii=False, separators=(",", ":"))
+    fields = list(operation)
+    if isinstance(operation, Join) and operation.prior_us is None:
+        # As records from before there was a prior.
+        fields.pop()
+    return json.dumps([_NAMES[type(operation)], *fields], ensure_ascii=False, separators=(",", ":"))
 
 
 def from_json(line: str, decode: Callable[[object], T]) -> Operation[T]:

@@ -106,13 +106,13 @@ class Watermarks(Generic[S]):
             raise UnknownStreamError(name)
         return stream
 
-    def join(self, name: str, latency_us: int, at_us: int) -> None:
+    def join(self, name: str, latency_us: int, at_us: int, prior_us: int | None = None) -> None:
         """A stream begins, or begins again. Until it is heard of it stands at ``at_us`` minus its latency.
 
         Raises:
-            ValueError: the latency is negative or absurd.
+            ValueError: a latency is negative or absurd.
         """
-        latency = LatencyEstimate(latency_us, self._calibration)
+        latency = LatencyEstimate(latency_us, self._calibration, prior_us)
         stream = self.streams.get(name)
         if stream is None:
             stream = self.streams[name] = Stream(name, self._next_order)

@@ -8,15 +8,14 @@ whatever the speed.
 import argparse
 import json
 import os
-import platform
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from core.errors import AgentError
+from evals.command import machine, positive
 from evals.sequencer.bench import measure
 from evals.sequencer.traffic import LATENCY_US, Mix
 
@@ -30,21 +29,12 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m evals.sequencer",
         description="Speed, memory and commit delay of the sequencer; its order is checked on the way.",
     )
-    root.add_argument("--events", type=_positive, default=1_000_000, help="reports of the dense run")
-    root.add_argument("--tick-ms", type=_positive, default=10, help="session time between two advances")
-    root.add_argument(
-        "--events-per-s", type=_positive, default=500, help="reports per second of session time"
-    )
+    root.add_argument("--events", type=positive, default=1_000_000, help="reports of the dense run")
+    root.add_argument("--tick-ms", type=positive, default=10, help="session time between two advances")
+    root.add_argument("--events-per-s", type=positive, default=500, help="reports per second of session time")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--json", type=Path, help="write the figures here")
     return root
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -68,12 +58,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "streams": LATENCY_US,
         "seed": arguments.seed,
         "machine": {
-            "platform": platform.platform(),
-            "python": platform.python_version(),
-            "cpus": len(os.sched_getaffinity(0)),
+            **machine(),
             "load_before": [round(load, 2) for load in load_before],
             "load_after": [round(load, 2) for load in os.getloadavg()],
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         },
     }
 

@@ -13,6 +13,7 @@ from sequencer.operations import Advance, Heartbeat, Join, Learn, Leave, Operati
 class ModelStream:
     order: int
     latency_us: int = 0
+    prior_us: int | None = None
     samples_us: list[int] = field(default_factory=list)
     watermark_us: int = 0
     heard_us: int = 0
@@ -50,12 +51,12 @@ class Model:
     def apply(self, operation: Operation[object]) -> list[dict[str, object]]:
         self.step += 1
         match operation:
-            case Join(name, latency_us, at_us):
+            case Join(name, latency_us, at_us, prior_us):
                 if name not in self.streams:
                     self.streams[name] = ModelStream(self.orders)
                     self.orders += 1
                 stream = self.streams[name]
-                stream.latency_us, stream.samples_us = latency_us, []
+                stream.latency_us, stream.prior_us, stream.samples_us = latency_us, prior_us, []
                 stream.watermark_us, stream.heard_us = at_us - latency_us, at_us
                 stream.joined = True
             case Leave(name):
@@ -80,6 +81,8 @@ class Model:
         return []
 
     def learn(self, stream: ModelStream, observed_us: int) -> None:
+        if stream.prior_us is not None:
+            stream.latency_us, stream.prior_us = stream.prior_us, None
         chosen = self.settings.calibration
         stream.samples_us.append(sorted([0, observed_us, chosen.max_latency_us])[1])
         recent = sorted(stream.samples_us[-chosen.window :])

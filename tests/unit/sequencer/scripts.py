@@ -31,6 +31,7 @@ SETTINGS = st.builds(
 )
 
 _STREAM = st.sampled_from(NAMES)
+_PRIOR = st.one_of(st.none(), st.integers(0, 40))
 # Negative: another stream's result was on its way for longer.
 _AGE = st.integers(-5, 30)
 _STEPS = st.one_of(
@@ -56,7 +57,8 @@ def runs(draw: st.DrawFn) -> list[Operation[str]]:
     """Operations in the order of their calls; each report has a payload of its own."""
     now_us = 0
     operations: list[Operation[str]] = [
-        Join(name, draw(st.integers(0, 40)), 0) for name in NAMES[: draw(st.sampled_from((4, 3, 1, 0)))]
+        Join(name, draw(st.integers(0, 40)), 0, draw(_PRIOR))
+        for name in NAMES[: draw(st.sampled_from((4, 3, 1, 0)))]
     ]
     # Long runs, because what can go wrong needs some twenty operations; short ones, because people read them.
     steps = st.tuples(st.sampled_from((0, 0, 1, 2, 5, 20, 120)), _STEPS)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sequencer.calibration import CalibrationSettings, LatencyEstimate
+from sequencer.calibration import CalibrationSettings, LatencyEstimate, LearntLatencies
 
 SETTINGS = CalibrationSettings(window=5, max_step_us=1_000, max_latency_us=100_000)
 
@@ -52,3 +52,27 @@ def test_noisy_samples_are_followed_to_within_their_noise(stated_us: int, true_u
     for each_us in noise_us:
         estimate.observe(true_us + each_us)
     assert abs(estimate.latency_us - true_us) <= 50
+
+
+def test_a_prior_takes_the_place_of_what_was_stated_with_the_first_sample_and_not_before():
+    estimate = LatencyEstimate(80_000, SETTINGS, prior_us=30_000)
+    assert estimate.latency_us == 80_000
+    assert [estimate.observe(33_000) for _ in range(4)] == [31_000, 32_000, 33_000, 33_000]
+
+
+@pytest.mark.parametrize("prior_us", [-1, 100_001])
+def test_a_prior_that_cannot_be_is_refused(prior_us: int):
+    with pytest.raises(ValueError, match="outside 0 to 100000"):
+        LatencyEstimate(0, SETTINGS, prior_us)
+
+
+def test_what_was_learnt_is_kept_by_engine_and_stream_up_to_a_number():
+    latencies = LearntLatencies(remembered=2)
+    assert latencies.prior_us("ears", "stt") is None
+    latencies.learnt("ears", "stt", 1)
+    latencies.learnt("eyes", "vision", 2)
+    latencies.learnt("ears", "stt", 3)
+    assert latencies.prior_us("ears", "stt") == 3
+    latencies.learnt("other ears", "stt", 4)
+    told = [latencies.prior_us(*key) for key in (("ears", "stt"), ("other ears", "stt"), ("eyes", "vision"))]
+    assert told == [3, 4, None]

@@ -18,6 +18,7 @@ from sequencer.operations import (
     ("operation", "line"),
     [
         (Join("stt", 80_000, 0), '["join","stt",80000,0]'),
+        (Join("stt", 80_000, 0, 90_000), '["join","stt",80000,0,90000]'),
         (Leave("stt"), '["leave","stt"]'),
         (Heartbeat("stt", 10), '["heartbeat","stt",10,null]'),
         (Heartbeat("stt", 10, 5), '["heartbeat","stt",10,5]'),
