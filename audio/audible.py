@@ -154,6 +154,10 @@ class AudibleMeter:
         _check(samples)
         before = self._last
         heard = np.concatenate((self._tail, samples))
+        if not self._run and float(np.vdot(heard, heard)) < self._amplitude**2 * self._window:
+            # All of it together is too quiet for one loud window: most of every call is silence.
+            self._remember(heard, samples.size)
+            return False
         energy = np.concatenate(([0.0], np.cumsum(heard * heard)))
         loud = (energy[self._window :] - energy[: -self._window]) / self._window >= self._amplitude**2
         flips = np.flatnonzero(np.diff(np.concatenate(([False], loud, [False])).astype(np.int8)))
@@ -163,11 +167,14 @@ class AudibleMeter:
             self._extend_run(heard, int(start), int(end))
             if end < loud.size:
                 self._end_run()
-        self._tail = heard[heard.size - self._window + 1 :]
-        self._seen += samples.size
+        self._remember(heard, samples.size)
         if last:
             self._end_run()
         return self._last != before
+
+    def _remember(self, heard: np.ndarray, new_samples: int) -> None:
+        self._tail = heard[heard.size - self._window + 1 :]
+        self._seen += new_samples
 
     def _extend_run(self, heard: np.ndarray, start: int, end: int) -> None:
         """Windows ``start`` to ``end`` of this piece are loud; window n is ``heard[n : n + window]``."""

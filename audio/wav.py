@@ -23,7 +23,10 @@ def decode_wav(data: bytes, *, rate_hz: int) -> bytes:
     """
     try:
         samples, file_rate_hz = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
-    except (soundfile.LibsndfileError, TypeError, ValueError) as error:
+    except soundfile.LibsndfileError as error:
+        # Without the name that it has for what it was given.
+        raise MediaError(f"not an audio file: {error.error_string}") from error
+    except (TypeError, ValueError) as error:
         raise MediaError(f"not an audio file: {error}") from error
     if not len(samples):
         raise MediaError("the audio file holds no samples")

@@ -1,0 +1,121 @@
+import numpy as np
+
+from audio.echo_alignment import LEAD_MS, REACH_MS, EchoAlignment, Knowledge
+from tests.speakerphone import FRAME, RATE_HZ, echo, spoken
+
+BEGAN_US = 7_000_000
+
+
+def aligned(far: np.ndarray, near: np.ndarray) -> tuple[EchoAlignment, np.ndarray, list[float]]:
+    """Runs a call; the reference as it was given, and when it jumped, in seconds."""
+    alignment = EchoAlignment(RATE_HZ)
+    given: list[np.ndarray] = []
+    jumps: list[float] = []
+    for at in range(0, len(far) - FRAME + 1, FRAME):
+        at_us = BEGAN_US + at * 1_000_000 // RATE_HZ
+        alignment.played(far[at : at + FRAME], at_us)
+        place = alignment.arrived(FRAME, at_us + 10_000)
+        one = alignment.frame(near[at : at + FRAME], place)
+        given.append(one.far)
+        if one.moved:
+            jumps.append(at / RATE_HZ)
+    return alignment, np.concatenate(given), jumps
+
+
+def behind_ms(reference: np.ndarray, near: np.ndarray) -> float:
+    """Where the strongest correlation of the last second lies."""
+    size = 1 << 16
+    tail = slice(len(reference) - RATE_HZ, len(reference))
+    cross = np.conj(np.fft.rfft(reference[tail], size)) * np.fft.rfft(near[tail], size)
+    lags = np.fft.irfft(cross / np.maximum(np.abs(cross), 1e-9))
+    lag = int(np.argmax(lags))
+    return 1000 * (lag if lag < size // 2 else lag - size) / RATE_HZ
+
+
+def test_a_late_echo_lies_just_behind_its_reference_after_one_jump() -> None:
+    far = spoken(5)
+    near = echo(far, 600.0)
+    alignment, reference, jumps = aligned(far, near)
+    assert alignment.knowledge is Knowledge.ECHO
+    assert len(jumps) == 1
+    assert abs(behind_ms(reference, near) - LEAD_MS) < 1
+
+
+def knows_after_ms(
+    far: np.ndarray, near: np.ndarray, *, expected_ms: float = 0.0
+) -> list[tuple[Knowledge, int]]:
+    """What was known of the echo, and from when on."""
+    alignment = EchoAlignment(RATE_HZ, expected_ms=expected_ms)
+    known: list[tuple[Knowledge, int]] = []
+    for at in range(0, len(far) - FRAME + 1, FRAME):
+        at_us = BEGAN_US + at * 1_000_000 // RATE_HZ
+        alignment.played(far[at : at + FRAME], at_us)
+        alignment.frame(near[at : at + FRAME], alignment.arrived(FRAME, at_us + 10_000))
+        if not known or known[-1][0] is not alignment.knowledge:
+            known.append((alignment.knowledge, at * 1000 // RATE_HZ))
+    return known
+
+
+def test_a_headset_is_known_as_soon_as_an_echo_is_overdue() -> None:
+    far = spoken(2)
+    quiet = 3e-4 * np.random.default_rng(1).standard_normal(len(far)).astype(np.float32)
+    (_, began_ms), (after_device, soon_ms) = knows_after_ms(far, quiet, expected_ms=60.0)
+    assert (after_device, began_ms) == (Knowledge.NO_ECHO, 0)
+    assert soon_ms < 400
+    _, (without, later_ms) = knows_after_ms(far, quiet)
+    assert without is Knowledge.NO_ECHO
+    assert later_ms - soon_ms == 640
+
+
+def test_somebody_who_speaks_meanwhile_may_be_the_echo_until_much_was_played() -> None:
+    far = spoken(5)
+    noise = 0.1 * np.random.default_rng(2).standard_normal(len(far)).astype(np.float32)
+    _, (known, at_ms) = knows_after_ms(far, noise, expected_ms=60.0)
+    assert known is Knowledge.NO_ECHO
+    assert 2_000 <= at_ms < 3_500
+
+
+def test_an_echo_later_than_the_device_says_is_found_all_the_same() -> None:
+    far = spoken(4)
+    known = knows_after_ms(far, echo(far, 400.0), expected_ms=60.0)
+    assert [one for one, _ in known] == [Knowledge.UNKNOWN, Knowledge.NO_ECHO, Knowledge.ECHO]
+    assert known[-1][1] < 1_400
+
+
+def test_a_near_echo_needs_no_jump() -> None:
+    far = spoken(5)
+    near = echo(far, 20.0)
+    _, reference, jumps = aligned(far, near)
+    assert jumps == []
+    assert REACH_MS[0] < behind_ms(reference, near) < REACH_MS[1]
+
+
+def test_drift_is_taken_out_without_a_jump() -> None:
+    far = spoken(20)
+    near = echo(far, 100.0, drift_ppm=200.0)
+    _, reference, jumps = aligned(far, near)
+    # 200 ppm are 4 ms in 20 s.
+    assert len(jumps) == 1
+    assert abs(behind_ms(reference, near) - LEAD_MS) < 0.5
+
+
+def test_until_the_echo_is_found_nothing_is_known_and_without_one_it_is_none() -> None:
+    far = spoken(4)
+    quiet = 3e-4 * np.random.default_rng(6).standard_normal(len(far)).astype(np.float32)
+    alignment = EchoAlignment(RATE_HZ)
+    known: list[Knowledge] = []
+    for at in range(0, len(far) - FRAME + 1, FRAME):
+        at_us = BEGAN_US + at * 1_000_000 // RATE_HZ
+        alignment.played(far[at : at + FRAME], at_us)
+        one = alignment.frame(quiet[at : at + FRAME], alignment.arrived(FRAME, at_us + 10_000))
+        assert one.played_lately or at < RATE_HZ // 2
+        known.append(alignment.knowledge)
+    assert known[0] is Knowledge.UNKNOWN
+    assert known[-1] is Knowledge.NO_ECHO
+
+
+def test_before_anything_is_played_there_is_nothing_to_be_heard() -> None:
+    alignment = EchoAlignment(RATE_HZ)
+    one = alignment.frame(np.zeros(FRAME, np.float32), alignment.arrived(FRAME, BEGAN_US))
+    assert not one.played_lately
+    assert not one.far.any()
