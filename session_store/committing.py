@@ -9,29 +9,26 @@ on.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from core.errors import FencedError, StoreError, UnknownSessionError
+from core.errors import FencedError, SessionExistsError, StoreError, UnknownSessionError
 from session_store.database import CHANNEL, LockedError
 from session_store.events import Event
-from session_store.rows import Row, SessionInfo, event_of, session_info
+from session_store.rows import DRAFT_COLUMNS, Row, SessionInfo, event_of, new_event, session_info, shown_id
 from session_store.schema import event_table, session_table
 
 # Rows in one statement: far under what a driver takes as parameters.
 CHUNK = 500
 
-_lock = (
-    sa.select(session_table)
-    .where(session_table.c.id.in_(sa.bindparam("ids", expanding=True)))
-    .order_by(session_table.c.id)
-    .with_for_update(skip_locked=True)
-)
+_lock = sa.select(session_table).order_by(session_table.c.id).with_for_update(skip_locked=True)
 _existing = sa.select(session_table.c.id).where(session_table.c.id.in_(sa.bindparam("ids", expanding=True)))
 _stored = sa.select(event_table).where(
-    event_table.c.session_id == sa.bindparam("session"),
+    # As a list of one: SQLite takes a plain equality for the better half and reads the whole session.
+    event_table.c.session_id.in_(sa.select(sa.bindparam("session", type_=session_table.c.id.type))),
     event_table.c.key.in_(sa.bindparam("keys", expanding=True)),
 )
 _insert_events = sa.insert(event_table)
@@ -62,6 +59,12 @@ _touch_one = (
     )
     .values(epoch=session_table.c.epoch)
 )
+EVENT_COLUMNS = tuple(event_table.c.keys())
+_whole = itemgetter(*EVENT_COLUMNS)
+# An event's columns are its place in the timeline and then those of a draft, in the same order.
+_values = itemgetter(*DRAFT_COLUMNS)
+_standing = itemgetter(*map(session_table.c.keys().index, ("epoch", "next_seq", "last_us")))
+assert EVENT_COLUMNS == ("session_id", "seq", "epoch", *DRAFT_COLUMNS)
 _announce = sa.text("SELECT pg_notify(:channel, said) FROM unnest(CAST(:words AS text[])) AS said")
 
 
@@ -72,6 +75,22 @@ class Append:
     session_id: str
     epoch: int
     rows: Sequence[Row]
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a session stands inside one transaction."""
+
+    epoch: int
+    next_seq: int
+    last_us: int
+
+    def take(self, draft: Row) -> int:
+        """The place of one more event."""
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        self.last_us = max(self.last_us, draft["event_us"], draft["arrival_us"])
+        return seq
 
 
 Outcome = list[Event] | Exception
@@ -87,52 +106,46 @@ def commit_appends(
     one that is breaks the whole transaction (RefusedError), and the caller comes again with it.
     """
     sessions, locked = _lock_sessions(connection, {append.session_id for append in appends})
+    places = {id_: _Place(*_standing(row)) for id_, row in sessions.items()}
+    events = _stored_events(connection, appends) if look_up else {}
     outcomes: list[Outcome] = []
-    new: list[Row] = []
-    moved: dict[str, sa.Row[Any]] = {}
-    next_seq = {id_: row.next_seq for id_, row in sessions.items()}
-    last_us = {id_: row.last_us for id_, row in sessions.items()}
-    by_key = _stored_rows(connection, appends) if look_up else {}
+    new: list[tuple[object, ...]] = []
+    moved: dict[str, _Place] = {}
     for append in appends:
-        session = sessions.get(append.session_id)
-        if session is None or session.epoch != append.epoch:
-            outcomes.append(_refusal(append.session_id, known=session is not None, locked=locked))
+        id_, epoch = append.session_id, append.epoch
+        place = places.get(id_)
+        if place is None or place.epoch != epoch:
+            outcomes.append(_refusal(id_, known=place is not None, locked=locked))
             continue
-        events: list[Event] = []
+        stored: list[Event] = []
         for draft in append.rows:
-            place = (append.session_id, draft["key"])
-            row = by_key.get(place)
-            if row is None:
-                row = by_key[place] = {
-                    "session_id": append.session_id,
-                    "seq": next_seq[append.session_id],
-                    "epoch": append.epoch,
-                    **draft,
-                }
-                new.append(row)
-                moved[append.session_id] = session
-                next_seq[append.session_id] += 1
-                last_us[append.session_id] = max(
-                    last_us[append.session_id], draft["event_us"], draft["arrival_us"]
-                )
-            events.append(event_of(row))
-        outcomes.append(events)
+            name = (id_, draft["key"])
+            event = events.get(name)
+            if event is None:
+                seq = place.take(draft)
+                new.append((id_, seq, epoch, *_values(draft)))
+                event = events[name] = new_event(draft, session_id=id_, seq=seq, epoch=epoch)
+                moved[id_] = place
+            stored.append(event)
+        outcomes.append(stored)
     if new:
-        _execute_many(connection, _insert_events, new)
+        _execute_many(connection, _insert_events, EVENT_COLUMNS, new)
         _execute_many(
             connection,
             _advance,
-            [
-                {"of": id_, "under": row.epoch, "next": next_seq[id_], "last": last_us[id_]}
-                for id_, row in moved.items()
-            ],
+            ("next", "last", "of", "under"),
+            [(place.next_seq, place.last_us, id_, place.epoch) for id_, place in moved.items()],
         )
-        _tell(connection, (f"{id_} {next_seq[id_] - 1}" for id_ in moved))
+        _tell(connection, (f"{id_} {place.next_seq - 1}" for id_, place in moved.items()))
     return outcomes
 
 
 def insert_session(connection: sa.Connection, info: SessionInfo) -> None:
-    """Store a session without events."""
+    """Store a session without events.
+
+    Raises:
+        SessionExistsError: there is one of its id.
+    """
     row = {
         "id": info.id,
         "tenant": info.tenant,
@@ -141,20 +154,23 @@ def insert_session(connection: sa.Connection, info: SessionInfo) -> None:
         "created_us": info.created_us,
         "last_us": info.last_us,
     }
-    connection.execute(_insert_session, row)
+    try:
+        connection.execute(_insert_session, row)
+    except sa.exc.IntegrityError:
+        # Told by the insert and not by a look before it: another process may import it at the same time.
+        raise SessionExistsError(f"session {shown_id(info.id)} is there already") from None
 
 
 def insert_whole(connection: sa.Connection, info: SessionInfo, rows: Sequence[Row]) -> None:
     """Store a session with all its events.
 
     Raises:
-        StoreError: there is one of its id.
+        SessionExistsError: there is one of its id.
     """
-    if connection.execute(_existing, {"ids": [info.id]}).first() is not None:
-        raise StoreError(f"session {info.id} is there already")
     insert_session(connection, info)
     for start in range(0, len(rows), CHUNK):
-        _execute_many(connection, _insert_events, rows[start : start + CHUNK])
+        chunk = [_whole(row) for row in rows[start : start + CHUNK]]
+        _execute_many(connection, _insert_events, EVENT_COLUMNS, chunk)
 
 
 def claim_session(connection: sa.Connection, session_id: str) -> SessionInfo:
@@ -223,7 +239,9 @@ def _lock_sessions(
     ordered = sorted(ids)
     rows: dict[str, sa.Row[Any]] = {}
     for chunk in _chunks(ordered):
-        rows.update((row.id, row) for row in connection.execute(_lock, {"ids": _padded(chunk)}))
+        padded = tuple(_padded(chunk))
+        statement = _lock_statement(connection.dialect, len(padded))
+        rows.update((row[0], row) for row in connection.exec_driver_sql(statement, padded).all())
     missing = [id_ for id_ in ordered if id_ not in rows]
     locked: set[str] = set()
     for chunk in _chunks(missing):
@@ -231,13 +249,13 @@ def _lock_sessions(
     return rows, locked
 
 
-def _stored_rows(connection: sa.Connection, appends: Sequence[Append]) -> dict[tuple[str, str], Row]:
+def _stored_events(connection: sa.Connection, appends: Sequence[Append]) -> dict[tuple[str, str], Event]:
     keys: dict[str, list[str]] = {}
     for append in appends:
         keys.setdefault(append.session_id, []).extend(row["key"] for row in append.rows)
     # One question per session: SQLite reads the whole table for pairs of session and key.
     return {
-        (session_id, row["key"]): dict(row)
+        (session_id, row["key"]): event_of(dict(row))
         for session_id, wanted in keys.items()
         for chunk in _chunks(wanted)
         for row in connection.execute(_stored, {"session": session_id, "keys": _padded(chunk)}).mappings()
@@ -246,10 +264,10 @@ def _stored_rows(connection: sa.Connection, appends: Sequence[Append]) -> dict[t
 
 def _refusal(session_id: str, *, known: bool, locked: set[str]) -> StoreError:
     if known:
-        return FencedError(f"session {session_id} was claimed by somebody else since")
+        return FencedError(f"session {shown_id(session_id)} was claimed by somebody else since")
     if session_id in locked:
-        return LockedError(f"session {session_id} is locked by another process")
-    return UnknownSessionError(f"there is no session {session_id}")
+        return LockedError(f"session {shown_id(session_id)} is locked by another process")
+    return UnknownSessionError(f"there is no session {shown_id(session_id)}")
 
 
 def _tell(connection: sa.Connection, words: Iterable[str]) -> None:
@@ -257,22 +275,34 @@ def _tell(connection: sa.Connection, words: Iterable[str]) -> None:
         connection.execute(_announce, {"channel": CHANNEL, "words": list(words)})
 
 
-def _execute_many(connection: sa.Connection, statement: sa.Executable, rows: Sequence[Row]) -> None:
+def _execute_many(
+    connection: sa.Connection,
+    statement: sa.Insert | sa.Update,
+    names: tuple[str, ...],
+    rows: Sequence[tuple[object, ...]],
+) -> None:
     """As ``connection.execute`` with many rows, without working each of them over.
 
     Nothing in our tables needs that: the drivers take every type as it is. It would be a quarter of the
-    processor time of an append.
+    processor time of an append. ``names`` are those of the values in a row.
     """
-    compiled = _compiled(statement, connection.dialect, tuple(rows[0]))
-    names = compiled.positiontup
-    assert names is not None
-    connection.exec_driver_sql(str(compiled), [tuple([row[name] for name in names]) for row in rows])
+    connection.exec_driver_sql(_many_statement(statement, connection.dialect, names), list(rows))
 
 
 @lru_cache(maxsize=32)
-def _compiled(statement: Any, dialect: sa.Dialect, names: tuple[str, ...]) -> SQLCompiler:
-    compiled: SQLCompiler = statement.compile(dialect=dialect, column_keys=list(names))
-    return compiled
+def _many_statement(statement: sa.Insert | sa.Update, dialect: sa.Dialect, names: tuple[str, ...]) -> str:
+    compiled = statement.compile(dialect=dialect, column_keys=list(names))
+    assert isinstance(compiled, SQLCompiler)
+    if compiled.positiontup != list(names):
+        raise ValueError(f"the statement takes {compiled.positiontup}, the rows have {names}")
+    return str(compiled)
+
+
+@lru_cache(maxsize=64)
+def _lock_statement(dialect: sa.Dialect, size: int) -> str:
+    """For so many ids: a list that grows with its values is compiled anew in every transaction."""
+    ids = [sa.bindparam(f"id_{number}", type_=session_table.c.id.type) for number in range(size)]
+    return str(_lock.where(session_table.c.id.in_(ids)).compile(dialect=dialect))
 
 
 def _chunks(values: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -12,6 +12,7 @@ either: the state at the summarised turns is carried beside the text, word for w
 
 import asyncio
 import re
+import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -23,12 +24,20 @@ from core.clock import Clock
 from core.errors import AgentError
 from core.statements import asks, statements
 from session_store.events import Draft, Event, Kind
-from session_store.memory import SessionState, current_events, fold_state, newest_summary, state_payload
+from session_store.memory import (
+    SessionState,
+    current_events,
+    fold_state,
+    newest_summary,
+    state_payload,
+    text_in,
+)
 from session_store.prompt import (
     CountTokens,
     Entry,
     Turn,
     approximate_tokens,
+    split_sentences,
     turn_tokens,
     turns_of,
     without_remarks,
@@ -133,7 +142,10 @@ class ExtractiveSummarizer:
         return self.extract(request)
 
     def extract(self, request: SummaryRequest) -> str:
-        """Lines in the order of the conversation, the best of all that fit."""
+        """Lines in the order of the conversation, the best of all that fit.
+
+        Where none fits, the beginning of the one that says most: what is left of long turns is not nothing.
+        """
         scored = _scored(request)
         best = sorted(range(len(scored)), key=lambda at: (-scored[at][0], -at))
         chosen: set[int] = set()
@@ -143,6 +155,8 @@ class ExtractiveSummarizer:
             if scored[at][0] > 0 and cost <= spare:
                 chosen.add(at)
                 spare -= cost
+        if not chosen and best and scored[best[0]][0] > 0:
+            return _beginning(scored[best[0]][1], lambda cut: self._count(cut) <= request.max_tokens)
         return "\n".join(dict.fromkeys(scored[at][1] for at in sorted(chosen)))
 
 
@@ -178,10 +192,11 @@ class Compactor:
         Takes up to ``timeout_s`` when a language model writes it. Its key names what it covers, so that two
         who make it at once store one.
         """
-        until_seq = self.due_until(events)
+        # In a thread: of an import of ten thousand turns it takes seconds, which no call can be kept waiting.
+        until_seq = await asyncio.to_thread(self.due_until, events)
         if until_seq is None:
             return None
-        request = self._request(events, until_seq)
+        request = await asyncio.to_thread(self._request, events, until_seq)
         text, how = await self._written(request)
         now_us = clock.now_us()
         payload = {
@@ -209,7 +224,7 @@ class Compactor:
         covered = [turn for turn in turns_of(events) if max(turn.seqs) <= until_seq]
         return SummaryRequest(
             lines=tuple(line for turn in covered for entry in turn.entries for line in _lines(entry)),
-            previous=str(previous.payload.get("text", "")) if previous is not None else "",
+            previous=text_in(previous.payload, "text") if previous is not None else "",
             state=fold_state([event for event in events if event.seq <= until_seq or event is previous]),
             max_tokens=self._settings.summary_tokens,
         )
@@ -227,7 +242,7 @@ class Compactor:
                 if text:
                     return self._shortened(text), "summarizer"
                 logger.warning("the language model wrote an empty summary, an extract instead")
-        return self._extractive.extract(request), "extract"
+        return await asyncio.to_thread(self._extractive.extract, request), "extract"
 
     def _shortened(self, text: str) -> str:
         """Whole sentences up to the longest allowed; a model does not count well."""
@@ -236,7 +251,7 @@ class Compactor:
             if self._count(kept + sentence) > self._settings.summary_tokens:
                 break
             kept += sentence
-        return kept.strip() or text[: self._settings.summary_tokens]
+        return kept.strip() or _beginning(text, lambda cut: self._count(cut) <= self._settings.summary_tokens)
 
 
 def covered_until(turns: Sequence[Turn], *, keep_turns: int) -> int | None:
@@ -290,6 +305,15 @@ _LINE_WORDS = 40
 _OWN_WORDS = 10
 _SMALL_WORDS = 3
 _TOOL_CHARS = 200
+# Longer than any word that people write: what has no space for so long is not cut at one.
+_WORD_CHARS = 40
+_CUT = " ..."
+# Thai and Lao, Burmese, Khmer, kana, Chinese characters: no spaces between words, of about two characters.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+_UNSPACED_WORD_CHARS = 2
 _NUMBER = re.compile(
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|"
     r"thousand|million|monday|tuesday|wednesday|thursday|friday|saturday|sunday|tomorrow)\b",
@@ -313,8 +337,8 @@ def _old_lines(summary: str) -> list[str]:
     """The lines of an earlier summary; a paragraph that a model wrote, in sentences."""
     lines: list[str] = []
     for line in summary.splitlines():
-        whole = len(line.split()) <= 2 * _LINE_WORDS + _OWN_WORDS
-        lines.extend([line] if whole else re.split(r"(?<=[.!?])\s+", line))
+        whole = _word_count(line) <= 2 * _LINE_WORDS + _OWN_WORDS
+        lines.extend([line] if whole else split_sentences(line))
     return [line for line in lines if line.strip()]
 
 
@@ -335,7 +359,7 @@ def _exchanges(lines: Sequence[Line]) -> list[tuple[float, str]]:
             told.append((_QUESTION_SCORE, f'{asked} The assistant answered: "{answer}"' if answer else asked))
         elif line.who == "person":
             stated = _STATEMENT_SCORE if statements(text) else 0.0
-            small = len(text.split()) <= _SMALL_WORDS and not stated and not _NUMBER.search(text)
+            small = _word_count(text) <= _SMALL_WORDS and not stated and not _NUMBER.search(text)
             told.append((0.0 if small else 1.0 + stated, f'The person said: "{_short(text)}"'))
         elif line.who == "tool":
             told.append((_TOOL_SCORE, f"Tool: {line.text[:_TOOL_CHARS]}"))
@@ -354,5 +378,40 @@ def _content_score(line: str, state: SessionState) -> float:
 
 
 def _short(text: str) -> str:
-    words = text.replace('"', "'").split()
-    return " ".join(words[:_LINE_WORDS]) + (" ..." if len(words) > _LINE_WORDS else "")
+    plain = " ".join(text.replace('"', "'").split())
+    if _word_count(plain) <= _LINE_WORDS:
+        return plain
+    return _beginning(plain, lambda cut: _word_count(cut.removesuffix(_CUT)) <= _LINE_WORDS)
+
+
+def _word_count(text: str) -> int:
+    """Words, also of scripts that put no spaces between them."""
+    unspaced = _UNSPACED.sub(" ", text)
+    return len(unspaced.split()) + len(_UNSPACED.findall(text)) // _UNSPACED_WORD_CHARS
+
+
+def _beginning(text: str, fits: Callable[[str], bool]) -> str:
+    """As much of the beginning of ``text`` as fits with the mark of a cut behind it; whole words.
+
+    Args:
+        text: longer than what fits.
+        fits: of a beginning with its mark. What is true of one is true of every shorter one.
+    """
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(text[:middle].rstrip() + _CUT) else (low, middle - 1)
+    end = low
+    if 0 < end < len(text) and _in_word(text[end - 1]) and _in_word(text[end]):
+        word = text.rfind(" ", 0, end) + 1
+        end = word if word and end - word <= _WORD_CHARS else end
+    while 0 < end < len(text) and unicodedata.category(text[end]) in ("Mn", "Mc", "Me", "Cf"):
+        # A sign that belongs to the character before it.
+        end -= 1
+    kept = text[:end].rstrip()
+    return kept + _CUT if kept else ""
+
+
+def _in_word(char: str) -> bool:
+    """Whether it is a part of a word that ends at a space."""
+    return (char in "'-" or unicodedata.category(char)[0] in "LMN") and not _UNSPACED.match(char)

@@ -10,16 +10,18 @@ them through one task, several at once when the database is slow:
   went) uses it; order is kept between the two.
 
 A database that is away delays ``append``; drafts are kept in order and tried again with the same keys until
-the conversation is closed, up to ``max_pending`` (then CapacityError: no effect without a record). A caller
-who is cancelled leaves its drafts in the queue: they are committed once, and the view has them. A session
-that was claimed by another process or deleted ends the conversation here: ``lost`` says why, every waiter
-gets the error, and nothing is written any more.
+the conversation is closed, up to ``max_pending`` (then CapacityError: no effect without a record). What was
+perceived beside the words (``DROPPABLE``) has a budget of its own, ``max_pending_records``: when that is
+full its oldest records give way, so that nothing of it ever takes the room of a turn, a reply or a heard
+mark. A caller who is cancelled leaves its drafts in the queue: they are committed once, and the view has
+them. A session that was claimed by another process or deleted ends the conversation here: ``lost`` says why,
+every waiter gets the error, and nothing is written any more.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +29,10 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import (
+    AgentError,
     CapacityError,
     FencedError,
+    KeyReusedError,
     StoreClosedError,
     StoreError,
     StoreUnavailableError,
@@ -36,16 +40,29 @@ from core.errors import (
 )
 from session_store.compaction import CompactionSettings, Compactor
 from session_store.events import Draft, Event, Kind
-from session_store.memory import SessionState, fold_state, learn
+from session_store.memory import (
+    SessionState,
+    covered_seq,
+    current_events,
+    fold_state,
+    learn,
+    newest_summary,
+    odd_events,
+)
 from session_store.prompt import PromptView, prompt_view
+from session_store.rows import SHOWN_CHARS, shown_id
 from session_store.store import SessionStore, SessionWriter
 
 READ_EVENTS = 1_000
 # Behind a whole deadline of the writer, which has backed off already.
 RETRY_PAUSE_S = 0.2
+REUSED = "this key belongs to another turn already, send other words with a key of their own"
 _IN_VIEW = frozenset(
     {Kind.USER_TURN, Kind.HEARD, Kind.BOT_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.STATE, Kind.SUMMARY}
 )
+# Reports of specialists, and what their replay needs. A later report supersedes an earlier one, and what
+# counts of them stands in the person's turn: without them a session says the same.
+DROPPABLE = frozenset({Kind.ANNOTATION, Kind.JOURNAL})
 
 
 class ConversationSettings(BaseModel):
@@ -53,7 +70,10 @@ class ConversationSettings(BaseModel):
 
     Attributes:
         budget_tokens: of the context that the model is given.
-        max_pending: drafts that may wait for a database that is away.
+        max_pending: drafts that may wait for a database that is away: turns, replies, heard marks, tool
+            calls. More is refused.
+        max_pending_records: beside them, records of what was perceived (``DROPPABLE``). Of more, the oldest
+            are dropped. A turn of a call writes up to 200 of them at once.
         linger_ms: how long what nobody waits for may wait for more of its kind: one commit for all.
         close_s: how long what waits may take when the conversation is closed.
         compaction: when and how older turns are summarised.
@@ -63,6 +83,7 @@ class ConversationSettings(BaseModel):
 
     budget_tokens: int = Field(default=6_000, ge=200, le=1_000_000)
     max_pending: int = Field(default=1_000, ge=10, le=100_000)
+    max_pending_records: int = Field(default=500, ge=10, le=100_000)
     linger_ms: int = Field(default=100, ge=0, le=5_000)
     close_s: float = Field(default=5.0, ge=0.1, le=60)
     compaction: CompactionSettings = CompactionSettings()
@@ -70,10 +91,11 @@ class ConversationSettings(BaseModel):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """Drafts on their way, with who waits for them."""
+    """Drafts on their way, with who waits for them, and whether they may be dropped."""
 
     drafts: Sequence[Draft]
     done: asyncio.Future[list[Event]] | None = None
+    droppable: bool = False
 
     def accept(self, events: list[Event]) -> None:
         if self.done is not None and not self.done.done():
@@ -92,6 +114,8 @@ class Conversation:
         clock: the session clock.
         lost: set when the session is no longer ours.
         turn: held by whoever answers a typed turn: the next one has the answer before it.
+        dropped_records: records of what was perceived that were dropped while the store was away, since the
+            session was opened here.
     """
 
     def __init__(
@@ -106,12 +130,19 @@ class Conversation:
         self.lost = asyncio.Event()
         self.turn = asyncio.Lock()
         self._writer = writer
+        self.dropped_records = 0
         self._events = list(events)
-        self._seen_seq = self._events[-1].seq if self._events else 0
+        self._seen_seq = max((event.seq for event in self._events), default=0)
         self._settings = settings
         self._compactor = compactor
+        # Events that a summary covers, while an old turn is answered once more.
+        self._recalled: dict[int, Sequence[Event]] = {}
         self._queue: deque[_Waiting] = deque()
         self._pending = 0
+        # Of the queue, what may still be dropped: not what is on its way to the database.
+        self._droppable: deque[_Waiting] = deque()
+        self._pending_records = 0
+        self._untold_drops = 0
         self._more = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -120,6 +151,17 @@ class Conversation:
         self._short = asyncio.Event()
         self._short.set()
         self._hurry = False
+        odd = odd_events(self._events)
+        if odd:
+            logger.warning(
+                f"session {self.shown_id}: {len(odd)} events are not as a release writes them (the first: "
+                f"{odd[0]}); what is wrong in them is left out"
+            )
+
+    @property
+    def shown_id(self) -> str:
+        """For logs."""
+        return shown_id(self.session_id)
 
     @property
     def epoch(self) -> int:
@@ -132,6 +174,11 @@ class Conversation:
         return tuple(self._events)
 
     @property
+    def last_seq(self) -> int:
+        """Of the newest event that was seen here; a turn behind it is a new one."""
+        return self._seen_seq
+
+    @property
     def loss(self) -> StoreError | None:
         """Why the session is no longer ours."""
         return self._reason
@@ -141,9 +188,38 @@ class Conversation:
         """Speaker, intent and slots."""
         return fold_state(self._events)
 
-    def view(self) -> PromptView:
-        """What the model is given, made from the committed events alone."""
-        return prompt_view(self._events, budget_tokens=self._settings.budget_tokens)
+    def view(self, *, turn: int | None = None, beside: Sequence[Event] = ()) -> PromptView:
+        """What the model is given, made from the committed events alone.
+
+        Args:
+            turn: see ``prompt_view``.
+            beside: what no event says and the model needs: calls of tools that were refused.
+        """
+        recalled = self._recalled.get(turn, ()) if turn is not None else ()
+        events = {event.seq: event for event in (*recalled, *self._events, *beside)}
+        return prompt_view(events.values(), budget_tokens=self._settings.budget_tokens, turn=turn)
+
+    def foreseen(self, text: str, *, transport: str) -> PromptView:
+        """The view as it would be if the person had said this by now, with nothing told beside the words."""
+        turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport})
+        learnt = learn(text, self.state)
+        state = [self.draft(Kind.STATE, "system", learnt)] if learnt else []
+        last = self.last_seq
+        return self.view(
+            beside=[
+                draft.at(self.session_id, last + place, self.epoch)
+                for place, draft in enumerate([turn, *state], start=1)
+            ]
+        )
+
+    @contextmanager
+    def recalled(self, turn: int, events: Sequence[Event]) -> Iterator[None]:
+        """Have ``view(turn=turn)`` know these events too: those of a turn that a summary covers."""
+        self._recalled[turn] = events
+        try:
+            yield
+        finally:
+            del self._recalled[turn]
 
     def draft(
         self,
@@ -171,18 +247,30 @@ class Conversation:
             CapacityError: too much waits for a database that is away.
         """
         done: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
+        self._check_room(len(drafts))
         self._put(_Waiting(drafts, done))
         return await done
 
     def record(self, *drafts: Draft) -> None:
         """Commit soon, in order. What does not fit any more is logged, not raised."""
+        kept = sum(draft.kind not in DROPPABLE for draft in drafts)
         try:
-            self._put(_Waiting(drafts))
+            self._check_room(kept)
+        except StoreClosedError as error:
+            # Nobody else has the session: these are gone.
+            logger.error(f"session {self.shown_id}: {len(drafts)} records are lost: {error}")
+            return
         except StoreError:
             # The session is not ours any more, which was said once (``lost``): this is another process's.
-            logger.debug(f"session {self.session_id}: {len(drafts)} records of a session that was lost")
+            logger.debug(f"session {self.shown_id}: {len(drafts)} records of a session that was lost")
+            return
         except CapacityError as error:
-            logger.error(f"session {self.session_id}: {len(drafts)} records are lost: {error}")
+            logger.error(f"session {self.shown_id}: {kept} records are lost: {error}")
+            drafts = tuple(draft for draft in drafts if draft.kind in DROPPABLE)
+        for draft in drafts:
+            droppable = draft.kind in DROPPABLE
+            if not droppable or self._make_room():
+                self._put(_Waiting((draft,), droppable=droppable))
 
     async def user_turn(
         self,
@@ -198,22 +286,41 @@ class Conversation:
         Args:
             text: the words.
             transport: how they came.
-            key: the same key is one turn.
+            key: the same key is one turn. One that belongs to other words is refused.
             rendered: the words as the model is shown them, when that says more.
             tokens: what was perceived about them, as JSON.
 
         Raises:
+            KeyReusedError: nothing of this turn was written.
             As ``append``.
         """
+        self._check_key(key, text)
         extra: dict[str, object] = {"tokens": list(tokens)} if tokens else {}
         if rendered:
             extra["rendered"] = rendered
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport, **extra}, key=key)
         learnt = learn(text, self.state)
-        drafts = [turn]
-        if learnt:
-            drafts.append(self.draft(Kind.STATE, "system", learnt, key=f"{turn.key}.state"))
-        return (await self.append(*drafts))[0]
+        state = [self.draft(Kind.STATE, "system", learnt, key=f"{turn.key}.state")] if learnt else []
+        if key is None:
+            return (await self.append(turn, *state))[0]
+        known_seq = self._seen_seq
+        # Only the store knows every key: nothing is learnt from words that it does not take, and nothing anew
+        # from those that are there: what was said since would be undone.
+        [event] = await self.append(turn)
+        if not _says(event, text):
+            raise KeyReusedError(REUSED)
+        if state and event.seq > known_seq:
+            await self.append(*state)
+        return event
+
+    def _check_key(self, key: str | None, text: str) -> None:
+        """Raises KeyReusedError when a key that is known here belongs to something else."""
+        if key is None:
+            return
+        known: list[Draft | Event] = [*self._events]
+        known.extend(draft for item in self._queue for draft in item.drafts)
+        if any(one.key == key and not _says(one, text) for one in known):
+            raise KeyReusedError(REUSED)
 
     async def keep_short(self) -> None:
         """Summarise older turns whenever it is time, until cancelled. Run by ``Conversations``."""
@@ -224,12 +331,21 @@ class Conversation:
                 draft = await self._compactor.summary(self.events, self.clock)
                 if draft is not None:
                     await self.append(draft)
+            except AgentError as error:
+                # A session that is lost was said to be.
+                if self._reason is None:
+                    logger.warning(f"session {self.shown_id}: no summary: {error}")
             except Exception:
                 # The edge of this task: without a summary the view leaves the oldest turns out, and the next
                 # turn tries again.
-                logger.exception(f"session {self.session_id}: no summary")
+                logger.exception(f"session {self.shown_id}: no summary")
             if not self._grown.is_set():
                 self._short.set()
+
+    def keep_short_now(self) -> None:
+        """Have ``keep_short`` look whether a summary is due, as it does behind every reply."""
+        self._short.clear()
+        self._grown.set()
 
     async def kept_short(self) -> None:
         """Return when no summary is due or under way."""
@@ -244,17 +360,39 @@ class Conversation:
         finally:
             self._hurry = False
 
-    def _put(self, waiting: _Waiting) -> None:
+    def _check_room(self, kept: int) -> None:
         if self._reason is not None:
             raise self._reason
-        if self._pending + len(waiting.drafts) > self._settings.max_pending:
+        if kept and self._pending + kept > self._settings.max_pending:
             raise CapacityError(
                 "the session store is away and too much waits for it", limit=self._settings.max_pending
             )
-        self._pending += len(waiting.drafts)
+
+    def _make_room(self) -> bool:
+        """For one more record that may be dropped: the oldest of them gives way. False when none can."""
+        if self._pending_records < self._settings.max_pending_records:
+            return True
+        self.dropped_records += 1
+        self._untold_drops += 1
+        if not self._droppable:
+            return False
+        self._done_with(self._droppable.popleft())
+        return True
+
+    def _put(self, waiting: _Waiting) -> None:
+        if waiting.droppable:
+            self._pending_records += len(waiting.drafts)
+            self._droppable.append(waiting)
+        else:
+            self._pending += len(waiting.drafts)
         self._queue.append(waiting)
         self._idle.clear()
         self._more.set()
+
+    def _take(self) -> list[_Waiting]:
+        """Everything that waits, on its way to the database from here on."""
+        self._droppable.clear()
+        return list(self._queue)
 
     async def pump(self) -> None:
         """Commit what comes until cancelled. Run by ``Conversations``."""
@@ -264,12 +402,15 @@ class Conversation:
                 self._more.clear()
                 await self._linger()
                 while self._queue and self._reason is None:
-                    await self._commit_waiting(list(self._queue))
+                    await self._commit_waiting(self._take())
                 self._idle.set()
         except Exception:
             # The edge of this task. Whoever waits for a commit must hear that there will be none.
-            logger.exception(f"session {self.session_id}: commits broke")
+            logger.exception(f"session {self.shown_id}: commits broke")
             self.lose(StoreError("the session can be written to no longer"))
+        finally:
+            if self._reason is None:
+                self.lose(StoreClosedError("the session was closed in this process"))
 
     async def _linger(self) -> None:
         """While nobody waits for a commit, wait a little for more that can go with it."""
@@ -294,7 +435,7 @@ class Conversation:
                     if self._reason is None:
                         await self._commit_waiting([item])
                 return
-            logger.error(f"session {self.session_id}: {len(batch[0].drafts)} events are refused: {error}")
+            logger.error(f"session {self.shown_id}: {len(batch[0].drafts)} events are refused: {error}")
             self._done_with(batch[0]).refuse(error)
         else:
             self._settle(batch, events)
@@ -307,7 +448,7 @@ class Conversation:
                 raise
             except StoreUnavailableError:
                 # The writer waited and backed off for its whole deadline; the drafts keep their keys.
-                logger.error(f"session {self.session_id}: the store is away, {len(drafts)} events wait")
+                logger.error(f"session {self.shown_id}: the store is away, {len(drafts)} events wait")
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     def _settle(self, batch: list[_Waiting], events: list[Event]) -> None:
@@ -315,11 +456,24 @@ class Conversation:
         taken = iter(events)
         for item in batch:
             self._done_with(item).accept([next(taken) for _ in item.drafts])
+        self._tell_drops()
 
     def _done_with(self, item: _Waiting) -> _Waiting:
         self._queue.remove(item)
-        self._pending -= len(item.drafts)
+        if item.droppable:
+            self._pending_records -= len(item.drafts)
+        else:
+            self._pending -= len(item.drafts)
         return item
+
+    def _tell_drops(self) -> None:
+        """Once for an outage, at its end."""
+        if self._untold_drops:
+            logger.error(
+                f"session {self.shown_id}: while the store was away, {self._untold_drops} records of what "
+                "was perceived were dropped"
+            )
+            self._untold_drops = 0
 
     def _take_in(self, events: list[Event]) -> None:
         # An event whose key was stored before comes back with its old seq: the view has it. Two drafts of one
@@ -330,12 +484,17 @@ class Conversation:
         if any(event.kind is Kind.SUMMARY for event in new):
             self._events = _from_last_summary(self._events)
         if any(event.kind is Kind.BOT_TURN for event in new):
-            self._short.clear()
-            self._grown.set()
+            self.keep_short_now()
 
     def lose(self, error: StoreError) -> None:
         """The session is no longer ours: every waiter is told, nothing is written any more."""
         self._reason = error
+        self._tell_drops()
+        if self._queue and isinstance(error, StoreClosedError):
+            # Nobody else has the session: what waits is gone.
+            count = sum(len(item.drafts) for item in self._queue)
+            logger.error(f"session {self.shown_id}: {count} events are lost: {error}")
+        self._droppable.clear()
         for item in list(self._queue):
             self._done_with(item).refuse(error)
         self._idle.set()
@@ -401,7 +560,9 @@ class Conversations:
         known = None if entry is None else _opened(entry)
         if entry is None or (known is not None and known.lost.is_set()):
             # A lost one: who opens it now takes it back. Its old users keep what they have.
-            ready = asyncio.create_task(self._claim(session_id), name=f"session.{session_id}.claim")
+            ready = asyncio.create_task(
+                self._claim(session_id), name=f"session.{session_id[:SHOWN_CHARS]}.claim"
+            )
             entry = self._open[session_id] = _Open(ready)
         entry.users += 1
         if entry.retiring is not None:
@@ -411,13 +572,15 @@ class Conversations:
             conversation = await asyncio.shield(entry.ready)
             if not entry.tasks:
                 for name, work in (("commits", conversation.pump()), ("memory", conversation.keep_short())):
-                    entry.tasks.append(asyncio.create_task(work, name=f"session.{session_id}.{name}"))
+                    entry.tasks.append(
+                        asyncio.create_task(work, name=f"session.{session_id[:SHOWN_CHARS]}.{name}")
+                    )
             yield conversation
         finally:
             entry.users -= 1
             if not entry.users:
                 retiring = asyncio.create_task(
-                    self._retire(session_id, entry), name=f"session.{session_id}.end"
+                    self._retire(session_id, entry), name=f"session.{session_id[:SHOWN_CHARS]}.end"
                 )
                 entry.retiring = retiring
                 await self._flushed(entry)
@@ -442,7 +605,7 @@ class Conversations:
         entry = self._open.get(session_id)
         conversation = None if entry is None else _opened(entry)
         if conversation is not None:
-            conversation.lose(UnknownSessionError(f"session {session_id} was deleted"))
+            conversation.lose(UnknownSessionError(f"session {shown_id(session_id)} was deleted"))
 
     async def _flushed(self, entry: _Open) -> None:
         """Return when what was recorded is committed, or after ``close_s``."""
@@ -453,7 +616,7 @@ class Conversations:
             async with asyncio.timeout(self._settings.close_s):
                 await conversation.flushed()
         except TimeoutError:
-            logger.error(f"session {conversation.session_id}: events wait for a store that is away")
+            logger.error(f"session {conversation.shown_id}: events wait for a store that is away")
 
     async def _retire(self, session_id: str, entry: _Open) -> None:
         """End a session that nobody holds, once it has nothing left to do."""
@@ -461,6 +624,9 @@ class Conversations:
         if conversation is not None and not conversation.lost.is_set():
             # A store that is away keeps it open: what waits is committed when it is back.
             await conversation.flushed()
+            if entry.tasks:
+                # Turns that nothing answered, and an import, have no reply behind which it would be seen.
+                conversation.keep_short_now()
             await conversation.kept_short()
             await conversation.flushed()
         await self._end(session_id, entry)
@@ -484,7 +650,6 @@ class Conversations:
         live = None if entry is None else _opened(entry)
         if live is not None and not live.lost.is_set():
             return live.view()
-        await self.store.info(session_id)
         return prompt_view(await self._read(session_id), budget_tokens=self._settings.budget_tokens)
 
     async def _claim(self, session_id: str) -> Conversation:
@@ -492,16 +657,29 @@ class Conversations:
         return Conversation(writer, await self._read(session_id), self._settings, self._compactor)
 
     async def _read(self, session_id: str) -> list[Event]:
-        """The events that the view is made of."""
+        """The events that the view is made of: from the newest summary on."""
+        summary = await self.store.newest_event(session_id, Kind.SUMMARY)
+        if summary is not None and (until_seq := _stands_until(summary)):
+            events = await self._read_after(session_id, until_seq)
+            counts = newest_summary(current_events(events))
+            if counts is not None and counts.seq == summary.seq:
+                return events
+        # There is none, it carries no state, or a later event supersedes it: what it covers counts after all.
+        return _from_last_summary(await self._read_after(session_id, 0))
+
+    async def _read_after(self, session_id: str, after_seq: int) -> list[Event]:
         events: list[Event] = []
-        after_seq = 0
         while True:
-            page = await self.store.events(session_id, after_seq=after_seq, limit=READ_EVENTS)
-            events.extend(event for event in page if event.kind in _IN_VIEW)
+            page = await self.store.events(session_id, after_seq=after_seq, limit=READ_EVENTS, kinds=_IN_VIEW)
+            events.extend(page)
             if len(page) < READ_EVENTS:
-                break
+                return events
             after_seq = page[-1].seq
-        return _from_last_summary(events)
+
+
+def _says(turn: Draft | Event, text: str) -> bool:
+    """Whether it is a turn of the person with these words."""
+    return turn.kind is Kind.USER_TURN and turn.payload.get("text") == text
 
 
 def _opened(entry: _Open) -> Conversation | None:
@@ -513,15 +691,18 @@ def _opened(entry: _Open) -> Conversation | None:
 
 
 def _from_last_summary(events: Sequence[Event]) -> list[Event]:
-    """Without the turns that the newest summary covers; what is known about the conversation stays."""
-    until_seq = max(
-        (int(event.payload["until_seq"]) for event in events if event.kind is Kind.SUMMARY), default=0
-    )
-    newest = max((event.seq for event in events if event.kind is Kind.SUMMARY), default=0)
-    return [
-        event
-        for event in events
-        if event.kind is Kind.STATE
-        or (event.kind is Kind.SUMMARY and event.seq == newest)
-        or (event.kind is not Kind.SUMMARY and event.seq > until_seq)
-    ]
+    """Without the events that the newest summary takes the place of."""
+    summary = newest_summary(current_events(events))
+    until_seq = _stands_until(summary)
+    return [event for event in events if event.seq > until_seq or event is summary]
+
+
+def _stands_until(summary: Event | None) -> int:
+    """Up to which seq a summary takes the place of the events; 0 when it takes that of none.
+
+    Of the turns it does in any case. What is known about the conversation is in those events too, and only a
+    summary that carries the state (one of ``compaction`` does, an imported one may not) has it as well.
+    """
+    if summary is None or not isinstance(summary.payload.get("state"), Mapping):
+        return 0
+    return covered_seq(summary) or 0

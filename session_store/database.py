@@ -14,14 +14,20 @@ transaction instead of one per statement, and a loop on virtual time can run it 
 """
 
 import asyncio
+import os
 import sqlite3
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from urllib.parse import quote
 
 import asyncpg
 import sqlalchemy as sa
+from loguru import logger
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -42,9 +48,21 @@ READERS = 4
 # with SQLite's own 1,000 every 15th commit would copy, and one append in twenty waits for that.
 CHECKPOINT_PAGES = 4_000
 SQLITE_MAGIC = b"SQLite format 3\0"
+# Of a SQLite file: up to and with the byte that says whether it is written by way of a log, which is 2 then.
+HEADER_BYTES = 19
+# SQLite asks after so many steps of a statement whether it is still wanted: about once in a millisecond.
+STEPS_BETWEEN_LOOKS = 10_000
+# Conversations are nobody else's.
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
 # "parley" on a telephone: any number that no other program is likely to lock.
 MIGRATION_LOCK = 727539
 CONNECT_RETRY_S = 0.2
+LOCK_POLL_S = 0.01
+# The other settings of it wait for the disk too, some for those of replicas beside, and stay as they are.
+_SYNCED = sa.text(
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
 
 
 class RefusedError(StoreError):
@@ -55,11 +73,11 @@ class LockedError(StoreUnavailableError):
     """Somebody else holds the row: try again at once."""
 
 
-class Database(Protocol):
-    """Where work runs."""
+class ReadDatabase(Protocol):
+    """Where work that only reads runs."""
 
     async def open(self) -> None:
-        """Bring the schema up to date.
+        """Make it ready: the schema of a ``Database`` is brought up to date, that of another is as it is.
 
         Raises:
             ConfigError: the database cannot be used.
@@ -67,16 +85,24 @@ class Database(Protocol):
         """
         ...
 
-    async def write(self, work: Work[T]) -> T:
-        """Run work in a transaction; durable when it returns. One at a time.
+    async def read(self, work: Work[T]) -> T:
+        """Run work that only reads, on one state of the data, for ``attempt_s`` at most.
 
         Raises:
             StoreError: see the module.
         """
         ...
 
-    async def read(self, work: Work[T]) -> T:
-        """Run work that only reads, on one state of the data.
+    async def close(self) -> None:
+        """Let go of every connection."""
+        ...
+
+
+class Database(ReadDatabase, Protocol):
+    """Where work runs."""
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work in a transaction; durable when it returns. One at a time.
 
         Raises:
             StoreError: see the module.
@@ -91,10 +117,6 @@ class Database(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Let go of every connection."""
-        ...
-
 
 def database(settings: StoreSettings) -> Database:
     """The database of an address.
@@ -106,41 +128,59 @@ def database(settings: StoreSettings) -> Database:
     return SqliteDatabase(settings) if url.get_backend_name() == "sqlite" else PostgresDatabase(settings)
 
 
-class SqliteDatabase:
-    """A file: one thread and connection that write, a few that read."""
+def read_only_database(settings: StoreSettings) -> ReadDatabase:
+    """The database of an address, in which nothing can be changed.
+
+    Raises:
+        ConfigError: the address is not understood.
+    """
+    if settings.address().get_backend_name() == "sqlite":
+        return SqliteReader(settings)
+    return PostgresDatabase(settings, read_only=True)
+
+
+class SqliteReader:
+    """A file that is read and left as it is, with its folder: a few threads and connections."""
+
+    _use = "read"
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
         self._url = settings.address()
         self._path = file_of(self._url)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="session_store.write")
         self._reader_threads = ThreadPoolExecutor(READERS, thread_name_prefix="session_store.read")
-        self._engine = self._make_engine("BEGIN IMMEDIATE", poolclass=NullPool)
-        self._readers = self._make_engine("BEGIN", "query_only=ON", pool_size=READERS, max_overflow=0)
-        self._connection: sa.Connection | None = None
+        self._readers = self._make_readers(self._url)
 
     async def open(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._prepare)
-
-    async def write(self, work: Work[T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
+        await asyncio.get_running_loop().run_in_executor(self._reader_threads, self._look_at_file)
 
     async def read(self, work: Work[T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._reader_threads, self._look, work)
-
-    async def listen(self, heard: Callable[[str], None]) -> None:
-        # A file announces nothing: followers of what other processes write poll.
-        await asyncio.get_running_loop().create_future()
+        unwanted = threading.Event()
+        try:
+            with _translated("SQLite"):
+                async with asyncio.timeout(self._settings.attempt_s):
+                    return await asyncio.get_running_loop().run_in_executor(
+                        self._reader_threads, self._look, work, unwanted
+                    )
+        finally:
+            # A thread cannot be cancelled, but the statement that it runs ends. One that hangs in the
+            # operating system keeps its thread; nobody waits for it.
+            unwanted.set()
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
         self._readers.dispose()
-        self._thread.shutdown(wait=False)
         self._reader_threads.shutdown(wait=False)
 
-    def _make_engine(self, begin: str | None, *pragmas: str, **pool: Any) -> sa.Engine:
+    def _make_readers(self, url: sa.URL) -> sa.Engine:
+        wait_ms = min(self._settings.busy_timeout_ms, round(self._settings.attempt_s * 1_000))
+        pragmas = (f"busy_timeout={wait_ms}", "query_only=ON")
+        return self._make_engine("BEGIN", *pragmas, url=url, pool_size=READERS, max_overflow=0)
+
+    def _make_engine(
+        self, begin: str | None, *pragmas: str, url: sa.URL | None = None, **pool: Any
+    ) -> sa.Engine:
         engine = sa.create_engine(
-            self._url, connect_args={"check_same_thread": False}, hide_parameters=True, **pool
+            url or self._url, connect_args={"check_same_thread": False}, hide_parameters=True, **pool
         )
         settings = (
             f"busy_timeout={self._settings.busy_timeout_ms}",
@@ -163,52 +203,53 @@ class SqliteDatabase:
             event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
         return engine
 
-    def _transact(self, work: Work[T]) -> T:
-        with _translated("SQLite"):
-            if self._connection is None:
-                self._connection = self._engine.connect()
-            try:
-                with self._connection.begin():
-                    return work(self._connection)
-            except sa.exc.OperationalError:
-                # After a full disk or an I/O error a connection may not find back by itself.
-                self._disconnect()
-                raise
-
-    def _look(self, work: Work[T]) -> T:
+    def _look(self, work: Work[T], unwanted: threading.Event) -> T:
         with _translated("SQLite"), self._readers.connect() as connection:
-            return work(connection)
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            driver.set_progress_handler(unwanted.is_set, STEPS_BETWEEN_LOOKS)
+            try:
+                return work(connection)
+            finally:
+                driver.set_progress_handler(None, 0)
 
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def _prepare(self) -> None:
+    def _look_at_file(self) -> None:
         with self._explained():
-            existed = self._path.exists() and self._path.stat().st_size > 0
-            if existed:
-                with self._path.open("rb") as file:
-                    # SQLite takes a file of a few bytes for an empty one and writes over it.
-                    if not file.read(len(SQLITE_MAGIC)).startswith(SQLITE_MAGIC):
-                        raise self._foreign()
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Foreign keys off: a migration that copies a table drops the old one, which would take the events
-            # of every session along.
-            pragmas = (
-                "foreign_keys=OFF",
-                f"busy_timeout={round(self._settings.open_deadline_s * 1_000)}",
-            )
-            with self._make_engine(None, *pragmas, poolclass=NullPool).connect() as connection:
-                self._inspect(connection, existed=existed)
-                mode = connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
-                if mode != "wal":
-                    raise ConfigError(f"{self._path}: its file system cannot keep a write-ahead log")
-            engine = self._make_engine("BEGIN EXCLUSIVE", *pragmas, poolclass=NullPool)
-            with engine.connect() as connection, connection.begin():
-                migrations.upgrade(connection)
-                if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
-                    raise ConfigError(f"{self._path}: holds events without a session; restore it from a copy")
+            header = self._header()
+            if not header:
+                raise ConfigError(f"there is no session store {self._path}")
+            self._readers = self._make_readers(self._untouched(header))
+            with self._readers.connect() as connection:
+                self._inspect(connection, existed=True)
+                _check_readable(connection)
+
+    def _header(self) -> bytes:
+        """How the file begins; nothing when it is not there or empty."""
+        if not self._path.exists():
+            return b""
+        with self._path.open("rb") as file:
+            header = file.read(HEADER_BYTES)
+        # SQLite takes a file of a few bytes for an empty one and writes over it.
+        if header and not header.startswith(SQLITE_MAGIC):
+            raise self._foreign()
+        return header
+
+    def _untouched(self, header: bytes) -> sa.URL:
+        """An address under which SQLite makes and changes no file, those beside the database included."""
+        how = {"uri": "true", "mode": "ro"}
+        log, index = (Path(f"{self._path}{ending}") for ending in ("-wal", "-shm"))
+        if header[HEADER_BYTES - 1] == 2:
+            if log.exists() and index.exists():
+                # Somebody has it open, or died: the index is shared as it is, or made anew in memory.
+                how["readonly_shm"] = "1"
+            elif log.exists() and log.stat().st_size > 0:
+                raise ConfigError(
+                    f"{self._path}: has a -wal file without its -shm file; start Parley on it once"
+                )
+            else:
+                # Nobody has it open and everything is in it. SQLite would make both files all the same.
+                how["immutable"] = "1"
+        return self._url.set(database=f"file:{quote(str(self._path.absolute()))}", query=how)
 
     def _inspect(self, connection: sa.Connection, *, existed: bool) -> None:
         """Find out what the file is before anything in it is changed, its journal mode included."""
@@ -236,14 +277,17 @@ class SqliteDatabase:
                 case sqlite3.SQLITE_CORRUPT:
                     raise self._damaged() from error
                 case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
-                    raise ConfigError(
-                        f"{self._path}: cannot be written; give this user access to it and to its folder"
-                    ) from error
+                    raise self._forbidden() from error
                 case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                     raise StoreUnavailableError(f"{self._path}: is locked by another program") from error
                 case sqlite3.SQLITE_FULL:
                     raise ConfigError(f"{self._path}: no space is left on its disk; free some") from error
             raise ConfigError(f"{self._path}: {error.orig}") from error
+
+    def _forbidden(self) -> ConfigError:
+        return ConfigError(
+            f"{self._path}: cannot be {self._use}; give this user access to it and to its folder"
+        )
 
     def _foreign(self) -> ConfigError:
         return ConfigError(f"{self._path}: is not a SQLite database; move it away or give another store.url")
@@ -254,11 +298,118 @@ class SqliteDatabase:
         )
 
 
-class PostgresDatabase:
-    """A server: one connection that writes, a pool that reads, one that listens."""
+class SqliteDatabase(SqliteReader):
+    """A file: one thread and connection that write, a few that read."""
+
+    _use = "written"
 
     def __init__(self, settings: StoreSettings) -> None:
+        super().__init__(settings)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="session_store.write")
+        self._engine = self._make_engine("BEGIN IMMEDIATE", poolclass=NullPool)
+        self._connection: sa.Connection | None = None
+
+    async def open(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._prepare)
+
+    async def write(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
+
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        # A file announces nothing: followers of what other processes write poll.
+        await asyncio.get_running_loop().create_future()
+
+    async def close(self) -> None:
+        disconnected = asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown(wait=False)
+        await asyncio.wait({disconnected}, timeout=self._settings.close_s)
+        if disconnected.done():
+            disconnected.result()
+        else:
+            logger.warning(f"session store: {self._path} hangs in a write, which is left to itself")
+        await super().close()
+
+    def _transact(self, work: Work[T]) -> T:
+        with _translated("SQLite"):
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            try:
+                with self._connection.begin():
+                    return work(self._connection)
+            except (StoreError, sa.exc.IntegrityError, sa.exc.DataError):
+                # Of the work or its rows; the connection has rolled back and goes on.
+                raise
+            except BaseException:
+                # After a full disk or an I/O error a connection may not find back by itself.
+                self._disconnect()
+                raise
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _prepare(self) -> None:
+        with self._explained():
+            existed = bool(self._header())
+            self._make_private()
+            # Foreign keys off: a migration that copies a table drops the old one, which would take the events
+            # of every session along.
+            pragmas = (
+                "foreign_keys=OFF",
+                f"busy_timeout={round(self._settings.open_deadline_s * 1_000)}",
+            )
+            with self._make_engine(None, *pragmas, poolclass=NullPool).connect() as connection:
+                self._inspect(connection, existed=existed)
+                if self._keep_log(connection) != "wal":
+                    raise ConfigError(f"{self._path}: its file system cannot keep a write-ahead log")
+            engine = self._make_engine("BEGIN EXCLUSIVE", *pragmas, poolclass=NullPool)
+            with engine.connect() as connection, connection.begin():
+                migrations.upgrade(connection)
+                if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+                    raise ConfigError(f"{self._path}: holds events without a session; restore it from a copy")
+
+    def _keep_log(self, connection: sa.Connection) -> str | None:
+        """Turn on the write-ahead log and return the journal mode that the file then has.
+
+        SQLite does not wait here for whoever is about to write: it says at once that the file is locked, its
+        ``busy_timeout`` notwithstanding. Of several processes that open a new file together, one would fail.
+        """
+        deadline_s = time.monotonic() + self._settings.open_deadline_s
+        while True:
+            try:
+                return connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
+            except DBAPIError as error:
+                if _sqlite_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline_s:
+                    raise
+            time.sleep(LOCK_POLL_S)
+
+    def _make_private(self) -> None:
+        """Make the file, and the folders on the way to it, for this user alone. What is there stays so.
+
+        SQLite gives the files beside it the mode that it has.
+        """
+        try:
+            for folder in reversed(self._path.parents):
+                if not folder.is_dir():
+                    folder.mkdir(FOLDER_MODE, exist_ok=True)
+            if not self._path.exists():
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, FILE_MODE))
+        except PermissionError as error:
+            raise self._forbidden() from error
+
+
+class PostgresDatabase:
+    """A server: one connection that writes, a pool that reads, one that listens.
+
+    Args:
+        settings: where, and how long to wait.
+        read_only: look at the schema and leave it; the server refuses to change anything.
+    """
+
+    def __init__(self, settings: StoreSettings, *, read_only: bool = False) -> None:
         self._settings = settings
+        self._read_only = read_only
         self._url = settings.address()
         milliseconds = str(round(settings.attempt_s * 1_000))
         self._engine: AsyncEngine = create_async_engine(
@@ -278,6 +429,7 @@ class PostgresDatabase:
                     "statement_timeout": milliseconds,
                     # A process that is frozen inside a transaction gives its rows back.
                     "idle_in_transaction_session_timeout": milliseconds,
+                    **({"default_transaction_read_only": "on"} if read_only else {}),
                 },
             },
         )
@@ -290,7 +442,7 @@ class PostgresDatabase:
         while True:
             try:
                 async with self._explained():
-                    await self._migrate()
+                    await (self._look_at_schema() if self._read_only else self._migrate())
                 return
             except StoreUnavailableError:
                 if asyncio.get_running_loop().time() > deadline:
@@ -302,14 +454,17 @@ class PostgresDatabase:
             try:
                 async with asyncio.timeout(self._settings.attempt_s):
                     if self._connection is None:
-                        self._connection = await self._engine.connect()
+                        self._connection = await self._connect_to_write()
                     async with self._connection.begin():
                         return await self._connection.run_sync(work)
             except DBAPIError as error:
                 if error.connection_invalidated or _postgres_away(error):
                     await self._disconnect()
                 raise
-            except (OSError, TimeoutError, asyncio.CancelledError):
+            except StoreError:
+                # Of the work; the connection has rolled back and goes on.
+                raise
+            except BaseException:
                 await self._disconnect()
                 raise
 
@@ -337,13 +492,34 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         await self._disconnect()
-        await self._engine.dispose()
+        try:
+            async with asyncio.timeout(self._settings.close_s):
+                await self._engine.dispose()
+        except TimeoutError:
+            # Says goodbye on each connection and waits for the answer: a server that hangs gives none.
+            logger.warning("session store: PostgreSQL does not answer, its connections are cut")
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.invalidate()
             await connection.close()
+
+    async def _connect_to_write(self) -> AsyncConnection:
+        """A connection whose commits are on disk when they are answered, whatever the server's default is."""
+        connection = await self._engine.connect()
+        try:
+            await connection.execute(_SYNCED)
+            await connection.commit()
+        except BaseException:
+            await connection.invalidate()
+            await connection.close()
+            raise
+        return connection
+
+    async def _look_at_schema(self) -> None:
+        async with self._engine.connect() as connection:
+            await connection.run_sync(_check_readable)
 
     async def _migrate(self) -> None:
         async with self._engine.connect() as connection:
@@ -371,6 +547,20 @@ class PostgresDatabase:
             if state[:2] in {"28", "3D", "3F"} or state == "42501":
                 raise ConfigError(f"{where}: {error.orig}") from error
             raise StoreUnavailableError(f"{where}: {error.orig}") from error
+
+
+def _check_readable(connection: sa.Connection) -> None:
+    """Make sure of the schema where it may not be brought up to date.
+
+    Raises:
+        ConfigError: it is not the newest one.
+    """
+    if not migrations.check_version(connection):
+        if migrations.version(connection) is None:
+            raise ConfigError("holds no session store")
+        raise ConfigError(
+            "was written by an older release; start Parley on it once, which brings it up to date"
+        )
 
 
 @contextmanager

@@ -6,13 +6,22 @@ whose payload names the one that it ``supersedes``. Payloads are JSON objects wi
 timeline of an older release can be read.
 """
 
-import uuid
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from os import urandom
 from typing import Any
 
 PAYLOAD_VERSION = 1
+
+
+def new_key() -> str:
+    """A key that nobody else has: the wall clock in nanoseconds, then 64 random bits, 32 hexadecimal digits.
+
+    The time is for the database and for nobody to read: its index of keys grows at one end.
+    """
+    return f"{time.time_ns():016x}{urandom(8).hex()}"
 
 
 class Kind(StrEnum):
@@ -28,9 +37,10 @@ class Kind(StrEnum):
     # reply_id, text, audio_ms, last_word, source
     HEARD = "heard"
     # A reply that is over. reply_id, text (what was heard or read), truncated, unheard (the rest), audio_ms,
-    # last_word, source, transport
+    # last_word, source, transport; of a typed one turn (seq of what it answers), supersedes
     BOT_TURN = "bot_turn"
-    # call_id, name, arguments, idempotent, effect_key (what the tool is given to know a repeated call by)
+    # call_id, name, arguments, idempotent, effect_key (what the tool is given to know a repeated call by),
+    # turn (seq of the USER_TURN that it was made for)
     TOOL_CALL = "tool_call"
     # call_id, name, result, outcome ("done", "failed" or "unknown": nobody knows whether it took effect)
     TOOL_RESULT = "tool_result"
@@ -70,7 +80,24 @@ class Draft:
     speaker: str | None = None
     final: bool = True
     confidence: float = 1.0
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    key: str = field(default_factory=new_key)
+
+    def at(self, session_id: str, seq: int, epoch: int) -> "Event":
+        """The event that this becomes when it is committed there."""
+        return Event(
+            session_id=session_id,
+            seq=seq,
+            epoch=epoch,
+            kind=self.kind,
+            payload=self.payload,
+            event_us=self.event_us,
+            arrival_us=self.arrival_us,
+            source=self.source,
+            speaker=self.speaker,
+            final=self.final,
+            confidence=self.confidence,
+            key=self.key,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ What a sentence states is decided by ``core.statements``; how a state is shown t
 The state is derived and can be folded again at any time. Two kinds of events carry it: the person's turns
 themselves, and STATE events, by which anybody may add to it. A SUMMARY carries the state as it was at the
 turns it covers, so that folding does not need them any more.
+
+A timeline may be an import, and a payload in it anything that is JSON. Whoever reads one takes what is as it
+should be and treats the rest as absent; ``odd_events`` says where that happens.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +20,8 @@ from session_store.events import Event, Kind
 
 # A correction ("no, it's ...") means something that was said in one of this many turns.
 RECENT_TURNS = 3
+# What the value of a slot can be; a list or an object is no value.
+_VALUES = (str, int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,30 @@ class SessionState:
     def values(self) -> dict[str, str]:
         """Name -> value."""
         return {name: slot.value for name, slot in self.slots.items()}
+
+
+def text_in(payload: Mapping[str, Any], name: str) -> str:
+    """A text of a payload; empty where there is none, or where something else stands in its place."""
+    given = payload.get(name)
+    return clean(given) if isinstance(given, str) else ""
+
+
+def clean(text: str) -> str:
+    """Without lone surrogates, which JSON can hold and no provider takes."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def covered_seq(summary: Event) -> int | None:
+    """Up to which seq a SUMMARY covers; None for one that does not say so, which is a summary of nothing."""
+    until_seq = summary.payload.get("until_seq")
+    return until_seq if type(until_seq) is int and 0 <= until_seq < summary.seq else None
+
+
+def odd_events(events: Iterable[Event]) -> list[int]:
+    """Seqs of events that are not as a release writes them: what is wrong in them counts as absent."""
+    known = list(events)
+    calls = {text_in(event.payload, "call_id") for event in known if event.kind is Kind.TOOL_CALL} - {""}
+    return [event.seq for event in known if _is_odd(event, calls)]
 
 
 def fold_state(events: Iterable[Event]) -> SessionState:
@@ -93,16 +122,36 @@ def current_events(events: Iterable[Event]) -> list[Event]:
     gone: set[object] = set()
     for event in known:
         named = event.payload.get("supersedes")
-        gone.update(named if isinstance(named, (list, tuple)) else [named])
-    gone.discard(None)
+        names = named if isinstance(named, (list, tuple)) else [named]
+        gone.update(name for name in names if type(name) in (int, str))
     kept = [event for event in known if event.seq not in gone and event.key not in gone]
     return sorted(kept, key=lambda event: (event.event_us, event.seq))
 
 
 def newest_summary(events: Sequence[Event]) -> Event | None:
-    """The summary that counts: the one that was committed last."""
-    summaries = [event for event in events if event.kind is Kind.SUMMARY]
+    """The summary that counts: the one that was committed last, of those that say what they cover."""
+    summaries = [event for event in events if event.kind is Kind.SUMMARY and covered_seq(event) is not None]
     return max(summaries, key=lambda event: event.seq, default=None)
+
+
+def _is_odd(event: Event, calls: Collection[str]) -> bool:
+    payload = event.payload
+    match event.kind:
+        case Kind.USER_TURN | Kind.HEARD | Kind.BOT_TURN:
+            return not isinstance(payload.get("text"), str)
+        case Kind.TOOL_CALL:
+            named = text_in(payload, "call_id") and text_in(payload, "name")
+            return not named or not isinstance(payload.get("arguments"), Mapping)
+        case Kind.TOOL_RESULT:
+            return text_in(payload, "call_id") not in calls
+        case Kind.STATE:
+            texts = (payload.get("speaker"), payload.get("intent"))
+            return not all(text is None or isinstance(text, str) for text in texts) or not isinstance(
+                payload.get("slots", {}), Mapping
+            )
+        case Kind.SUMMARY:
+            return covered_seq(event) is None or not isinstance(payload.get("text"), str)
+    return False
 
 
 def _at_summary(events: Sequence[Event]) -> tuple[SessionState, int]:
@@ -112,35 +161,38 @@ def _at_summary(events: Sequence[Event]) -> tuple[SessionState, int]:
     if summary is None or not isinstance(carried, Mapping):
         return SessionState(), 0
     state = _with_payload(SessionState(), carried, summary.seq)
-    return replace(state, recent={}), int(summary.payload["until_seq"])
+    return replace(state, recent={}), covered_seq(summary) or 0
 
 
 def _with_payload(state: SessionState, payload: Mapping[str, Any], seq: int) -> SessionState:
     slots = dict(state.slots)
     recent = dict(state.recent)
     stated = payload.get("slots")
-    for name, given in stated.items() if isinstance(stated, Mapping) else ():
-        own_seq = seq
+    for raw, given in stated.items() if isinstance(stated, Mapping) else ():
+        name, own_seq = clean(raw), seq
         if isinstance(given, Mapping):
-            own_seq, given = int(given.get("seq", seq)), given.get("value")
+            own_seq = given["seq"] if type(given.get("seq")) is int else seq
+            given = given.get("value")
         if given is None:
             slots.pop(name, None)
             recent.pop(name, None)
-        elif name not in slots or slots[name].value != str(given):
+            continue
+        value = clean(str(given)) if isinstance(given, _VALUES) else None
+        if value is not None and (name not in slots or slots[name].value != value):
             # What changes is the newest; what is only said again keeps the event that said it first.
             slots.pop(name, None)
-            slots[name] = Slot(str(given), own_seq)
+            slots[name] = Slot(value, own_seq)
             recent = {name: 0, **{other: ago for other, ago in recent.items() if other != name}}
     return SessionState(
-        speaker=payload.get("speaker") or state.speaker,
-        intent=payload.get("intent") or state.intent,
+        speaker=text_in(payload, "speaker") or state.speaker,
+        intent=text_in(payload, "intent") or state.intent,
         slots=slots,
         recent=recent,
     )
 
 
 def _with_turn(state: SessionState, turn: Event) -> SessionState:
-    found = _learnt(str(turn.payload.get("text", "")), state)
+    found = _learnt(text_in(turn.payload, "text"), state)
     aged = {name: ago + 1 for name, ago in state.recent.items() if ago + 1 < RECENT_TURNS}
     said = dict.fromkeys(reversed(list(found.facts)), 0)
     state = replace(state, recent={**said, **{name: ago for name, ago in aged.items() if name not in said}})

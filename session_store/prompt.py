@@ -9,6 +9,8 @@ and made again at any time, by any process.
 * A reply is remembered as far as it was heard. One that was cut off says so, with what was not heard.
 * A tool call whose result nobody recorded has the result "unknown": a list of messages in which a call has
   no result is refused by most providers.
+* What says which turn it belongs to (``turn``: the answer to a typed turn, a tool call) stands in that turn,
+  however late it came.
 * A summary stands in the place of the turns that it covers.
 * Notes (``core.notes``) stand at the front of the first message of the person and not in a system message: an
   instruction of the service would take the place of that one, in Pipecat's adapters and in our own. They come
@@ -16,6 +18,9 @@ and made again at any time, by any process.
 
 Budget: whole turns are left out, the oldest first; notes may take half of what the newest turn leaves over.
 The newest turn is always there.
+
+A payload that is not as a release writes it (an import) breaks no view: what is wrong in it is left out, a
+tool call that cannot be read is no call, and its arguments are always an object (``memory.odd_events``).
 """
 
 import json
@@ -29,7 +34,15 @@ from core.notes import Notes, write_notes
 from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 from sequencer.rendering import render, tags
 from session_store.events import Event, Kind
-from session_store.memory import SessionState, current_events, fold_state, newest_summary
+from session_store.memory import (
+    SessionState,
+    clean,
+    covered_seq,
+    current_events,
+    fold_state,
+    newest_summary,
+    text_in,
+)
 
 CountTokens = Callable[[str], int]
 
@@ -38,6 +51,10 @@ MESSAGE_TOKENS = 5
 UNKNOWN_RESULT = "No result was recorded. Nobody knows whether it took effect."
 # Enough for the model to know what it need not say again; the whole of a long answer would push turns out.
 _UNHEARD_WORDS = 60
+_OUTCOMES = ("done", "failed", "unknown")
+# What every provider takes as the name and as the id of a call.
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _P = TypeVar("_P", ProsodyPayload, VisionPayload)
 
 
@@ -83,6 +100,7 @@ class Entry:
         uses: calls that were made at once; of role "tools" only.
         open: one of them has no result yet.
         remarked: whether ``text`` holds a remark in brackets.
+        turn: seq of the person's turn that it belongs to, where that is known.
     """
 
     at: tuple[int, int]
@@ -92,6 +110,7 @@ class Entry:
     uses: tuple[ToolUse, ...] = ()
     open: bool = False
     remarked: bool = False
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +134,14 @@ def approximate_tokens(text: str) -> int:
     """Tokens of a text, without a tokenizer: one for three bytes, which is more than English needs (four
     bytes) and about what Cyrillic and Chinese do.
     """
-    return ceil(len(text.encode()) / 3)
+    return ceil(len(text.encode(errors="surrogatepass")) / 3)
 
 
 def prompt_view(
     events: Iterable[Event],
     *,
     budget_tokens: int,
+    turn: int | None = None,
     instruction: str | None = None,
     count_tokens: CountTokens = approximate_tokens,
 ) -> PromptView:
@@ -130,20 +150,28 @@ def prompt_view(
     Args:
         events: of one session; those that a summary covers may be missing.
         budget_tokens: of all messages; exceeded only when instruction and newest turn alone are longer.
+        turn: seq of a turn of the person that is to be answered now: the view is that of its moment. What the
+            person said later is left out, and so are earlier answers to it; what tools did for it is there,
+            and it or its tools stand last. One that is not among the events changes nothing.
         instruction: how to answer, as the system message; None where the service has its own.
         count_tokens: of a text.
     """
     known = list(events)
+    asked = next((event for event in known if event.seq == turn and event.kind is Kind.USER_TURN), None)
+    if asked is not None:
+        known = _to_answer(known, asked)
     summary = newest_summary(current_events(known))
-    until_seq = int(summary.payload["until_seq"]) if summary is not None else 0
+    until_seq = (covered_seq(summary) or 0) if summary is not None else 0
     state = fold_state(known)
     notes = Notes(
-        summary=str(summary.payload.get("text", "")) if summary is not None else "",
+        summary=text_in(summary.payload, "text") if summary is not None else "",
         facts=state.values,
         intent=state.intent,
         speaker=None if "name" in state.slots else state.speaker,
     )
     turns = turns_of(known)
+    if asked is not None:
+        turns = [*turns[:-1], *map(_asking, turns[-1:])]
     fitting = _Fitting(budget_tokens, instruction, count_tokens)
     messages, kept = fitting.fit(notes, turns)
     return PromptView(
@@ -159,15 +187,20 @@ def turns_of(events: Iterable[Event]) -> list[Turn]:
     """The turns that no summary covers, the oldest first."""
     current = current_events(events)
     summary = newest_summary(current)
-    until_seq = int(summary.payload["until_seq"]) if summary is not None else 0
+    until_seq = (covered_seq(summary) or 0) if summary is not None else 0
     entries = [*_user_entries(current), *_reply_entries(current), *_tool_entries(current)]
     turns: list[list[Entry]] = []
+    of_person: dict[int, list[Entry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.at):
         if max(entry.seqs) <= until_seq:
             continue
-        if entry.role == "user" or not turns:
-            turns.append([])
-        turns[-1].append(entry)
+        own = None if entry.turn is None else of_person.get(entry.turn)
+        if own is None and (entry.role == "user" or not turns):
+            own = []
+            turns.append(own)
+            if entry.role == "user":
+                of_person.update(dict.fromkeys(entry.seqs, own))
+        (turns[-1] if own is None else own).append(entry)
     return [Turn(tuple(entries)) for entries in turns]
 
 
@@ -179,6 +212,40 @@ def turn_tokens(turn: Turn, count_tokens: CountTokens = approximate_tokens) -> i
 def without_remarks(text: str) -> str:
     """``text`` without remarks in brackets."""
     return " ".join(re.sub(r"\[[^\]]*\]", " ", text).split())
+
+
+def _to_answer(events: Sequence[Event], asked: Event) -> list[Event]:
+    """The events of the moment at which a turn of the person is to be answered."""
+    place = (asked.event_us, asked.seq)
+    later = [(event.event_us, event.seq) for event in events if event.kind is Kind.USER_TURN]
+    ends = min((other for other in later if other > place), default=None)
+
+    def counts(event: Event) -> bool:
+        if event.kind is Kind.SUMMARY:
+            return (covered_seq(event) or 0) < asked.seq
+        if event.kind is Kind.TOOL_RESULT:
+            # It stands with its call, whenever it came.
+            return True
+        if _turn(event) == asked.seq and event.kind in (Kind.TOOL_CALL, Kind.HEARD, Kind.BOT_TURN):
+            return event.kind is Kind.TOOL_CALL
+        return ends is None or (event.event_us, event.seq) < ends
+
+    return [event for event in events if counts(event)]
+
+
+def _asking(turn: Turn) -> Turn:
+    """A turn that ends with what the model is to go on from: the person's words, or what its tools gave.
+
+    What was said by the bot behind that was thought before it: the beginning of a response that then called a
+    tool is heard when the tool has ended already, and a reply to somebody's voice may be heard while they
+    type. A message of the assistant at the end would be a beginning to be continued, which newer models
+    refuse.
+    """
+    entries = list(turn.entries)
+    last = max((at for at, entry in enumerate(entries) if entry.role != "assistant"), default=None)
+    if last is None:
+        return turn
+    return Turn((*entries[:last], *entries[last + 1 :], entries[last]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,22 +351,23 @@ def _user_entries(events: Iterable[Event]) -> Iterable[Entry]:
 
 def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:
     """The words, with what was perceived about them in brackets; and whether there is any of that."""
-    text = str(payload.get("text", "")).strip()
-    rendered = str(payload.get("rendered") or "").strip()
+    text = text_in(payload, "text").strip()
+    rendered = text_in(payload, "rendered").strip()
     if not rendered and isinstance(payload.get("tokens"), Sequence):
         tokens = [_token(token) for token in payload["tokens"] if isinstance(token, Mapping)]
         speakers = {token.speaker_id for token in tokens} - {None}
         adds = len(speakers) > 1 or any(tags(token) for token in tokens)
-        rendered = render(tokens) if adds else ""
+        rendered = clean(render(tokens)) if adds else ""
     return (rendered, rendered != text) if rendered else (text, False)
 
 
 def _token(stored: Mapping[str, Any]) -> EnrichedToken:
     """A token from its JSON; what an older or newer release wrote besides is left out."""
+    event_us = stored.get("event_us")
     return EnrichedToken(
-        event_us=int(stored.get("event_us") or 0),
-        text=str(stored.get("text") or ""),
-        speaker_id=stored.get("speaker_id"),
+        event_us=event_us if type(event_us) is int else 0,
+        text=text_in(stored, "text"),
+        speaker_id=text_in(stored, "speaker_id") or None,
         prosody=_of_type(ProsodyPayload, stored.get("prosody")),
         visual=_of_type(VisionPayload, stored.get("visual")),
         truncated=bool(stored.get("truncated")),
@@ -309,15 +377,20 @@ def _token(stored: Mapping[str, Any]) -> EnrichedToken:
 def _of_type(made: type[_P], stored: object) -> _P | None:
     if not isinstance(stored, Mapping):
         return None
-    given = {field.name: stored[field.name] for field in fields(made) if field.name in stored}
-    return made(**{"start_us": 0, "end_us": 0, **given})
+    given: dict[str, Any] = {"start_us": 0, "end_us": 0}
+    others: tuple[type, ...] = (int, float) if made is ProsodyPayload else (str,)
+    for field in fields(made):
+        value = stored.get(field.name)
+        if isinstance(value, (int,) if field.name in given else others) and not isinstance(value, bool):
+            given[field.name] = value
+    return made(**given)
 
 
 def _reply_entries(events: Iterable[Event]) -> Iterable[Entry]:
     replies: dict[str, list[Event]] = {}
     for event in events:
         if event.kind in (Kind.HEARD, Kind.BOT_TURN):
-            replies.setdefault(str(event.payload.get("reply_id", event.key)), []).append(event)
+            replies.setdefault(text_in(event.payload, "reply_id") or event.key, []).append(event)
     for reply in replies.values():
         # Checkpoints may be committed late; what was heard last counts, and a finished reply above all.
         last = max(reply, key=lambda event: (event.kind is Kind.BOT_TURN, event.event_us, event.seq))
@@ -325,15 +398,16 @@ def _reply_entries(events: Iterable[Event]) -> Iterable[Entry]:
         text, remarked = _reply_text(last)
         if text:
             seqs = frozenset(event.seq for event in reply)
-            yield Entry((first.event_us, first.seq), seqs, "assistant", text, remarked=remarked)
+            at = (first.event_us, first.seq)
+            yield Entry(at, seqs, "assistant", text, remarked=remarked, turn=_turn(last))
 
 
 def _reply_text(event: Event) -> tuple[str, bool]:
     """What was heard of a reply, and whether a remark stands behind it."""
-    heard = str(event.payload.get("text", "")).strip()
+    heard = text_in(event.payload, "text").strip()
     if event.kind is Kind.BOT_TURN and not event.payload.get("truncated"):
         return heard, False
-    unheard = _plain(event.payload.get("unheard") or "")
+    unheard = _plain(text_in(event.payload, "unheard"))
     words = unheard.split()
     if len(words) > _UNHEARD_WORDS:
         unheard = " ".join([*words[:_UNHEARD_WORDS], "..."])
@@ -351,12 +425,18 @@ def _tool_entries(events: Iterable[Event]) -> Iterable[Entry]:
     known = list(events)
     for event in known:
         if event.kind is Kind.TOOL_RESULT:
-            results[str(event.payload.get("call_id"))] = event
+            results[text_in(event.payload, "call_id")] = event
     group: list[Event] = []
-    asked: set[str] = set()
+    asked = {""}
     for event in known:
-        if event.kind is Kind.TOOL_CALL and str(event.payload.get("call_id")) not in asked:
-            asked.add(str(event.payload.get("call_id")))
+        if event.kind is Kind.TOOL_CALL:
+            call_id = text_in(event.payload, "call_id")
+            if call_id in asked or not text_in(event.payload, "name"):
+                continue
+            asked.add(call_id)
+            if group and _turn(group[0]) != _turn(event):
+                yield _tool_entry(group, results)
+                group = []
             group.append(event)
         elif group and event.kind in (Kind.TOOL_RESULT, Kind.USER_TURN, Kind.HEARD, Kind.BOT_TURN):
             # Calls that were made before any of them was answered were made at once.
@@ -371,14 +451,24 @@ def _tool_entry(calls: Sequence[Event], results: Mapping[str, Event]) -> Entry:
     seqs = {call.seq for call in calls}
     is_open = False
     for call in calls:
-        call_id = str(call.payload.get("call_id"))
+        call_id = text_in(call.payload, "call_id")
         result = results.get(call_id)
         if result is not None:
             seqs.add(result.seq)
         is_open = is_open or result is None
+        name = _NOT_IN_NAMES.sub("_", text_in(call.payload, "name"))[:64]
+        given_id = call_id if _NAME.fullmatch(call_id) else f"call_{call.seq}"
         arguments = _arguments(call.payload.get("arguments"))
-        uses.append(ToolUse(call_id, str(call.payload.get("name", "")), arguments, _result(result)))
-    return Entry((calls[0].event_us, calls[0].seq), frozenset(seqs), "tools", uses=tuple(uses), open=is_open)
+        uses.append(ToolUse(given_id, name, arguments, _result(result)))
+    at = (calls[0].event_us, calls[0].seq)
+    turn = _turn(calls[0])
+    return Entry(at, frozenset(seqs), "tools", uses=tuple(uses), open=is_open, turn=turn)
+
+
+def _turn(event: Event) -> int | None:
+    """Seq of the person's turn that an event says it belongs to."""
+    turn = event.payload.get("turn")
+    return turn if type(turn) is int else None
 
 
 def _arguments(given: object) -> str:
@@ -386,7 +476,7 @@ def _arguments(given: object) -> str:
     if isinstance(given, str):
         try:
             given = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             given = {"text": given}
     if given is None:
         given = {}
@@ -397,21 +487,30 @@ def _result(event: Event | None) -> str:
     if event is None:
         return _json({"outcome": "unknown", "result": UNKNOWN_RESULT})
     outcome, result = event.payload.get("outcome", "done"), event.payload.get("result")
+    if outcome not in _OUTCOMES:
+        outcome = "unknown"
     if outcome == "done":
-        return result if isinstance(result, str) and result else _json(result)
+        return clean(result) if isinstance(result, str) and result else _json(result)
     if outcome == "unknown" and result is None:
         result = UNKNOWN_RESULT
-    return _json({"outcome": outcome, "result": result})
+    # As the model was told it at once.
+    told = {"outcome": outcome, **(result if isinstance(result, Mapping) else {"result": result})}
+    return _json({**told, "outcome": outcome})
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return clean(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _plain(text: object) -> str:
+def _plain(text: str) -> str:
     """Without brackets, which end a remark, and in one line."""
-    return " ".join(str(text).replace("[", "(").replace("]", ")").replace('"', "'").split())
+    return " ".join(text.replace("[", "(").replace("]", ")").replace('"', "'").split())
 
 
 def _sentences(text: str) -> list[str]:
-    return [part for line in text.splitlines() for part in re.split(r"(?<=[.!?])\s+", line) if part.strip()]
+    return [part for line in text.splitlines() for part in split_sentences(line)]
+
+
+def split_sentences(line: str) -> list[str]:
+    """Sentences of a line. Scripts without spaces have none between sentences either."""
+    return [part for part in re.split(r"(?<=[.!?])\s+|(?<=[。！？])\s*", line) if part.strip()]

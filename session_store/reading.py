@@ -1,10 +1,13 @@
 """What the transactions that read do. Plain functions over a connection, the same for both databases."""
 
+from collections.abc import Collection
+from typing import Any
+
 import sqlalchemy as sa
 
 from core.errors import UnknownSessionError
-from session_store.events import Event
-from session_store.rows import SessionInfo, event_of, session_info
+from session_store.events import Event, Kind
+from session_store.rows import MAX_INT, SessionInfo, event_of, session_info, shown_id
 from session_store.schema import event_table, session_table
 
 _session = sa.select(session_table).where(session_table.c.id == sa.bindparam("id"))
@@ -18,22 +21,34 @@ _created_before = _by_creation.where(
     sa.tuple_(session_table.c.created_us, session_table.c.id)
     < sa.tuple_(sa.bindparam("created_us", type_=sa.BigInteger), sa.bindparam("before", type_=sa.String))
 )
+_of_session = sa.select(event_table).where(event_table.c.session_id == sa.bindparam("id"))
 _by_seq = (
-    sa.select(event_table)
-    .where(event_table.c.session_id == sa.bindparam("id"), event_table.c.seq > sa.bindparam("after"))
+    _of_session.where(event_table.c.seq > sa.bindparam("after"))
     .order_by(event_table.c.seq)
     .limit(sa.bindparam("limit"))
 )
+# The primary key, read from its end: what is behind the newest one of the kind, and no more.
+_newest = (
+    _of_session.where(event_table.c.kind == sa.bindparam("kind")).order_by(event_table.c.seq.desc()).limit(1)
+)
+_of_key = _of_session.where(event_table.c.key == sa.bindparam("key"))
+_place = sa.tuple_(event_table.c.event_us, event_table.c.seq)
+_given_place = sa.tuple_(
+    sa.bindparam("event_us", type_=sa.BigInteger), sa.bindparam("seq", type_=sa.BigInteger)
+)
 _by_time = (
-    sa.select(event_table)
-    .where(
-        event_table.c.session_id == sa.bindparam("id"),
-        sa.tuple_(event_table.c.event_us, event_table.c.seq)
-        > sa.tuple_(sa.bindparam("event_us", type_=sa.BigInteger), sa.bindparam("seq", type_=sa.BigInteger)),
-    )
+    _of_session.where(_place > _given_place)
     .order_by(event_table.c.event_us, event_table.c.seq)
     .limit(sa.bindparam("limit"))
 )
+_back_in_time = (
+    _of_session.where(_place < _given_place)
+    .order_by(event_table.c.event_us.desc(), event_table.c.seq.desc())
+    .limit(sa.bindparam("limit"))
+)
+# By those that are not wanted: an event of a kind that this release does not know is never passed over in
+# silence, it is refused like everywhere.
+_without = event_table.c.kind.not_in(sa.bindparam("others", expanding=True))
 
 
 def read_session(connection: sa.Connection, session_id: str) -> SessionInfo:
@@ -44,7 +59,7 @@ def read_session(connection: sa.Connection, session_id: str) -> SessionInfo:
     """
     row = connection.execute(_session, {"id": session_id}).first()
     if row is None:
-        raise UnknownSessionError(f"there is no session {session_id}")
+        raise UnknownSessionError(f"there is no session {shown_id(session_id)}")
     return session_info(row)
 
 
@@ -64,32 +79,77 @@ def read_sessions(
     return [session_info(row) for row in connection.execute(statement, parameters)]
 
 
-def read_events(connection: sa.Connection, session_id: str, *, after_seq: int, limit: int) -> list[Event]:
-    """Events in order of commit.
+def read_events(
+    connection: sa.Connection,
+    session_id: str,
+    *,
+    after_seq: int,
+    limit: int,
+    kinds: Collection[Kind] | None = None,
+) -> list[Event]:
+    """Events in order of commit, of all kinds or of these.
 
     Raises:
         UnknownSessionError: there is no such session.
         StoreError: one of them is of a newer release.
     """
-    rows = connection.execute(_by_seq, {"id": session_id, "after": after_seq, "limit": limit})
-    return _events(connection, session_id, rows)
+    return _page(connection, _by_seq, session_id, kinds, {"after": after_seq, "limit": limit})
+
+
+def read_newest(connection: sa.Connection, session_id: str, *, kind: Kind) -> Event | None:
+    """The event of a kind that was committed last.
+
+    Raises:
+        UnknownSessionError: there is no such session.
+    """
+    found = _page(connection, _newest, session_id, None, {"kind": kind.value})
+    return found[0] if found else None
+
+
+def read_keyed(connection: sa.Connection, session_id: str, *, key: str) -> Event | None:
+    """The event of an idempotency key.
+
+    Raises:
+        UnknownSessionError: there is no such session.
+    """
+    found = _page(connection, _of_key, session_id, None, {"key": key})
+    return found[0] if found else None
 
 
 def read_timeline(
-    connection: sa.Connection, session_id: str, *, after: tuple[int, int], limit: int
+    connection: sa.Connection,
+    session_id: str,
+    *,
+    after: tuple[int, int] | None,
+    limit: int,
+    kinds: Collection[Kind] | None = None,
+    newest_first: bool = False,
 ) -> list[Event]:
-    """Events in order of time, then of commit, from behind the place ``after`` on.
+    """Events in order of time, then of commit, or in the opposite one; from behind the place ``after`` on.
 
     Raises:
         UnknownSessionError: there is no such session.
         StoreError: one of them is of a newer release.
     """
+    if after is None:
+        after = (MAX_INT, MAX_INT) if newest_first else (-1, 0)
+    statement = _back_in_time if newest_first else _by_time
     event_us, seq = after
-    rows = connection.execute(_by_time, {"id": session_id, "event_us": event_us, "seq": seq, "limit": limit})
-    return _events(connection, session_id, rows)
+    return _page(connection, statement, session_id, kinds, {"event_us": event_us, "seq": seq, "limit": limit})
 
 
-def _events(connection: sa.Connection, session_id: str, rows: sa.CursorResult[tuple]) -> list[Event]:
+def _page(
+    connection: sa.Connection,
+    statement: sa.Select[Any],
+    session_id: str,
+    kinds: Collection[Kind] | None,
+    parameters: dict[str, Any],
+) -> list[Event]:
+    others = [] if kinds is None else [kind.value for kind in Kind if kind not in kinds]
+    if others:
+        statement = statement.where(_without)
+        parameters["others"] = others
+    rows = connection.execute(statement, {"id": session_id, **parameters})
     events = [event_of(dict(row)) for row in rows.mappings()]
     if not events:
         # Nothing there, or nothing new?

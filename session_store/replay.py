@@ -5,7 +5,7 @@ sequencer is a function of its settings and its operations, so on virtual time, 
 in the journal, the same order must come out again. The first difference is a bug, in the sequencer, in the
 journal or in what was stored, and is said.
 
-Claims no session and writes no event. Opening the store brings its schema up to date, as everywhere.
+Looks only: claims no session, migrates nothing, and makes or changes no file.
 """
 
 import argparse
@@ -16,14 +16,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import AgentError, ConfigError, StoreError
+from core.errors import AgentError, StoreError
 from sequencer.merge import Committed, Sequencer, SequencerSettings
 from sequencer.operations import Operation, from_json
 from session_store.events import Event, Kind
-from session_store.settings import StoreSettings, file_of
-from session_store.store import SessionStore
+from session_store.settings import StoreSettings
+from session_store.store import SessionReader
 
 PAGE_EVENTS = 500
+OF_PERCEPTION = (Kind.JOURNAL, Kind.ANNOTATION)
 # One committed report, as far as order goes: place, statement, stream, when it happened and came in,
 # identity, revision, final, late.
 Place = tuple[int, int, str, int, int, str | None, int, bool, bool]
@@ -65,11 +66,11 @@ def recorded_calls(events: Iterable[Event]) -> list[RecordedCall]:
     """The calls of a timeline, in order of their first operation.
 
     Raises:
-        StoreError: an operation or a setting is not one.
+        StoreError: an operation, a setting or an annotation is not one.
     """
     calls: dict[str, RecordedCall] = {}
     for event in events:
-        if event.kind not in (Kind.JOURNAL, Kind.ANNOTATION):
+        if event.kind not in OF_PERCEPTION:
             continue
         payload = event.payload
         call = calls.setdefault(str(payload.get("call_id")), RecordedCall(str(payload.get("call_id"))))
@@ -80,17 +81,26 @@ def recorded_calls(events: Iterable[Event]) -> list[RecordedCall]:
             if "settings" in payload:
                 call.settings = SequencerSettings.model_validate(payload["settings"])
             call.operations.extend(from_json(line, lambda _body: None) for line in payload["operations"])
-        except ValueError as error:
-            raise StoreError(f"event {event.seq}: the journal cannot be read: {error}") from error
+        except (ValueError, LookupError, TypeError) as error:
+            why = str(error).splitlines()[0]
+            raise StoreError(f"event {event.seq}: the journal cannot be read: {why}") from error
     return list(calls.values())
 
 
 def replay(call: RecordedCall) -> Replayed:
-    """Play one call back and compare."""
+    """Play one call back and compare.
+
+    Raises:
+        StoreError: an operation cannot be made.
+        UnknownStreamError: one is of a stream that never joined.
+    """
     if call.settings is None:
         return Replayed(call.call_id, len(call.committed), "the journal does not begin with its settings")
     sequencer: Sequencer[None] = Sequencer(call.settings)
-    again = [_place(one) for operation in call.operations for one in sequencer.apply(operation)]
+    try:
+        again = [_place(one) for operation in call.operations for one in sequencer.apply(operation)]
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"the journal of a call cannot be played: {error}") from error
     return Replayed(call.call_id, len(call.committed), _difference(call.committed, again))
 
 
@@ -110,17 +120,20 @@ def _place(one: Committed[None]) -> Place:
 
 def _stored_place(event: Event) -> Place:
     told: Any = event.payload
-    return (
-        told["order"],
-        told["statement"],
-        told["stream"],
-        event.event_us,
-        event.arrival_us,
-        told["identity"],
-        told["revision"],
-        event.final,
-        told["late"],
-    )
+    try:
+        return (
+            told["order"],
+            told["statement"],
+            told["stream"],
+            event.event_us,
+            event.arrival_us,
+            told["identity"],
+            told["revision"],
+            event.final,
+            told["late"],
+        )
+    except KeyError as error:
+        raise StoreError(f"event {event.seq}: an annotation without {error}") from error
 
 
 def _difference(stored: Sequence[Place], again: Sequence[Place]) -> str | None:
@@ -132,7 +145,7 @@ def _difference(stored: Sequence[Place], again: Sequence[Place]) -> str | None:
     return None
 
 
-async def replay_session(store: SessionStore, session_id: str) -> list[Replayed]:
+async def replay_session(store: SessionReader, session_id: str) -> list[Replayed]:
     """Play every call of a session back.
 
     Raises:
@@ -141,7 +154,7 @@ async def replay_session(store: SessionStore, session_id: str) -> list[Replayed]
     events: list[Event] = []
     after_seq = 0
     while True:
-        page = await store.events(session_id, after_seq=after_seq, limit=PAGE_EVENTS)
+        page = await store.events(session_id, after_seq=after_seq, limit=PAGE_EVENTS, kinds=OF_PERCEPTION)
         events.extend(page)
         if len(page) < PAGE_EVENTS:
             break
@@ -150,7 +163,7 @@ async def replay_session(store: SessionStore, session_id: str) -> list[Replayed]
 
 
 async def _main(session_id: str, settings: StoreSettings) -> list[Replayed]:
-    store = await SessionStore.open(settings)
+    store = await SessionReader.open(settings)
     try:
         return await replay_session(store, session_id)
     finally:
@@ -170,11 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        settings = StoreSettings(url=options.url)
-        address = settings.address()
-        if address.drivername.startswith("sqlite") and not file_of(address).exists():
-            raise ConfigError(f"there is no session store {file_of(address)}")
-        replayed = asyncio.run(_main(options.session, settings))
+        replayed = asyncio.run(_main(options.session, StoreSettings(url=options.url)))
     except AgentError as error:
         print(f"replay: {error}", file=sys.stderr)
         return 2

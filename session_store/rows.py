@@ -19,9 +19,15 @@ from session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
 # PostgreSQL indexes at most 2,704 bytes of a key, and a character is up to four.
 MAX_NAME_CHARS = 500
 MAX_INT = 2**63 - 1
+# Of an id in a log: enough to tell which session it was, too little to use it.
+SHOWN_CHARS = 8
 SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Row = dict[str, Any]
+# Of ``event``, behind the place of the event in the timeline: session, seq and epoch.
+DRAFT_COLUMNS = (
+    *("event_us", "arrival_us", "kind", "source", "speaker", "final", "confidence", "payload", "key"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,11 @@ class SessionInfo:
     last_seq: int
     created_us: int
     last_us: int
+
+
+def shown_id(session_id: str) -> str:
+    """For logs, and for messages that get there: who knows the whole id of a session may use it."""
+    return f"{session_id[:SHOWN_CHARS]}..."
 
 
 def session_info(row: sa.Row[Any]) -> SessionInfo:
@@ -120,15 +131,29 @@ def event_of(row: Mapping[str, Any]) -> Event:
     Raises:
         StoreError: it is of a kind that this release does not know.
     """
+    return _event(row, json.loads(row["payload"]), row["session_id"], row["seq"], row["epoch"])
+
+
+def new_event(draft: Row, *, session_id: str, seq: int, epoch: int) -> Event:
+    """What ``event_of`` makes of a ``draft_row`` that has got its place.
+
+    The payload is decoded from its text all the same: the event is what a reader of the database will have,
+    and does not follow the draft when that is changed.
+    """
+    payload, _end = _decoder.raw_decode(draft["payload"])
+    return _event(draft, payload, session_id, seq, epoch)
+
+
+def _event(row: Mapping[str, Any], payload: Any, session_id: str, seq: int, epoch: int) -> Event:
     kind = _KINDS.get(row["kind"])
     if kind is None:
         raise StoreError(f"an event is of the kind {row['kind']!r}, which a newer release has written")
     return Event(
-        session_id=row["session_id"],
-        seq=row["seq"],
-        epoch=row["epoch"],
+        session_id=session_id,
+        seq=seq,
+        epoch=epoch,
         kind=kind,
-        payload=json.loads(row["payload"]),
+        payload=payload,
         event_us=row["event_us"],
         arrival_us=row["arrival_us"],
         source=row["source"],
@@ -141,6 +166,7 @@ def event_of(row: Mapping[str, Any]) -> Event:
 
 _KINDS = {kind.value: kind for kind in Kind}
 _encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_decoder = json.JSONDecoder()
 
 
 def _is_name(value: object) -> bool:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 # Not alembic's own name for it: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0002"
+HEAD = "0003"
 
 metadata = sa.MetaData()
 
@@ -44,7 +44,9 @@ event_table = sa.Table(
     # under its digest, and a NUL in a transcript is an escape like any other.
     sa.Column("payload", sa.Text, nullable=False),
     sa.Column("key", sa.Text, nullable=False),
-    sa.UniqueConstraint("session_id", "key", name="event_key"),
+    # The key first: the store's own keys begin with the time (``events.new_key``), so that those of a moment
+    # lie together, whatever their sessions.
+    sa.UniqueConstraint("key", "session_id", name="event_key"),
     sa.Index("event_by_time", "session_id", "event_us", "seq"),
     sqlite_with_rowid=False,
 )

@@ -1,7 +1,8 @@
 """The session store: sessions, their claims and their timelines, durable.
 
 Decides who may write and what a caller is told; ``writer`` commits, ``committing`` and ``reading`` hold the
-statements, ``database`` runs them on SQLite or PostgreSQL.
+statements, ``database`` runs them on SQLite or PostgreSQL. ``SessionReader`` is the half of it that changes
+nothing.
 
     store = await SessionStore.open(StoreSettings(url="sqlite:///sessions.db"))
     session = await store.create()
@@ -11,15 +12,24 @@ statements, ``database`` runs them on SQLite or PostgreSQL.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+)
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+import sqlalchemy as sa
 from loguru import logger
 
 from core.clock import Clock
-from core.errors import StoreError, StoreUnavailableError, UnknownSessionError
+from core.errors import SessionExistsError, StoreError, StoreUnavailableError, UnknownSessionError
 from runtime.loop_clock import LoopClock
 from session_store.claim import SessionClock, SessionWriter, wall_us
 from session_store.committing import (
@@ -29,16 +39,23 @@ from session_store.committing import (
     insert_session,
     insert_whole,
 )
-from session_store.database import Database, Work, database
-from session_store.events import Event
+from session_store.database import Database, ReadDatabase, Work, database, read_only_database
+from session_store.events import Event, Kind
 from session_store.following import Followers, listen
-from session_store.reading import read_events, read_session, read_sessions, read_timeline
+from session_store.reading import (
+    read_events,
+    read_keyed,
+    read_newest,
+    read_session,
+    read_sessions,
+    read_timeline,
+)
 from session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
 from session_store.settings import StoreSettings
 from session_store.transfer import export_lines, whole_session
 from session_store.writer import GroupCommit
 
-__all__ = ["SessionClock", "SessionInfo", "SessionStore", "SessionWriter", "StoreSettings"]
+__all__ = ["SessionClock", "SessionInfo", "SessionReader", "SessionStore", "SessionWriter", "StoreSettings"]
 
 T = TypeVar("T")
 
@@ -50,20 +67,183 @@ EXPIRE_EVENTS = 5_000
 US_PER_DAY = 86_400_000_000
 
 
-class SessionStore:
-    """Made by ``open``, ended by ``close``."""
+class SessionReader:
+    """What can be asked of a store that is left as it is. Made by ``open``, ended by ``close``."""
+
+    def __init__(self, opened: ReadDatabase, settings: StoreSettings) -> None:
+        self._source = opened
+        self._settings = settings
+        self._closed = False
+
+    @classmethod
+    async def open(cls, settings: StoreSettings) -> "SessionReader":
+        """Look into a store that is there: nothing is migrated and no file is made or changed.
+
+        Raises:
+            ConfigError: there is none, it is of another release, or it cannot be read; in one line.
+            StoreUnavailableError: the database does not answer, or another program has locked it.
+        """
+        opened = read_only_database(settings)
+        try:
+            await opened.open()
+        except BaseException:
+            await opened.close()
+            raise
+        return cls(opened, settings)
+
+    async def info(self, session_id: str) -> SessionInfo:
+        """One session.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        return await self._read(partial(read_session, session_id=session_id))
+
+    async def sessions(
+        self, *, limit: int, before: str | None = None, tenant: str = "default"
+    ) -> list[SessionInfo]:
+        """Sessions of a tenant, newest first.
+
+        Args:
+            limit: at most so many.
+            before: id of the last one of the page before.
+            tenant: whose.
+
+        Raises:
+            UnknownSessionError: there is no session ``before``.
+            StoreUnavailableError: the database does not answer.
+        """
+        if before is not None:
+            _check_id(before)
+        return await self._read(partial(read_sessions, tenant=tenant, before=before, limit=_size(limit)))
+
+    async def events(
+        self, session_id: str, *, after_seq: int = 0, limit: int, kinds: Collection[Kind] | None = None
+    ) -> list[Event]:
+        """Events in order of commit.
+
+        Args:
+            session_id: of which session.
+            after_seq: of the last one of the page before.
+            limit: at most so many.
+            kinds: only these; None for all.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        after_seq = min(max(after_seq, 0), MAX_INT)
+        return await self._read(
+            partial(read_events, session_id=session_id, after_seq=after_seq, limit=_size(limit), kinds=kinds)
+        )
+
+    async def newest_event(self, session_id: str, kind: Kind) -> Event | None:
+        """The event of a kind that was committed last; None when there is none.
+
+        Raises:
+            UnknownSessionError: there is no session of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        return await self._read(partial(read_newest, session_id=session_id, kind=kind))
+
+    async def event_of_key(self, session_id: str, key: str) -> Event | None:
+        """The event that was stored under an idempotency key; None when there is none.
+
+        Raises:
+            UnknownSessionError: there is no session of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        return await self._read(partial(read_keyed, session_id=session_id, key=key))
+
+    async def timeline(
+        self,
+        session_id: str,
+        *,
+        after: tuple[int, int] | None = None,
+        limit: int,
+        kinds: Collection[Kind] | None = None,
+        newest_first: bool = False,
+    ) -> list[Event]:
+        """Events in order of time.
+
+        Args:
+            session_id: of which session.
+            after: ``(event_us, seq)`` of the last one of the page before, in the same direction.
+            limit: at most so many.
+            kinds: only these; None for all.
+            newest_first: from the end of the session to its beginning.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        place = None if after is None else (_within_range(after[0]), _within_range(after[1]))
+        return await self._read(
+            partial(
+                read_timeline,
+                session_id=session_id,
+                after=place,
+                limit=_size(limit),
+                kinds=kinds,
+                newest_first=newest_first,
+            )
+        )
+
+    async def export(self, session_id: str) -> AsyncIterator[str]:
+        """A session as lines of JSON, see ``transfer``.
+
+        Raises:
+            UnknownSessionError: there is none of that id, or it was deleted meanwhile.
+            StoreUnavailableError: the database does not answer.
+        """
+        info = await self.info(session_id)
+        async for line in export_lines(info, partial(self.events, session_id, limit=PAGE_EVENTS)):
+            yield line
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        self._closed = True
+        await self._source.close()
+
+    async def _read(self, work: Work[T]) -> T:
+        """Read, again while the database is away, within the deadline."""
+        deadline = asyncio.get_running_loop().time() + self._settings.read_deadline_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    if self._closed:
+                        raise StoreUnavailableError("the session store is closed")
+                    try:
+                        return await self._source.read(work)
+                    except StoreUnavailableError:
+                        if asyncio.get_running_loop().time() + READ_RETRY_S > deadline:
+                            raise
+                    await asyncio.sleep(READ_RETRY_S)
+        except TimeoutError as error:
+            raise StoreUnavailableError(
+                f"the database gave no answer for {self._settings.read_deadline_s:g} s"
+            ) from error
+
+
+class SessionStore(SessionReader):
+    """The whole store. Made by ``open``, ended by ``close``."""
 
     def __init__(
         self, opened: Database, settings: StoreSettings, clock: Clock, now_us: Callable[[], int]
     ) -> None:
+        super().__init__(opened, settings)
         self._database = opened
-        self._settings = settings
         self._clock = clock
         self._wall_us = now_us
         self._followers = Followers()
         self._commits = GroupCommit(opened, settings, clock, self._followers.wake)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
 
     @classmethod
     async def open(
@@ -115,7 +295,8 @@ class SessionStore:
             raise StoreError("the name of a tenant is empty, too long or not printable")
         now_us = self._wall_us()
         info = SessionInfo(str(uuid.uuid4()), tenant, 0, 0, now_us, now_us)
-        await self._commits.run(partial(insert_session, info=info))
+        # Nobody else makes a session of this id.
+        await self._run_once(partial(insert_session, info=info), SessionExistsError)
         return info
 
     async def claim(self, session_id: str) -> SessionWriter:
@@ -132,69 +313,7 @@ class SessionStore:
             claimed, clock, self._commits, max_payload_bytes=self._settings.max_payload_bytes
         )
 
-    async def info(self, session_id: str) -> SessionInfo:
-        """One session.
-
-        Raises:
-            UnknownSessionError: there is none of that id.
-            StoreUnavailableError: the database does not answer.
-        """
-        _check_id(session_id)
-        return await self._read(partial(read_session, session_id=session_id))
-
-    async def sessions(
-        self, *, limit: int, before: str | None = None, tenant: str = "default"
-    ) -> list[SessionInfo]:
-        """Sessions of a tenant, newest first.
-
-        Args:
-            limit: at most so many.
-            before: id of the last one of the page before.
-            tenant: whose.
-
-        Raises:
-            UnknownSessionError: there is no session ``before``.
-            StoreUnavailableError: the database does not answer.
-        """
-        if before is not None:
-            _check_id(before)
-        return await self._read(partial(read_sessions, tenant=tenant, before=before, limit=_size(limit)))
-
-    async def events(self, session_id: str, *, after_seq: int = 0, limit: int) -> list[Event]:
-        """Events in order of commit.
-
-        Raises:
-            UnknownSessionError: there is none of that id.
-            StoreUnavailableError: the database does not answer.
-        """
-        _check_id(session_id)
-        after_seq = min(max(after_seq, 0), MAX_INT)
-        return await self._read(
-            partial(read_events, session_id=session_id, after_seq=after_seq, limit=_size(limit))
-        )
-
-    async def timeline(
-        self, session_id: str, *, after: tuple[int, int] | None = None, limit: int
-    ) -> list[Event]:
-        """Events in order of time.
-
-        Args:
-            session_id: of which session.
-            after: ``(event_us, seq)`` of the last one of the page before.
-            limit: at most so many.
-
-        Raises:
-            UnknownSessionError: there is none of that id.
-            StoreUnavailableError: the database does not answer.
-        """
-        _check_id(session_id)
-        event_us, seq = after or (-1, 0)
-        place = (min(event_us, MAX_INT), min(seq, MAX_INT))
-        return await self._read(
-            partial(read_timeline, session_id=session_id, after=place, limit=_size(limit))
-        )
-
-    async def follow(self, session_id: str, *, after_seq: int = 0) -> AsyncIterator[Event]:
+    async def follow(self, session_id: str, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
         """Events in order of commit, those to come included.
 
         Ends when the session is deleted or the store closed. While the database is away it waits.
@@ -226,7 +345,7 @@ class SessionStore:
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        await self._commits.run(partial(delete_session, session_id=session_id))
+        await self._run_once(partial(delete_session, session_id=session_id), UnknownSessionError)
         self._followers.wake([session_id])
 
     async def expire(self, *, older_than_days: float) -> int:
@@ -243,26 +362,16 @@ class SessionStore:
             count += len(deleted)
         return count
 
-    async def export(self, session_id: str) -> AsyncIterator[str]:
-        """A session as lines of JSON, see ``transfer``.
-
-        Raises:
-            UnknownSessionError: there is none of that id, or it was deleted meanwhile.
-            StoreUnavailableError: the database does not answer.
-        """
-        info = await self.info(session_id)
-        async for line in export_lines(info, partial(self.events, session_id, limit=PAGE_EVENTS)):
-            yield line
-
     async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> SessionInfo:
         """Store what ``export`` gave, under its own id; all of it or nothing.
 
         Raises:
-            StoreError: it is not complete, was changed, or its session is there already.
+            SessionExistsError: its session is there already.
+            StoreError: it is not complete or was changed.
             StoreUnavailableError: the database does not answer.
         """
         info, rows = await whole_session(lines, max_payload_bytes=self._settings.max_payload_bytes)
-        await self._commits.run(partial(insert_whole, info=info, rows=rows))
+        await self._run_once(partial(insert_whole, info=info, rows=rows), SessionExistsError)
         return info
 
     async def close(self) -> None:
@@ -280,6 +389,24 @@ class SessionStore:
         finally:
             await self._database.close()
 
+    async def _run_once(self, work: Work[None], done: type[StoreError]) -> None:
+        """Run a transaction that takes effect once and raises ``done`` where it has already.
+
+        The answer to a commit may be lost with its connection; who comes again for it finds it done.
+        """
+        ran = False
+
+        def attempt(connection: sa.Connection) -> None:
+            nonlocal ran
+            work(connection)
+            ran = True
+
+        try:
+            await self._commits.run(attempt)
+        except done:
+            if not ran:
+                raise
+
     def _start(self) -> None:
         self._commits.start()
         self._tasks.add(
@@ -296,25 +423,13 @@ class SessionStore:
         while True:
             try:
                 count = await self.expire(older_than_days=days)
-            except StoreUnavailableError as error:
+            except StoreError as error:
+                # Away, or it refuses: the next time comes.
                 logger.warning(f"session store: retention is put off: {error}")
             else:
                 if count:
                     logger.info(f"session store: {count} sessions were older than {days:g} days")
             await asyncio.sleep(self._settings.retention_every_s)
-
-    async def _read(self, work: Work[T]) -> T:
-        """Read, again while the database is away, within the deadline."""
-        deadline = asyncio.get_running_loop().time() + self._settings.read_deadline_s
-        while True:
-            if self._closed:
-                raise StoreUnavailableError("the session store is closed")
-            try:
-                return await self._database.read(work)
-            except StoreUnavailableError:
-                if asyncio.get_running_loop().time() + READ_RETRY_S > deadline:
-                    raise
-            await asyncio.sleep(READ_RETRY_S)
 
 
 def _check_id(session_id: str) -> None:
@@ -326,6 +441,10 @@ def _size(limit: int) -> int:
     if limit < 1:
         raise StoreError(f"a page of {limit} is not one")
     return min(limit, MAX_INT)
+
+
+def _within_range(number: int) -> int:
+    return min(max(number, -1), MAX_INT)
 
 
 async def _within(waiting: Coroutine[object, object, object], seconds: float) -> None:

@@ -18,7 +18,7 @@ import hashlib
 import json
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Protocol
 
 from core.errors import AgentError, StoreError
@@ -30,6 +30,7 @@ FORMAT = "parley-session"
 VERSION = 1
 _NUMBERS = ("epoch", "created_us", "last_us", "count", "last_seq")
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_EVENT_FIELDS = tuple(field.name for field in fields(Event) if field.name != "session_id")
 
 
 class Pages(Protocol):
@@ -57,13 +58,12 @@ async def export_lines(info: SessionInfo, read: Pages) -> AsyncIterator[str]:
     yield line({"format": FORMAT, "version": VERSION, **header, "count": info.last_seq})
     seq = 0
     while seq < info.last_seq:
-        for event in await read(after_seq=seq):
-            if event.seq > info.last_seq:
-                break
-            seq = event.seq
-            content = asdict(event)
-            del content["session_id"]
-            yield line(content)
+        page = [event for event in await read(after_seq=seq) if event.seq <= info.last_seq]
+        if not page:
+            raise StoreError(f"the events from {seq + 1} to {info.last_seq} are missing in the database")
+        for event in page:
+            yield line({name: getattr(event, name) for name in _EVENT_FIELDS})
+        seq = page[-1].seq
     yield _encode({"sha256": digest.hexdigest()})
 
 
@@ -172,9 +172,10 @@ _COLUMNS = (
 
 
 async def _export(settings: StoreSettings, session_id: str) -> None:
-    from session_store.store import SessionStore
+    from session_store.store import SessionReader
 
-    store = await SessionStore.open(settings)
+    # What is copied stays as it is: no migration, and no new file where a path is mistyped.
+    store = await SessionReader.open(settings)
     try:
         async for line in store.export(session_id):
             print(line)

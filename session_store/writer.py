@@ -42,6 +42,7 @@ class _Waiting(Generic[T]):
 
     what: T
     since_us: int
+    deadline_s: float
     done: asyncio.Future[Any]
 
     def settle(self, outcome: object) -> None:
@@ -78,6 +79,10 @@ class GroupCommit:
         self._jobs: deque[_Waiting[Work[Any]]] = deque()
         self._batch: list[_Waiting[Append]] = []
         self._slots = asyncio.Semaphore(settings.max_queue)
+        # Who is inside, by deadline: all have the same time, so that is the order in which they came. One
+        # timer for all of them is several times cheaper than one each, which every append would pay.
+        self._inside: dict[_Waiting[Any], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -107,9 +112,7 @@ class GroupCommit:
         Raises:
             FencedError, UnknownSessionError, StoreUnavailableError, StoreError: nothing was acknowledged.
         """
-        lane = self._lanes.setdefault
-        events = await self._wait_for(append, lambda item: lane(append.session_id, deque()).append(item))
-        return cast(list[Event], events)
+        return cast(list[Event], await self._wait_for(append, self._put_append))
 
     async def run(self, work: Work[T]) -> T:
         """Run a transaction of its own between the others.
@@ -143,10 +146,10 @@ class GroupCommit:
                 raise self._too_late() from error
         else:
             await self._slots.acquire()
-        item = _Waiting(what, since_us, loop.create_future())
-        # A timer that only settles: several times cheaper than a timeout around the wait, which every append
-        # of every call would pay.
-        timer = loop.call_at(deadline, lambda: item.settle(self._too_late()))
+        item = _Waiting(what, since_us, deadline, loop.create_future())
+        self._inside[item] = None
+        if self._timer is None:
+            self._timer = loop.call_at(deadline, self._expire, deadline)
         try:
             self._check_open()
             put(item)
@@ -154,8 +157,25 @@ class GroupCommit:
             self._work.set()
             return await item.done
         finally:
-            timer.cancel()
+            del self._inside[item]
+            if not self._inside and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             self._slots.release()
+
+    def _put_append(self, item: _Waiting[Append]) -> None:
+        self._lanes.setdefault(item.what.session_id, deque()).append(item)
+
+    def _expire(self, now_s: float) -> None:
+        """Give up what has waited until ``now_s``, and set the timer for the next."""
+        self._timer = None
+        for item in self._inside:
+            if item.deadline_s > now_s:
+                # Whoever was here when the timer was set has mostly left since.
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_at(item.deadline_s, self._expire, item.deadline_s)
+                return
+            item.settle(self._too_late())
 
     def _check_open(self) -> None:
         if self._closed or self._task is None or self._task.done():
@@ -185,6 +205,10 @@ class GroupCommit:
                 except StoreError as error:
                     # Of the probe: appends are told themselves. The task must outlive it.
                     logger.error(f"session store: {error}")
+                    await asyncio.sleep(LONGEST_PAUSE_S)
+                except Exception as error:
+                    # Nobody's fault that is known here. Not its words: they may quote what was said.
+                    logger.error(f"session store: the writer failed ({type(error).__name__}); it goes on")
                     await asyncio.sleep(LONGEST_PAUSE_S)
         finally:
             for item in list(self._items()):

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import AgentError
+from evals.command import machine, positive, positive_number
 from evals.latency.figures import PERCENTILES, percentile
 from runtime.event_loop import run
 from session_store.events import Draft, Kind
@@ -38,26 +38,12 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m evals.session_store", description="Durable appends per second, and their latency."
     )
     root.add_argument("--url", action="append", default=[], help="of a store; several are allowed")
-    root.add_argument("--writers", type=_count, default=20, help="sessions that append at once")
-    root.add_argument("--seconds", type=_positive, default=5)
+    root.add_argument("--writers", type=positive, default=20, help="sessions that append at once")
+    root.add_argument("--seconds", type=positive_number, default=5)
     root.add_argument("--json", type=Path, help="write the figures here")
     root.add_argument("--table", type=Path, help="write the markdown table here")
     root.add_argument("--out-dir", type=Path, default=Path("out/session_store"))
     return root
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return value
 
 
 def measure(urls: Sequence[str], *, writers: int, seconds: float, out_dir: Path) -> dict[str, Any]:
@@ -71,7 +57,7 @@ def measure(urls: Sequence[str], *, writers: int, seconds: float, out_dir: Path)
         disk = sync_us(Path(folder))
         # On the loop that a server has.
         results = [run(_one(url, writers, seconds)) for url in urls or [f"sqlite:///{folder}/sessions.db"]]
-    return {"results": results, "disk": {"bytes": SYNC_BYTES, **_ms(disk)}, "machine": _machine()}
+    return {"results": results, "disk": {"bytes": SYNC_BYTES, **_ms(disk)}, "machine": machine()}
 
 
 def sync_us(folder: Path) -> list[float]:
@@ -142,15 +128,6 @@ async def _check(store: SessionStore, writer: SessionWriter) -> None:
 def _ms(values_us: Sequence[float]) -> dict[str, float]:
     found = {f"p{percent}_ms": percentile(values_us, percent) or 0.0 for percent in PERCENTILES}
     return {name: round(value / 1_000, 2) for name, value in {**found, "max_ms": max(values_us)}.items()}
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "load_1min": round(os.getloadavg()[0], 2),
-    }
 
 
 def table(result: dict[str, Any]) -> str:

@@ -13,10 +13,21 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from core.errors import ConfigError, FencedError, StoreError, StoreUnavailableError, UnknownSessionError
+from core.errors import (
+    ConfigError,
+    FencedError,
+    SessionExistsError,
+    StoreError,
+    StoreUnavailableError,
+    UnknownSessionError,
+)
 from session_store import migrations
+from session_store.compaction import Compactor
+from session_store.conversation import Conversations
+from session_store.database import read_only_database
 from session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
-from session_store.store import SessionStore, SessionWriter, StoreSettings
+from session_store.prompt import prompt_view
+from session_store.store import SessionReader, SessionStore, SessionWriter, StoreSettings
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 
 DAY_US = 86_400_000_000
@@ -110,6 +121,7 @@ async def test_a_session_that_is_not_there_is_unknown(store: SessionStore, sessi
         store.claim(session_id),
         store.events(session_id, limit=1),
         store.timeline(session_id, limit=1),
+        store.newest_event(session_id, Kind.SUMMARY),
         store.delete(session_id),
         anext(store.follow(session_id)),
         anext(store.export(session_id)),
@@ -345,6 +357,28 @@ async def test_of_many_simultaneous_claims_only_the_last_can_write(
     assert texts(await everything(store, session.id)) == ["10"]
 
 
+async def test_no_error_names_a_whole_id(store: SessionStore) -> None:
+    first = await new_writer(store)
+    lines = await exported(store, first.session_id)
+    await store.claim(first.session_id)
+    errors: list[StoreError] = []
+    for refused in (
+        lambda: first.append(said("a")),
+        lambda: store.import_(lines),
+        lambda: store.info(NO_SESSION),
+        lambda: store.claim(NO_SESSION),
+    ):
+        with pytest.raises(StoreError) as refusal:
+            await refused()
+        errors.append(refusal.value)
+    kinds = [FencedError, SessionExistsError, UnknownSessionError, UnknownSessionError]
+    assert [type(error) for error in errors] == kinds
+    # Texts of errors are logged, and whoever knows an id may use its session.
+    told = " ".join(map(str, errors))
+    assert first.session_id not in told and NO_SESSION not in told
+    assert first.session_id[:8] in str(errors[0])
+
+
 async def test_fenced_deleted_and_refused_appends_do_not_hurt_those_beside_them(
     store: SessionStore, url: str
 ) -> None:
@@ -482,6 +516,16 @@ async def test_the_timeline_is_in_order_of_time_and_pages_do_not_overlap(store: 
     assert seen == expected
 
 
+async def test_an_event_is_found_by_its_key_and_only_in_its_session(store: SessionStore) -> None:
+    writer, other = await new_writer(store), await new_writer(store)
+    [event] = await writer.append(Draft(Kind.USER_TURN, {"text": "hello"}, 1, 1, "user", key="k-1"))
+    assert await store.event_of_key(writer.session_id, "k-1") == event
+    assert await store.event_of_key(writer.session_id, "k-2") is None
+    assert await store.event_of_key(other.session_id, "k-1") is None
+    with pytest.raises(UnknownSessionError):
+        await store.event_of_key(str(uuid.uuid4()), "k-1")
+
+
 async def test_events_are_paged_by_seq(store: SessionStore) -> None:
     writer = await new_writer(store)
     await writer.append(*[said(str(number)) for number in range(7)])
@@ -491,6 +535,145 @@ async def test_events_are_paged_by_seq(store: SessionStore) -> None:
     assert await store.events(writer.session_id, after_seq=10**30, limit=3) == []
     with pytest.raises(StoreError):
         await store.events(writer.session_id, limit=0)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+async def test_the_timeline_is_paged_in_both_directions(store: SessionStore, newest_first: bool) -> None:
+    writer = await new_writer(store)
+    times = [50, 10, 30, 30, 20, 30, 40, 10, 2**63 - 1, 0]
+    await writer.append(*[said(f"{number}", event_us=time) for number, time in enumerate(times)])
+    expected = sorted(((time, number + 1) for number, time in enumerate(times)), reverse=newest_first)
+    seen: list[tuple[int, int]] = []
+    while page := await store.timeline(
+        writer.session_id, after=seen[-1] if seen else None, limit=3, newest_first=newest_first
+    ):
+        seen += [(event.event_us, event.seq) for event in page]
+    assert seen == expected
+    beyond = (10**30, 10**30) if not newest_first else (-(10**30), 0)
+    assert await store.timeline(writer.session_id, after=beyond, limit=3, newest_first=newest_first) == []
+
+
+async def of_many_kinds(store: SessionStore) -> SessionWriter:
+    """Twelve events of four kinds in turn, the last in time being the first that was committed."""
+    writer = await new_writer(store)
+    kinds = (Kind.USER_TURN, Kind.ANNOTATION, Kind.HEARD, Kind.SUMMARY)
+    await writer.append(
+        *[Draft(kinds[n % 4], {"text": str(n)}, NOW_US - n, NOW_US, "test") for n in range(12)]
+    )
+    return writer
+
+
+async def test_events_of_some_kinds_are_paged_as_if_there_were_no_others(store: SessionStore) -> None:
+    session_id = (await of_many_kinds(store)).session_id
+    kinds = {Kind.USER_TURN, Kind.HEARD}
+    assert texts(await store.events(session_id, limit=4, kinds=kinds)) == ["0", "2", "4", "6"]
+    assert texts(await store.events(session_id, after_seq=7, limit=4, kinds=kinds)) == ["8", "10"]
+    assert texts(await store.events(session_id, limit=99, kinds=frozenset(Kind))) == list(map(str, range(12)))
+    assert await store.events(session_id, limit=99, kinds=[]) == []
+    assert await store.events(session_id, limit=99, kinds=[Kind.TOOL_CALL]) == []
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+async def test_the_timeline_of_some_kinds_is_paged_in_both_directions(
+    store: SessionStore, newest_first: bool
+) -> None:
+    session_id = (await of_many_kinds(store)).session_id
+    seen: list[Event] = []
+    while page := await store.timeline(
+        session_id,
+        after=(seen[-1].event_us, seen[-1].seq) if seen else None,
+        limit=2,
+        kinds=[Kind.ANNOTATION, Kind.SUMMARY],
+        newest_first=newest_first,
+    ):
+        assert len(page) == 2
+        seen += page
+    oldest_first = ["11", "9", "7", "5", "3", "1"]
+    assert texts(seen) == (oldest_first[::-1] if newest_first else oldest_first)
+
+
+async def test_the_newest_event_of_a_kind_is_the_one_that_was_committed_last(store: SessionStore) -> None:
+    session_id = (await of_many_kinds(store)).session_id
+    summary = await store.newest_event(session_id, Kind.SUMMARY)
+    assert summary == (await store.events(session_id, limit=12))[-1]
+    assert await store.newest_event(session_id, Kind.TOOL_CALL) is None
+
+
+@pytest.mark.parametrize("reading", ["events", "timeline"])
+async def test_an_event_of_a_newer_release_is_not_passed_over(
+    store: SessionStore, url: str, reading: str
+) -> None:
+    session_id = (await of_many_kinds(store)).session_id
+    await execute(url, "UPDATE event SET kind = 'gossip' WHERE seq = 2")
+    with pytest.raises(StoreError, match="newer release"):
+        await getattr(store, reading)(session_id, limit=99, kinds=[Kind.USER_TURN])
+
+
+async def test_a_conversation_is_read_from_its_newest_summary_on(store: SessionStore) -> None:
+    writer = await new_writer(store)
+    turns = [said(f"My account number is {number}.", event_us=NOW_US + number) for number in range(40)]
+    known = {"speaker": None, "intent": None, "slots": {"name": {"value": "Ada", "seq": 1}}}
+    for until_seq in (10, 20):
+        text = {"text": f"Until {until_seq}.", "until_seq": until_seq, "state": known}
+        turns.insert(until_seq + 5, Draft(Kind.SUMMARY, text, NOW_US, NOW_US, "system"))
+    await writer.append(*turns)
+    whole = await everything(store, writer.session_id)
+    opened = Conversations(store, compactor=Compactor())
+    async with opened.open(writer.session_id) as conversation:
+        assert list(conversation.events) == whole[20:]
+        view = conversation.view()
+    assert "Until 20." in view.messages[0]["content"] and "Ada" in view.messages[0]["content"]
+    assert await opened.view(writer.session_id) == view == prompt_view(whole, budget_tokens=6_000)
+    await opened.close()
+
+
+# Looking
+
+
+async def test_who_only_looks_sees_the_same(store: SessionStore, url: str) -> None:
+    writer = await conversation(store)
+    reader = await SessionReader.open(StoreSettings(url=url))
+    for asked in (
+        lambda each: each.info(writer.session_id),
+        lambda each: each.sessions(limit=9, tenant="bank"),
+        lambda each: each.events(writer.session_id, limit=1_000),
+        lambda each: each.timeline(writer.session_id, limit=1_000, newest_first=True),
+        lambda each: each.newest_event(writer.session_id, Kind.USER_TURN),
+        lambda each: exported(each, writer.session_id),
+    ):
+        assert await asked(reader) == await asked(store)
+    with pytest.raises(UnknownSessionError):
+        await reader.info(NO_SESSION)
+    await reader.close()
+    with pytest.raises(StoreUnavailableError):
+        await reader.info(writer.session_id)
+
+
+async def test_who_only_looks_changes_nothing(store: SessionStore, url: str) -> None:
+    session = await store.create()
+    looking = read_only_database(StoreSettings(url=url))
+    await looking.open()
+    with pytest.raises(StoreError):
+        await looking.read(lambda connection: connection.exec_driver_sql("UPDATE session SET epoch = 9"))
+    await looking.close()
+    assert await store.info(session.id) == session
+
+
+async def test_who_only_looks_does_not_migrate(opening: Opener, url: str) -> None:
+    await with_database(url, first_release)
+    with pytest.raises(ConfigError, match="older release"):
+        await SessionReader.open(StoreSettings(url=url))
+    versions: list[object] = []
+    await with_database(url, lambda connection: versions.append(migrations.version(connection)))
+    assert versions == ["0001"]
+
+
+async def test_who_only_looks_makes_no_store(url: str) -> None:
+    with pytest.raises(ConfigError, match="no session store"):
+        await SessionReader.open(StoreSettings(url=url))
+    tables: list[str] = []
+    await with_database(url, lambda connection: tables.extend(sa.inspect(connection).get_table_names()))
+    assert tables == []
 
 
 # Following
@@ -612,10 +795,13 @@ async def test_large_sessions_expire_too(opening: Opener, url: str) -> None:
 async def test_retention_runs_by_itself(opening: Opener, url: str) -> None:
     now = [NOW_US - 2 * DAY_US]
     first = await opening(url, now_us=lambda: now[0], poll_s=0.05)
-    old = await first.create()
-    await opening(url, retention_days=1.5)
-    async with asyncio.timeout(TIMEOUT_S):
-        assert [event async for event in first.follow(old.id)] == []
+    writer = await new_writer(first)
+    await writer.append(Draft(Kind.USER_TURN, {"text": "old"}, now[0], now[0], "user"))
+    async with asyncio.timeout(TIMEOUT_S), aclosing(first.follow(writer.session_id)) as follow:
+        # Being followed before anything can delete it.
+        assert (await anext(follow)).seq == 1
+        await opening(url, retention_days=1.5)
+        assert [event async for event in follow] == []
 
 
 # Closing
@@ -805,10 +991,33 @@ async def test_a_tampered_export_is_refused_as_a_whole(
     assert await other.sessions(limit=1, tenant="bank") == []
 
 
+async def test_an_export_of_a_session_whose_events_are_not_all_there_ends(
+    store: SessionStore, url: str
+) -> None:
+    writer = await conversation(store)
+    await execute(url, "DELETE FROM event WHERE seq > 599")
+    with pytest.raises(StoreError, match="600 to 601 are missing"):
+        async with asyncio.timeout(TIMEOUT_S):
+            await exported(store, writer.session_id)
+
+
 async def test_a_session_that_is_there_is_not_imported_over(store: SessionStore) -> None:
     writer = await conversation(store)
     lines = await exported(store, writer.session_id)
     await writer.append(said("since then"))
-    with pytest.raises(StoreError, match="already"):
+    with pytest.raises(SessionExistsError, match="already"):
         await store.import_(lines)
     assert (await store.info(writer.session_id)).last_seq == 602
+
+
+async def test_of_imports_of_one_session_at_once_one_is_told_that_it_is_there(
+    store: SessionStore, opening: Opener, request: pytest.FixtureRequest, url: str
+) -> None:
+    writer = await conversation(store)
+    lines = await exported(store, writer.session_id)
+    kind = "sqlite" if url.startswith("sqlite") else "postgres"
+    target = new_url(kind, request)
+    others = [await opening(target), await opening(target)]
+    results = await asyncio.gather(*(other.import_(lines) for other in others), return_exceptions=True)
+    assert sorted(isinstance(result, SessionExistsError) for result in results) == [False, True], results
+    assert await exported(others[0], writer.session_id) == lines

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.peers.server import free_port
+from tests.system import missing
 
 START_TIMEOUT_S = 60
 # What a deployment has (fsync is on by default), in the size of a test.
@@ -127,7 +128,7 @@ class PostgresServer:
 def _server(users: str) -> PostgresServer:
     programs = binaries()
     if programs is None:
-        pytest.skip("no PostgreSQL on this machine: apt-get install postgresql")
+        missing("postgresql")
     server = PostgresServer(programs)
     atexit.register(server.remove)
     return server

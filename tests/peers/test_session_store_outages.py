@@ -10,8 +10,18 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+import sqlalchemy as sa
+from sqlalchemy import make_url
 
-from core.errors import ConfigError, FencedError, StoreUnavailableError
+from core.errors import (
+    ConfigError,
+    FencedError,
+    SessionExistsError,
+    StoreError,
+    StoreUnavailableError,
+    UnknownSessionError,
+)
+from session_store.database import database
 from session_store.events import Draft, Kind
 from session_store.store import SessionStore, SessionWriter, StoreSettings
 from tests.peers.postgres import (  # noqa: F401
@@ -152,6 +162,97 @@ async def test_a_frozen_server_costs_an_append_no_more_than_its_deadline(
         await writer.append(said("b"))
 
 
+class Line:
+    """Between a store and its server: loses answers, and the connection with each of them.
+
+    Attributes:
+        lost: answers.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._server = make_url(url)
+        self._armed = False
+        self.lost = 0
+
+    def lose_next_answer(self) -> None:
+        """That to the next COMMIT: the server has done it, and the client is not told."""
+        self._armed = True
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        """The address of this end."""
+        server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        async with server:
+            here = self._server.set(port=server.sockets[0].getsockname()[1])
+            yield here.render_as_string()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, them = await asyncio.open_connection(self._server.host, self._server.port)
+        losing = False
+
+        async def up() -> None:
+            nonlocal losing
+            while data := await reader.read(65_536):
+                if self._armed and b"COMMIT" in data:
+                    self._armed, losing = False, True
+                them.write(data)
+
+        async def down() -> None:
+            while data := await theirs.read(65_536):
+                if losing:
+                    self.lost += 1
+                    return
+                writer.write(data)
+
+        both = {asyncio.create_task(up()), asyncio.create_task(down())}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for end in (writer, them):
+            end.transport.abort()
+        for task in both:
+            task.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+
+
+async def test_closing_does_not_wait_for_a_frozen_server(
+    own_postgres: PostgresServer,  # noqa: F811
+    own_postgres_url: str,  # noqa: F811
+) -> None:
+    store = await SessionStore.open(StoreSettings(url=own_postgres_url, close_s=1))
+    writer = await store.claim((await store.create()).id)
+    await writer.append(said("a"))
+    # A connection of the pool too.
+    await store.info(writer.session_id)
+    own_postgres.freeze()
+    try:
+        async with asyncio.timeout(20):
+            await store.close()
+    finally:
+        own_postgres.thaw()
+    async with opened(own_postgres_url) as again:
+        assert (await again.info(writer.session_id)).last_seq == 1
+
+
+async def test_what_was_done_although_its_answer_was_lost_is_not_refused(postgres_url: str) -> None:  # noqa: F811
+    line = Line(postgres_url)
+    async with line.open() as url, opened(url) as store:
+        line.lose_next_answer()
+        made = await store.create()
+        assert [info.id for info in await store.sessions(limit=10)] == [made.id]
+        lines = [text async for text in store.export(made.id)]
+        line.lose_next_answer()
+        await store.delete(made.id)
+        assert await store.sessions(limit=10) == []
+        line.lose_next_answer()
+        assert await store.import_(lines) == await store.info(made.id) == made
+        assert line.lost == 3
+        # With an answer it is what it was.
+        with pytest.raises(SessionExistsError):
+            await store.import_(lines)
+        await store.delete(made.id)
+        with pytest.raises(UnknownSessionError):
+            await store.delete(made.id)
+
+
 async def test_one_lost_connection_is_made_again(postgres_url: str) -> None:  # noqa: F811
     async with opened(postgres_url) as store:
         talk = await talking(store)
@@ -160,6 +261,25 @@ async def test_one_lost_connection_is_made_again(postgres_url: str) -> None:  # 
         await talk.goes_on()
         await talk.end()
         await talk.check(store)
+
+
+@pytest.mark.parametrize(("default", "used"), [("off", "on"), ("remote_write", "remote_write")])
+async def test_what_is_acknowledged_is_on_disk_whatever_the_server_does_by_default(
+    postgres_url: str,  # noqa: F811
+    default: str,
+    used: str,
+) -> None:
+    connection = await asyncpg.connect(postgres_url)
+    name = make_url(postgres_url).database
+    await connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = {default}')
+    await connection.close()
+    file = database(StoreSettings(url=postgres_url))
+    await file.open()
+    try:
+        asked = sa.text("SHOW synchronous_commit")
+        assert await file.write(lambda connection: connection.scalar(asked)) == used
+    finally:
+        await file.close()
 
 
 async def test_a_row_that_somebody_holds_keeps_only_its_own_session_waiting(postgres_url: str) -> None:  # noqa: F811
@@ -186,6 +306,94 @@ async def test_a_row_that_somebody_holds_keeps_only_its_own_session_waiting(post
         assert stored == acknowledged
         assert all(isinstance(result, FencedError) for result in results[len(stored) :])
         assert [event.payload["text"] for event in stored] == [str(n) for n in range(len(stored))]
+
+
+async def test_appends_keep_their_order_behind_one_that_waits_for_a_held_row(postgres_url: str) -> None:  # noqa: F811
+    rounds, later = 15, 12
+    async with opened(postgres_url, batch_events=3) as store:
+        held, free = [await store.claim((await store.create()).id) for _ in range(2)]
+        other = await asyncpg.connect(postgres_url)
+        expected: list[str] = []
+        for number in range(rounds):
+            lock = other.transaction()
+            await lock.start()
+            await other.execute("SELECT 1 FROM session WHERE id = $1 FOR UPDATE", held.session_id)
+            names = [f"{number}.{part}" for part in range(1 + later)]
+            waiting = [asyncio.create_task(held.append(said(names[0])))]
+            # Two rounds of the writer: the first append was tried, found the row held and went back.
+            await free.append(said("x"))
+            await free.append(said("x"))
+            assert not waiting[0].done()
+            for place, name in enumerate(names[1:]):
+                waiting.append(asyncio.create_task(held.append(said(name))))
+                # Some come while the row is held, some while it is let go, some with others beside them; a
+                # key that is stored already sends the whole transaction the careful way.
+                if place % 4 == 1:
+                    await free.append(
+                        said("x"), Draft(Kind.USER_TURN, {"text": "x"}, 1, 1, "user", key="again")
+                    )
+                if place == number % later:
+                    releasing = asyncio.create_task(lock.rollback())
+            async with asyncio.timeout(TIMEOUT_S):
+                acknowledged = [(await task)[0] for task in waiting]
+            await releasing
+            assert [event.payload["text"] for event in acknowledged] == names
+            expected += names
+            assert [event.seq for event in acknowledged] == list(
+                range(len(expected) - later, len(expected) + 1)
+            )
+        stored = await store.events(held.session_id, limit=1_000)
+        assert [event.payload["text"] for event in stored] == expected
+        await other.close()
+
+
+async def test_appends_that_are_tried_one_by_one_keep_their_order_behind_a_held_row(
+    postgres_url: str,  # noqa: F811
+) -> None:
+    rounds, count = 12, 15
+    async with opened(postgres_url) as store:
+        held, refused = [await store.claim((await store.create()).id) for _ in range(2)]
+        other = await asyncpg.connect(postgres_url)
+        # What comes into the second session is refused, and counted, which no rollback takes back.
+        await other.execute("CREATE SEQUENCE tries")
+        await other.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM nextval('tries'); RAISE EXCEPTION 'no'; END $$"
+        )
+        await other.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON event FOR EACH ROW"
+            f" WHEN (new.session_id = '{refused.session_id}') EXECUTE FUNCTION refuse()"
+        )
+        await other.execute("SELECT nextval('tries')")
+        expected: list[str] = []
+        for number in range(rounds):
+            tried = await other.fetchval("SELECT last_value FROM tries")
+            lock = other.transaction()
+            await lock.start()
+            await other.execute("SELECT 1 FROM session WHERE id = $1 FOR UPDATE", held.session_id)
+            bad = asyncio.create_task(refused.append(said("x")))
+            names = [f"{number}.{part}" for part in range(count)]
+            waiting = [asyncio.create_task(held.append(said(name))) for name in names]
+            # Twice all together, then one by one, the bad one first. The row is let go a little later, while
+            # the others are tried: some of them find it held, and those behind them find it free.
+            await other.execute(
+                "DO $$ BEGIN"
+                f" WHILE (SELECT last_value FROM tries) < {tried + 3}"
+                " LOOP PERFORM pg_sleep(0.0005); END LOOP;"
+                f" PERFORM pg_sleep({number * 0.002});"
+                " END $$"
+            )
+            await lock.commit()
+            async with asyncio.timeout(TIMEOUT_S):
+                acknowledged = [(await task)[0] for task in waiting]
+            with pytest.raises(StoreError):
+                await bad
+            expected += names
+            assert [event.payload["text"] for event in acknowledged] == names
+            assert [event.seq for event in acknowledged] == list(
+                range(len(expected) - count + 1, len(expected) + 1)
+            )
+        await other.close()
 
 
 async def hang_up_on_everybody_else(url: str) -> None:

@@ -1,7 +1,9 @@
 """The command that moves a session between databases, as an operator runs it."""
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from session_store.events import Draft, Kind
 from session_store.store import SessionStore, StoreSettings
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 from tests.peers.server import ROOT
+
+NO_SESSION = "00000000-0000-4000-8000-000000000000"
 
 
 def transfer(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
@@ -48,10 +52,22 @@ async def test_a_session_moves_from_a_file_to_a_server_and_back(tmp_path: Path, 
     assert again.returncode == 2 and "already" in again.stderr
 
 
+async def test_an_export_makes_no_store_and_migrates_none(tmp_path: Path) -> None:
+    missing = transfer("export", "--url", f"sqlite:///{tmp_path}/inner/typo.db", NO_SESSION)
+    assert missing.returncode == 2 and "typo.db" in missing.stderr
+    assert list(tmp_path.iterdir()) == []
+    here = f"sqlite:///{tmp_path}/a.db"
+    session_id = await filled(here)
+    with closing(sqlite3.connect(tmp_path / "a.db")) as old, old:
+        old.execute("UPDATE session_store_version SET version_num = '0001'")
+    older = transfer("export", "--url", here, session_id)
+    assert older.returncode == 2 and older.stderr.count("\n") == 1 and "older release" in older.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "lines", "said"),
     [
-        (("export", "--url", "{url}", "00000000-0000-4000-8000-000000000000"), "", "no session"),
+        (("export", "--url", "{url}", NO_SESSION), "", "no session"),
         (("export", "--url", "nonsense", "x"), "", "not understood"),
         (("import", "--url", "{url}"), "hello\n", "JSON"),
         (("import", "--url", "{url}"), "", "cut off"),

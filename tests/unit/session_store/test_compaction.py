@@ -1,4 +1,5 @@
 import asyncio
+import unicodedata
 from typing import Any
 
 import pytest
@@ -126,6 +127,18 @@ def test_a_slow_model_is_given_its_time_and_no_more() -> None:
         return asyncio.get_running_loop().time() - before_s
 
     assert run(scenario()) == pytest.approx(SMALL.timeout_s)
+
+
+async def test_the_loop_goes_on_while_a_long_conversation_is_summarised() -> None:
+    maker = Compactor(SMALL, budget_tokens=150)
+    making = asyncio.create_task(maker.summary(talk(500).events, LoopClock()))
+    turns_of_the_loop = 0
+    while not making.done():
+        await asyncio.sleep(0)
+        turns_of_the_loop += 1
+    assert (await making) is not None
+    # One for each wait that it has in any case is three.
+    assert turns_of_the_loop > 20
 
 
 def test_a_cancelled_summary_is_cancelled() -> None:
@@ -284,3 +297,97 @@ def test_a_transcript_names_who_said_what_and_what_is_known() -> None:
         "Earlier summary:\nThey met.\n\nKnown about the person:\nname: Ada\n\n"
         "Transcript:\nPerson: Hi.\nAssistant: Hello."
     )
+
+
+# What fits nowhere
+
+
+def extract(text: str, max_tokens: int = 50) -> str:
+    return ExtractiveSummarizer().extract(request(Line("person", text), max_tokens=max_tokens))
+
+
+def test_of_a_sentence_that_is_too_long_the_beginning_is_kept_up_to_a_word() -> None:
+    words = "My card was stolen on the 14th of November between Frankfurt and Wiesbaden by somebody".split()
+    text = extract(" ".join(words * 9))
+    assert text.endswith(" ...")
+    assert approximate_tokens(text) <= 50
+    kept = text.removeprefix('The person said: "').removesuffix(" ...").split()
+    assert kept == (words * 9)[: len(kept)]
+    # As much as there is room for.
+    assert approximate_tokens(text) >= 45
+
+
+def test_of_several_that_are_too_long_it_is_the_one_that_says_most() -> None:
+    dull = "well as I was saying to somebody or other about this and that and so on and so forth " * 3
+    telling = (
+        "The contract that I signed has the number 4172 and was made in Wiesbaden with Mister Meier " * 3
+    )
+    text = ExtractiveSummarizer().extract(
+        request(Line("person", dull), Line("person", telling), Line("person", dull), max_tokens=50)
+    )
+    assert "The contract that I signed" in text
+    assert text.endswith(" ...")
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "我的账号是四一七二，我昨天在法兰克福的火车站丢了我的银行卡，",
+        "わたしのくちざばんごうは4172です、きのうカードをなくしました、",
+        "หมายเลขบัญชีของฉันคือ4172และเมื่อวานนี้ฉันทำบัตรหาย",
+    ],
+    ids=["chinese", "japanese", "thai"],
+)
+@pytest.mark.parametrize("times", [1, 40])
+def test_scripts_without_spaces_are_kept_and_cut_between_characters(sentence: str, times: int) -> None:
+    text = extract(sentence * times, max_tokens=80)
+    assert approximate_tokens(text) <= 80
+    kept = text.removeprefix('The person said: "').removesuffix(" ...").removesuffix('"')
+    assert len(kept) >= 15
+    assert (sentence * times).startswith(kept)
+    assert text.endswith(" ...") == (times > 1)
+    # No sign is left without the character that it belongs to.
+    behind = (sentence * times)[len(kept) : len(kept) + 1]
+    assert not behind or not unicodedata.combining(behind)
+
+
+def test_a_word_without_end_is_cut_inside() -> None:
+    text = extract("This is the link 4172 " + "x" * 5_000)
+    assert 'said: "This is the link 4172 xxx' in text
+    assert text.endswith("x ...")
+    assert approximate_tokens(text) <= 50
+
+
+def test_a_summary_of_a_model_that_never_ends_a_sentence_is_cut_at_a_word() -> None:
+    maker, _ = compactor("and then they talked about it " * 200)
+    text = due(maker, talk(5)).payload["text"]
+    assert approximate_tokens(text) <= SMALL.summary_tokens
+    assert text.removesuffix(" ...").split()[-1] in "and then they talked about it".split()
+
+
+@pytest.mark.parametrize("filler", ["so I went on and on about it ", "我去了火车站然后又回来了"])
+def test_facts_and_intent_survive_when_no_sentence_fits(filler: str) -> None:
+    line = Timeline()
+    line.said("My name is Ada. " + filler * 200)
+    line.said("I'm calling about a lost card.")
+    line.state(slots={"tier": "gold"})
+    for _ in range(3):
+        line.said(filler * 200)
+        line.replied(filler * 200)
+    chosen = CompactionSettings(keep_turns=1, summary_tokens=50)
+    draft = due(Compactor(chosen, budget_tokens=300), line)
+    assert draft.payload["text"]
+    assert approximate_tokens(draft.payload["text"]) <= 50
+    line.commit(draft)
+    state = fold_state(line.visible())
+    assert (state.values, state.intent) == ({"name": "Ada", "tier": "gold"}, "a lost card")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(min_size=1, max_size=2_000), st.integers(50, 120))
+def test_what_the_person_said_with_a_number_in_it_is_never_left_without_a_word(
+    text: str, max_tokens: int
+) -> None:
+    kept = extract(f"Number 4172 {text} {text}", max_tokens=max_tokens)
+    assert "4172" in kept
+    assert approximate_tokens(kept) <= max_tokens

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loguru import logger
 
 from core.errors import CapacityError, FencedError, StoreClosedError, StoreError, UnknownSessionError
 from session_store.compaction import CompactionSettings, Compactor
@@ -101,6 +102,20 @@ def test_the_same_key_is_one_turn_also_after_reopening(tmp_path: Path):
             assert len([event for event in reopened.events if event.kind is Kind.USER_TURN]) == 2
         assert first == again == third
         assert both[0] == both[1]
+
+    play(tmp_path, scenario)
+
+
+def test_a_turn_that_comes_again_does_not_undo_what_was_said_since(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            await conversation.user_turn("My name is Bob.", transport="text", key="first")
+            # Nothing new in it: no STATE goes with it.
+            await conversation.user_turn("My name is Bob.", transport="text", key="second")
+            await conversation.user_turn("My name is Eve.", transport="text", key="third")
+            await conversation.user_turn("My name is Bob.", transport="text", key="second")
+            assert conversation.state.values == {"name": "Eve"}
+            assert [event.kind for event in conversation.events].count(Kind.STATE) == 2
 
     play(tmp_path, scenario)
 
@@ -398,6 +413,70 @@ def test_a_summary_is_written_also_when_nobody_holds_the_session_any_more(tmp_pa
         await store.close()
 
     virtual_time.run(whole())
+
+
+def test_turns_that_nothing_answers_are_summarised_too(tmp_path: Path):
+    settings = ConversationSettings(
+        budget_tokens=300, compaction=CompactionSettings(keep_turns=1, summary_tokens=60)
+    )
+
+    async def scenario(opened: Conversations) -> None:
+        session_id = (await opened.store.create()).id
+        for number in range(30):
+            async with opened.open(session_id) as conversation:
+                await conversation.user_turn(f"Tell me about fee number {number}, please.", transport="text")
+            await asyncio.sleep(1)
+        async with opened.open(session_id) as again:
+            assert any(event.kind is Kind.SUMMARY for event in again.events)
+            assert len(again.events) < 15
+        await opened.close()
+
+    play(tmp_path, scenario, settings)
+
+
+def test_a_summary_of_a_session_that_was_lost_meanwhile_is_no_failure(tmp_path: Path):
+    settings = ConversationSettings(
+        budget_tokens=300, compaction=CompactionSettings(keep_turns=1, summary_tokens=60)
+    )
+    log: list[str] = []
+
+    class Held:
+        def __init__(self) -> None:
+            self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+        async def summarize(self, request: object) -> str:
+            self.asked.set()
+            await self.go_on.wait()
+            return "They asked about fees."
+
+    async def whole() -> None:
+        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+        held = Held()
+        compactor = Compactor(settings.compaction, held, budget_tokens=300)
+        opened = Conversations(store, settings, compactor=compactor)
+        async with opened.open() as conversation:
+            for number in range(6):
+                await conversation.user_turn(f"Tell me about fee number {number}, please.", transport="text")
+                await conversation.append(
+                    reply(conversation, f"Fee {number} is {number} euros a month. " * 5)
+                )
+            await held.asked.wait()
+            # Another process.
+            await store.claim(conversation.session_id)
+            held.go_on.set()
+            await conversation.lost.wait()
+            await conversation.kept_short()
+        await opened.close()
+        await store.close()
+        lines = "".join(log)
+        assert conversation.session_id not in lines
+        assert "no summary" not in lines
+
+    sink = logger.add(log.append, level=0)
+    try:
+        virtual_time.run(whole())
+    finally:
+        logger.remove(sink)
 
 
 def test_a_session_that_is_deleted_through_here_is_gone_at_once(tmp_path: Path):

@@ -157,7 +157,7 @@ def test_an_outcome_that_is_not_done_is_told(outcome: str) -> None:
     line.said("Order tea.")
     line.called("c1")
     line.answered("c1", {"error": "no tea"}, outcome)
-    assert json.loads(messages(line)[2]["content"]) == {"outcome": outcome, "result": {"error": "no tea"}}
+    assert json.loads(messages(line)[2]["content"]) == {"outcome": outcome, "error": "no tea"}
 
 
 def test_calls_that_were_made_at_once_are_one_message_and_others_are_not() -> None:
@@ -439,3 +439,115 @@ def test_the_view_does_not_depend_on_the_order_in_which_events_come(
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_the_token_count_of_a_whole_is_not_more_than_that_of_its_parts(first: str, second: str) -> None:
     assert approximate_tokens(first + second) <= approximate_tokens(first) + approximate_tokens(second)
+
+
+# ---- a turn that is answered now
+
+
+def asked(line: Timeline, turn: Event, budget_tokens: int = 5_000) -> list[tuple[str, str]]:
+    view = prompt_view(line.events, budget_tokens=budget_tokens, turn=turn.seq)
+    return [
+        (m["role"], split_notes(m["content"])[1] if "content" in m else m["tool_calls"][0]["id"])
+        for m in view.messages
+    ]
+
+
+def test_a_turn_is_asked_over_the_view_of_its_moment() -> None:
+    line = Timeline()
+    line.said("My name is Ada.")
+    line.replied("Hello Ada.")
+    turn = line.said("When?")
+    line.add(Kind.BOT_TURN, {"reply_id": "r", "text": "At", "truncated": True, "turn": turn.seq})
+    line.said("My name is Eve. Where?")
+    line.replied("Here.")
+    assert asked(line, turn) == [
+        ("user", "My name is Ada."),
+        ("assistant", "Hello Ada."),
+        ("user", "When?"),
+    ]
+    assert prompt_view(line.events, budget_tokens=999, turn=turn.seq).state.values == {"name": "Ada"}
+
+
+def test_what_tools_did_for_a_turn_is_in_its_view_however_late() -> None:
+    line = Timeline()
+    turn = line.said("Order tea.")
+    line.add(Kind.TOOL_CALL, {"call_id": "c1", "name": "order", "arguments": {}, "turn": turn.seq})
+    line.said("What else?")
+    line.add(Kind.TOOL_CALL, {"call_id": "c2", "name": "order", "arguments": {}, "turn": turn.seq})
+    line.add(Kind.TOOL_CALL, {"call_id": "c3", "name": "order", "arguments": {}, "turn": 3})
+    for call_id in ("c1", "c2", "c3"):
+        line.answered(call_id, "done")
+    view = prompt_view(line.events, budget_tokens=999, turn=turn.seq)
+    assert [m["role"] for m in view.messages] == ["user", "assistant", "tool", "tool"]
+    assert [call["id"] for call in view.messages[1]["tool_calls"]] == ["c1", "c2"]
+
+
+def test_what_was_heard_of_the_words_before_a_call_stands_before_it_when_the_model_goes_on() -> None:
+    line = Timeline()
+    turn = line.said("Order tea.")
+    line.called("c1")
+    line.answered("c1", "done")
+    line.replied("One moment.")
+    assert asked(line, turn) == [
+        ("user", "Order tea."),
+        ("assistant", "One moment."),
+        ("assistant", "c1"),
+        ("tool", "done"),
+    ]
+
+
+def test_a_reply_that_is_still_heard_while_somebody_types_is_no_beginning_of_the_answer() -> None:
+    line = Timeline()
+    line.said("When?")
+    turn = line.said("And where?", transport="text")
+    line.replied("At nine.")
+    assert asked(line, turn) == [("user", "When?"), ("assistant", "At nine."), ("user", "And where?")]
+
+
+def test_a_summary_of_what_came_later_is_no_summary_for_an_old_turn() -> None:
+    line = Timeline()
+    line.said("One?")
+    line.replied("First.")
+    line.summary("Of one.", 2)
+    turn = line.said("Two?")
+    line.add(Kind.BOT_TURN, {"reply_id": "r", "text": "Second.", "truncated": False, "turn": turn.seq})
+    line.summary("Of one and two.", 5)
+    view = prompt_view(line.events, budget_tokens=999, turn=turn.seq)
+    assert split_notes(view.messages[0]["content"])[0].summary == "Of one."
+    assert asked(line, turn) == [("user", "Two?")]
+
+
+def test_the_newest_turn_is_asked_over_the_view_as_it_is() -> None:
+    line = Timeline()
+    line.said("One?")
+    line.replied("First.")
+    turn = line.said("Two?")
+    assert prompt_view(line.events, budget_tokens=999, turn=turn.seq) == prompt_view(
+        line.events, budget_tokens=999
+    )
+    assert prompt_view(line.events, budget_tokens=999, turn=99) == prompt_view(line.events, budget_tokens=999)
+
+
+def test_an_answer_that_came_late_stands_in_its_turn() -> None:
+    line = Timeline()
+    first = line.said("When?")
+    line.said("Where?")
+    line.replied("Here.")
+    line.add(Kind.BOT_TURN, {"reply_id": "late", "text": "At nine.", "truncated": False, "turn": first.seq})
+    assert said(line) == [
+        ("user", "When?"), ("assistant", "At nine."), ("user", "Where?"), ("assistant", "Here.")
+    ]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(moves, st.integers(0, 10**6), st.integers(1, 600))
+def test_a_view_for_a_turn_ends_with_what_the_model_is_to_go_on_from(
+    script: list[tuple[str, str]], seed: int, budget_tokens: int
+) -> None:
+    events = timeline(script, seed).events
+    current = [event for turn in turns_of(events) for event in turn.seqs]
+    for event in events:
+        if event.kind is Kind.USER_TURN and event.seq in current:
+            view = prompt_view(events, budget_tokens=budget_tokens, turn=event.seq)
+            assert view.messages[-1]["role"] in ("user", "tool")
+            assert event.payload["text"].strip() in "".join(str(m.get("content")) for m in view.messages)

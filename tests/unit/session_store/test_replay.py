@@ -1,10 +1,15 @@
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from core.errors import StoreError
 from sequencer.merge import Sequencer, SequencerSettings
 from sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Leave, Operation, Report, to_json
-from session_store.events import Event, Kind
+from session_store.events import Draft, Event, Kind
 from session_store.replay import main, recorded_calls, replay
+from session_store.store import SessionStore, StoreSettings
 
 OPERATIONS: list[Operation[None]] = [
     Join("stt", 80_000, 0),
@@ -99,9 +104,84 @@ def test_a_line_that_is_no_operation_is_an_error():
         recorded_calls(events)
 
 
+JOIN = '["join", "stt", 80000, 0, null]'
+ODD = {
+    "no operations": (Kind.JOURNAL, {}),
+    "operations that are none": (Kind.JOURNAL, {"operations": [5]}),
+    "operations that are no list": (Kind.JOURNAL, {"operations": 5}),
+    "settings that are none": (Kind.JOURNAL, {"operations": [], "settings": {"deadline_us": "soon"}}),
+    "a time that is none": (Kind.JOURNAL, {"operations": [JOIN, '["heartbeat", "stt", "now", null]']}),
+    "a stream that never joined": (Kind.JOURNAL, {"operations": ['["learn", "stt", 5]']}),
+    "an annotation without a place": (Kind.ANNOTATION, {"order": 0}),
+}
+
+
+@pytest.mark.parametrize("what", list(ODD))
+def test_a_session_that_cannot_be_played_back_is_one_line(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    kind, payload = ODD[what]
+    payload = {"call_id": "a", "settings": SequencerSettings().model_dump(), **payload}
+    event = Event("s", 1, 1, kind, payload, 0, 0, "x", None, True, 1.0, "k")
+    session_id = asyncio.run(stored(tmp_path / "s.db", [event]))
+    assert main([session_id, "--url", f"sqlite:///{tmp_path}/s.db"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("replay: ") and error.count("\n") == 1
+
+
 @pytest.mark.parametrize("session", ["nonsense", "00000000-0000-4000-8000-000000000000"])
 def test_an_unknown_session_is_one_line(session: str, tmp_path, capsys: pytest.CaptureFixture[str]):
     assert main([session, "--url", f"sqlite:///{tmp_path}/s.db"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("replay: ")
     assert error.count("\n") == 1
+
+
+async def stored(path: Path, events: list[Event]) -> str:
+    """A closed store with one session; its id."""
+    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{path}"))
+    writer = await store.claim((await store.create()).id)
+    await writer.append(
+        *[
+            Draft(e.kind, e.payload, e.event_us, e.arrival_us, e.source, final=e.final, key=e.key)
+            for e in events
+        ]
+    )
+    await store.close()
+    return writer.session_id
+
+
+def looks(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    found = {
+        path.name: (path.stat().st_size, path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.iterdir()
+    }
+    return {**found, ".": (0, folder.stat().st_mtime_ns, b"")}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder and a file that may only be read, with a call in it; the id of its session."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    session = asyncio.run(stored(folder / "s.db", record("a", OPERATIONS)))
+    (folder / "s.db").chmod(0o444)
+    folder.chmod(0o555)
+    yield folder, session
+    folder.chmod(0o755)
+
+
+def test_a_store_that_may_only_be_read_is_replayed_and_left_as_it_is(
+    kept: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+):
+    folder, session = kept
+    before = looks(folder)
+    assert main([session, "--url", f"sqlite:///{folder}/s.db"]) == 0
+    assert capsys.readouterr().out == "call a: 4 annotations, the same order\n"
+    assert looks(folder) == before
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["x", "--url", f"sqlite:///{tmp_path}/inner/s.db"]) == 2
+    assert "no session store" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -155,6 +155,27 @@ async def test_a_file_that_another_program_keeps_locked(tmp_path: Path) -> None:
             await opened(path, open_deadline_s=0.05)
 
 
+async def test_a_new_file_that_somebody_else_is_about_to_write_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        # What another process holds between its first write and its commit: SQLite refuses at once to turn
+        # the log on beside it, its timeout notwithstanding.
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.create_task(opened(path))
+        await asyncio.sleep(0.2)
+        assert not opening.done()
+        other.execute("COMMIT")
+        await (await opening).close()
+
+
+async def test_a_new_file_that_stays_taken_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError, match="locked"):
+            await opened(path, open_deadline_s=0.05)
+
+
 async def test_two_that_start_at_once_find_one_store(tmp_path: Path) -> None:
     stores = await asyncio.gather(*(opened(tmp_path / "a.db") for _ in range(4)))
     for store in stores:
@@ -179,3 +200,39 @@ async def test_the_file_is_written_through_and_beside_a_log(tmp_path: Path) -> N
     await filled(path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {
+        path.relative_to(folder).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")
+    }
+
+
+async def test_a_new_file_and_the_folders_that_are_made_for_it_are_this_users_alone(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "a" / "b" / "c.db")
+    await store.create()
+    assert modes(tmp_path) == {
+        **dict.fromkeys(("a", "a/b"), 0o700),
+        **dict.fromkeys(("a/b/c.db", "a/b/c.db-wal", "a/b/c.db-shm"), 0o600),
+    }
+    await store.close()
+
+
+async def test_a_folder_and_a_file_that_are_there_keep_their_mode(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    folder.chmod(0o750)
+    (folder / "empty.db").touch()
+    (folder / "empty.db").chmod(0o644)
+    await filled(folder / "old.db")
+    (folder / "old.db").chmod(0o640)
+    stores = [await opened(folder / name) for name in ("empty.db", "old.db")]
+    for store in stores:
+        await store.create()
+    assert modes(tmp_path) == {
+        "a": 0o750,
+        **dict.fromkeys(("a/empty.db", "a/empty.db-wal", "a/empty.db-shm"), 0o644),
+        **dict.fromkeys(("a/old.db", "a/old.db-wal", "a/old.db-shm"), 0o640),
+    }
+    for store in stores:
+        await store.close()

@@ -4,15 +4,23 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from core.errors import FencedError, StoreUnavailableError
+from runtime.loop_clock import LoopClock
+from session_store.committing import Append, insert_session
+from session_store.database import SqliteDatabase, Work
 from session_store.events import Draft, Kind
+from session_store.rows import SessionInfo, draft_row
 from session_store.store import SessionStore, SessionWriter, StoreSettings
+from session_store.writer import GroupCommit
 from tests import virtual_time
 
+T = TypeVar("T")
 Scenario = Callable[[SessionStore, SessionWriter, sqlite3.Connection], Awaitable[None]]
 
 
@@ -87,6 +95,34 @@ def test_an_append_is_given_up_at_its_deadline_and_not_written_behind_it(play: C
         other.execute("COMMIT")
         await writer.append(said("b"))
         assert await texts(store, writer) == ["b"]
+
+    play(scenario, append_deadline_s=20)
+
+
+def test_each_append_is_given_up_at_its_own_deadline(play: Callable[..., None]) -> None:
+    async def scenario(store: SessionStore, writer: SessionWriter, other: sqlite3.Connection) -> None:
+        other.execute("BEGIN IMMEDIATE")
+        started_s = now_s()
+        given_up_s: dict[str, float] = {}
+
+        async def append(text: str) -> None:
+            with pytest.raises(StoreUnavailableError):
+                await writer.append(said(text))
+            given_up_s[text] = now_s() - started_s
+
+        waiting = []
+        for number in range(5):
+            waiting.append(asyncio.create_task(append(str(number))))
+            await asyncio.sleep(3)
+        # The first to be due leaves before its time, and one from the middle.
+        waiting[0].cancel()
+        waiting[2].cancel()
+        await asyncio.wait(waiting)
+        assert given_up_s == {"1": pytest.approx(23), "3": pytest.approx(29), "4": pytest.approx(32)}
+        # Nobody is left, and the next to come has its whole time.
+        await append("last")
+        assert given_up_s["last"] == pytest.approx(52)
+        other.execute("COMMIT")
 
     play(scenario, append_deadline_s=20)
 
@@ -202,3 +238,42 @@ def test_a_follower_lives_through_an_outage(play: Callable[..., None]) -> None:
         await follow.aclose()
 
     play(scenario)
+
+
+def test_the_writer_outlives_a_driver_that_breaks_in_an_unknown_way(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        settings = StoreSettings(url=f"sqlite:///{tmp_path}/a.db", busy_timeout_ms=0)
+        file = Breaking(settings)
+        await file.open()
+        session = SessionInfo("a" * 36, "default", 1, 0, 1, 1)
+        await file.write(partial(insert_session, info=session))
+        commits = GroupCommit(file, settings, LoopClock(), lambda _: None)
+        commits.start()
+        row = draft_row(said("a"), max_payload_bytes=1_000)
+        # The database is away for the append, and breaks when it is asked whether it is back.
+        file.errors = [StoreUnavailableError("away"), RuntimeError("the handler is closed")]
+        waiting = asyncio.create_task(commits.append(Append(session.id, 1, [row])))
+        # Before the first pause is over.
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.sleep(10)
+        assert not file.errors and commits.available
+        [event] = await commits.append(Append(session.id, 1, [row]))
+        assert event.seq == 1
+        await commits.close()
+        await file.close()
+
+    virtual_time.run(scenario())
+
+
+class Breaking(SqliteDatabase):
+    """A file whose driver raises at chosen moments, before anything is done."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        super().__init__(settings)
+        self.errors: list[Exception] = []
+
+    async def write(self, work: Work[T]) -> T:
+        if self.errors:
+            raise self.errors.pop(0)
+        return await super().write(work)
