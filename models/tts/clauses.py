@@ -2,8 +2,8 @@
 
 Decides where to cut and nothing else. Pieces of text of any size go in (tokens, words, sentences), clauses
 come out; joined, the clauses and the rest of ``flush`` are the text, character by character. Never cut:
-numbers ("1,000.50"), abbreviations ("e.g.", "St."), initials ("J. K. Rowling"), clock times and addresses.
-Pure.
+numbers ("1,000.50") and a colon in front of them, abbreviations ("e.g.", "St."), initials ("J. K. Rowling"),
+clock times and addresses. Pure.
 
 The first clause decides how long the caller waits, so it may end at a comma after three words. Every clause
 costs a synthesis call and a phrase boundary, so later ones end at a comma only when they are long; a sentence
@@ -142,6 +142,9 @@ class ClauseSplitter:
             spaced = text[index - 1 : index].isspace() and after[:1].isspace()
             em = text[index] == "—" and bool(after)
             return (spaced or em) and self._long_enough(text[:index])
+        if text[index] == ":" and (not after.strip() or after.lstrip()[0].isdigit()):
+            # "Your code is: 4172": only the words in front of a number tell the voice how it is read.
+            return False
         return after[:1].isspace() and self._long_enough(text[:index])
 
     def _long_enough(self, clause: str) -> bool:

@@ -290,9 +290,9 @@ def _text_and_words(words: tuple[SpokenWord, ...]) -> tuple[str, dict[int, int]]
     text = ""
     word_at: dict[int, int] = {}
     for index, word in enumerate(words):
-        for position, token in enumerate(word.spoken, start=1):
+        for token, mark in zip(word.spoken, word.marks(), strict=True):
             word_at[len(text) + 1] = index
-            text += token + (word.pause if position == len(word.spoken) else "") + " "
+            text += token + mark + " "
     return text.rstrip(), word_at
 
 

@@ -261,11 +261,11 @@ def _pronounceable(text: str) -> tuple[list[tuple[str, str, int]], tuple[SpokenW
     words = spoken_words(text)
     tokens: list[tuple[str, str, int]] = []
     for index, word in enumerate(words):
-        folded = [ascii_token(token) for token in word.spoken]
-        sounding = [token for token in folded if any(c.isalnum() for c in token)]
-        for position, token in enumerate(sounding, start=1):
+        folded = [(ascii_token(token), mark) for token, mark in zip(word.spoken, word.marks(), strict=True)]
+        sounding = [(token, mark) for token, mark in folded if any(c.isalnum() for c in token)]
+        for position, (token, mark) in enumerate(sounding, start=1):
             # flite keeps a token's last point in its punctuation, but reads "p.m" and "U.S" as letters.
-            tokens.append((token.rstrip("."), word.pause if position == len(sounding) else "", index))
+            tokens.append((token.rstrip("."), word.pause if position == len(sounding) else mark, index))
     return tokens, words
 
 

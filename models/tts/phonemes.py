@@ -47,7 +47,8 @@ class PlacedWord:
 def readable_words(text: str, *, english: bool) -> tuple[SpokenWord, ...]:
     """The written words of a clause, with tokens that a front end reads as words of their own.
 
-    Without punctuation around and behind a token: the point of "P.M." would be a pause. Empty when the text
+    Without punctuation around and behind a token: the point of "P.M." would be a pause. Without the breaths
+    of a long number: a window may end at a mark, and a written word lies in one window. Empty when the text
     holds nothing to pronounce.
     """
     words = spoken_words(text) if english else plain_words(text)

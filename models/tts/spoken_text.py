@@ -3,11 +3,18 @@
 Decides how English text that a small synthesiser reads badly (symbols, money, years, addresses,
 abbreviations) is spoken, and keeps for every spoken token the written word it stands for, so that word times
 can be reported in the words of the text. Text goes in, words come out; pure. Prosody stays with the engine.
+
+Captions and the record keep the written form ("4172"); only an engine's input has more words ("four one seven
+two"), and the written word lasts from the first of them to the last. A service of somebody else's gets the
+text as it is written and reads it in its own way.
 """
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from models.tts.identifiers import identifier_groups
 
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -111,7 +118,6 @@ _HOUR = re.compile(r"(\d{1,2})(am|pm)", re.I)
 _NUMBER = re.compile(r"(-?)(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d+))?(%?)")
 _UNIT_NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)(" + "|".join(_UNITS) + r")", re.I)
 _YEAR = re.compile(r"(1[1-9]|20)(\d\d)(s?)")
-_PHONE = re.compile(r"\+?\d[\d-]*-[\d-]*\d|\+\d{6,}|0\d{2,}|\d{5,}")
 _RANGE = re.compile(r"(\d{1,4})-(\d{1,4})")
 _SLASHED = re.compile(r"(\d+)/(\d+)(?:/(\d+))?")
 _CAPITALS = re.compile(r"([A-Z]{2,6})('?s)?")
@@ -129,11 +135,19 @@ class SpokenWord:
             an emoji) are part of it, separated by a space.
         spoken: tokens to pronounce, at least one; letters, digits, apostrophes and inner dots only.
         pause: the punctuation that shapes the phrase after it: one of ``, ; : . ? !`` or empty.
+        breaths: how many of the tokens are said before each short pause inside the word, in order: a long
+            number is read in groups.
     """
 
     written: str
     spoken: tuple[str, ...]
     pause: str = ""
+    breaths: tuple[int, ...] = ()
+
+    def marks(self) -> tuple[str, ...]:
+        """The punctuation behind each of the tokens."""
+        inner = ("," if position in self.breaths else "" for position in range(1, len(self.spoken)))
+        return (*inner, self.pause)
 
 
 def number_words(value: int) -> str:
@@ -159,19 +173,26 @@ def spoken_words(text: str) -> tuple[SpokenWord, ...]:
     Empty when the text holds nothing to pronounce.
     """
     written = text.split()
-    return _attach_silent(
-        [
-            (word, *_say(word, _neighbour(written, i - 1), _neighbour(written, i + 1)))
-            for i, word in enumerate(written)
-        ]
-    )
+    names = identifier_groups([word.translate(_PLAIN) for word in written])
+    said: list[SpokenWord] = []
+    for i, (word, groups) in enumerate(zip(written, names, strict=True)):
+        following = names[i + 1] if i + 1 < len(names) else None
+        if groups is None:
+            said.append(_say(word, _neighbour(written, i - 1), _neighbour(written, i + 1)))
+        else:
+            # A breath between the groups of "4111 1111" as well.
+            goes_on = following is not None and word[-1] in "0123456789)"
+            said.append(_say_groups(word, groups, goes_on=goes_on))
+    return _attach_silent(said)
 
 
 def plain_words(text: str) -> tuple[SpokenWord, ...]:
     """Any language: words as they are, only what holds no letter or digit is attached to its neighbour."""
     return _attach_silent(
         [
-            (word, (word,) if any(c.isalnum() for c in word) else (), _pause_of(word.translate(_PLAIN)))
+            SpokenWord(
+                word, (word,) if any(c.isalnum() for c in word) else (), _pause_of(word.translate(_PLAIN))
+            )
             for word in text.split()
         ]
     )
@@ -187,19 +208,23 @@ def _neighbour(words: list[str], index: int) -> str:
     return words[index] if 0 <= index < len(words) else ""
 
 
-def _attach_silent(said: list[tuple[str, tuple[str, ...], str]]) -> tuple[SpokenWord, ...]:
+def _attach_silent(said: list[SpokenWord]) -> tuple[SpokenWord, ...]:
     """Give what has no sound to the word before it, at the very start to the word after it."""
     words: list[SpokenWord] = []
     waiting = ""
-    for written, spoken, pause in said:
-        if spoken:
-            words.append(SpokenWord(f"{waiting} {written}" if waiting else written, spoken, pause))
+    for word in said:
+        if word.spoken:
+            words.append(replace(word, written=f"{waiting} {word.written}") if waiting else word)
             waiting = ""
         elif words:
             before = words[-1]
-            words[-1] = SpokenWord(f"{before.written} {written}", before.spoken, before.pause or pause or ",")
+            words[-1] = replace(
+                before,
+                written=f"{before.written} {word.written}",
+                pause=before.pause or word.pause or ",",
+            )
         else:
-            waiting = f"{waiting} {written}" if waiting else written
+            waiting = f"{waiting} {word.written}" if waiting else word.written
     return tuple(words)
 
 
@@ -211,31 +236,49 @@ def _pause_of(tail: str) -> str:
     return "," if tail.endswith("-") and len(tail) > 1 else ""
 
 
-def _say(written: str, before: str, after: str) -> tuple[tuple[str, ...], str]:
-    """Tokens and pause of one written word between its neighbours."""
+def _say_groups(written: str, groups: tuple[str, ...], *, goes_on: bool) -> SpokenWord:
+    """A name that is read character by character, with a breath between its groups."""
+    word = written.translate(_PLAIN)
+    said = [_spell_out(group) for group in groups]
+    if "#" in word:
+        said[0] = ["number", *said[0]]
+    tail = word[max(at for at, char in enumerate(word) if char.isalnum()) + 1 :]
+    breaths = tuple(accumulate(len(tokens) for tokens in said[:-1]))
+    spoken = tuple(token for tokens in said for token in tokens)
+    return SpokenWord(written, spoken, _pause_of(tail) or ("," if goes_on else ""), breaths)
+
+
+def _spell_out(group: str) -> list[str]:
+    """Digits as words, capitals that stand together as one token that engines read letter by letter."""
+    parts = re.findall(r"\d|[^\d]+", group)
+    return [_ONES[int(part)] if part.isdigit() else _spell(part) for part in parts]
+
+
+def _say(written: str, before: str, after: str) -> SpokenWord:
+    """One written word between its neighbours."""
     word = written.translate(_PLAIN).strip('"*_`~()[]{}<>|')
     whole = word.lower()
     last = not after
     if whole in ("-", "--"):
-        return (), ","
+        return SpokenWord(written, (), ",")
     # "St." is the street after a name ("Main St.") unless a name follows ("St. Louis"); "No. 5" is a number.
     if whole == "st.":
         street = before[:1].isupper() and not after[:1].isupper()
-        return ("street" if street else "saint",), "." if last else ""
+        return SpokenWord(written, ("street" if street else "saint",), "." if last else "")
     if whole == "no." and after[:1].isdigit():
-        return ("number",), ""
+        return SpokenWord(written, ("number",))
     for form, pause in _forms(word):
         if (said := _ABBREVIATIONS.get(form.lower())) is not None:
             # The point of an abbreviation ends a sentence only where the text ends.
             ends = last and form.endswith(".")
-            return tuple(said.split()), pause or ("." if ends else "")
+            return SpokenWord(written, tuple(said.split()), pause or ("." if ends else ""))
     core = word.rstrip("?!.:;,\"')]}*_`-")
     tail = word[len(core) :]
     pause = _pause_of(tail)
     # "U.S." in the middle of a sentence is no full stop.
     if pause == "." and not last and _DOTTED.fullmatch(core + "."):
         pause = ""
-    return tuple(_tokens(_say_core(core, before, after, tail))), pause
+    return SpokenWord(written, tuple(_tokens(_say_core(core, before, after, tail))), pause)
 
 
 def _forms(word: str) -> list[tuple[str, str]]:
@@ -268,16 +311,13 @@ def _say_core(core: str, before: str, after: str, tail: str) -> str:
         return " slash ".join(_cardinal(part) for part in match.groups() if part)
     if (match := _RANGE.fullmatch(core)) and int(match[1]) < int(match[2]):
         return f"{_say_digits_or_year(match[1])} to {_say_digits_or_year(match[2])}"
-    if _PHONE.fullmatch(core):
-        # Groups get a comma's pause, as people dictate numbers.
-        return " ".join(_ONES[int(c)] for c in core if c.isdigit())
     if match := _UNIT_NUMBER.fullmatch(core):
         return f"{_say_number(match[1])} {_UNITS[match[2].lower()]}"
     if match := _YEAR.fullmatch(core):
         return _say_year(int(match[1]), int(match[2]), plural=bool(match[3]))
     if _NUMBER.fullmatch(core):
         return _say_number(core)
-    if core.startswith("#") and core[1:].isdigit():
+    if core.startswith("#") and core[1:].isdecimal():
         return f"number {_cardinal(core[1:])}"
     if match := _CAPITALS.fullmatch(core):
         if match[1] in _SPELLED or not set(match[1]) & set("AEIOUY"):

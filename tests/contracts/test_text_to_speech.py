@@ -12,6 +12,7 @@ from models.tts import TTS, SpeechPiece, TextToSpeech
 from models.tts.espeak import EspeakTts
 from models.tts.fallback import FallbackTts
 from models.tts.flite import FliteSettings, FliteTts
+from models.tts.phrase_cache import PhraseCache
 from tests.fakes.tts import ToneTts
 from tests.speaking import pcm
 
@@ -22,6 +23,7 @@ ENGINES: dict[str, Callable[[], TextToSpeech]] = {
     "flite-kal16": lambda: FliteTts(FliteSettings(voice="kal16")),
     "espeak": EspeakTts,
     "tone": ToneTts,
+    "tone that keeps the clause": lambda: PhraseCache(ToneTts(), [CLAUSE]),
     "espeak behind a voice that fails": lambda: FallbackTts(ToneTts(fail_after_pieces=0), EspeakTts()),
 }
 # Engines with files, here tiny ones: package, and the engine on files that are written into a folder. Without

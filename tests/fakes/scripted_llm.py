@@ -15,6 +15,7 @@ from pipecat.services.settings import LLMSettings
 
 from models.llm import Message
 from processors.dialogue.engine_llm import EngineLlmAdapter
+from processors.service_rows import NOTHING_SHARED, Shared
 
 HANG = object()
 TOOL = object()
@@ -114,3 +115,21 @@ class ScriptedLlmService(LLMService[EngineLlmAdapter]):
             await self.push_error(f"scripted: {error}", exception=error)
         finally:
             await self.push_frame(LLMFullResponseEndFrame())
+
+
+class ScriptedRow:
+    """A row whose services follow a script each."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self._scripts = scripts
+        self.services: list[ScriptedLlmService] = []
+
+    def check(self) -> None:
+        pass
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> ScriptedLlmService:
+        service = ScriptedLlmService(*self._scripts, system_instruction=system_instruction)
+        self.services.append(service)
+        return service

@@ -22,6 +22,7 @@ class ScriptedSttSettings(BaseModel):
     Attributes:
         words: spoken in order, again from the first after the last, anew in each utterance.
         word_ms: loud audio per word.
+        confidence: of every final word.
         threshold: root mean square of 10 ms from which audio is loud, 0..1.
         raise_after_ms: an EngineError once an utterance is so long; 0 for never.
         bug_after_ms: a ValueError likewise.
@@ -34,6 +35,7 @@ class ScriptedSttSettings(BaseModel):
 
     words: tuple[str, ...] = ("one", "two", "three", "four", "five")
     word_ms: int = 200
+    confidence: float = 0.9
     threshold: float = 0.01
     raise_after_ms: int = 0
     bug_after_ms: int = 0
@@ -61,6 +63,7 @@ class ScriptedStream:
 
     def __init__(self, settings: ScriptedSttSettings) -> None:
         self._settings = settings
+        self._steps_per_word = max(1, settings.word_ms * 16 // STEP_SAMPLES)
         self._open = False
         self._rest = b""
         self._samples = 0
@@ -82,9 +85,9 @@ class ScriptedStream:
             time.sleep(self._settings.work_ms / 1000)
         self._hear(pcm)
         self._misbehave()
-        words = self._words()
-        if len(words) == self._said:
+        if len(self._loud) // self._steps_per_word == self._said:
             return None
+        words = self._words()
         self._said = len(words)
         return Transcript(" ".join(word.text for word in words))
 
@@ -92,7 +95,8 @@ class ScriptedStream:
         self._check_open()
         self._open = False
         words = self._words()
-        return Transcript(" ".join(w.text for w in words), words, 0.9 if words else 0.0, final=True)
+        confidence = self._settings.confidence if words else 0.0
+        return Transcript(" ".join(w.text for w in words), words, confidence, final=True)
 
     def discard(self) -> None:
         self._open = False
@@ -109,19 +113,18 @@ class ScriptedStream:
         whole = len(audio) // STEP_SAMPLES * STEP_SAMPLES
         self._rest = (self._rest + pcm)[whole * 2 :]
         for step in audio[:whole].reshape(-1, STEP_SAMPLES):
-            if float(np.sqrt(np.mean(step * step))) >= self._settings.threshold:
+            if float(np.vdot(step, step)) >= self._settings.threshold**2 * STEP_SAMPLES:
                 self._loud.append(self._samples)
             self._samples += STEP_SAMPLES
 
     def _words(self) -> tuple[WordTime, ...]:
-        steps = max(1, self._settings.word_ms * 16 // STEP_SAMPLES)
+        steps = self._steps_per_word
         spoken = []
         for count, first in enumerate(range(0, len(self._loud) - steps + 1, steps)):
             start_ms = samples_to_ms(self._loud[first], 16_000)
             end_ms = samples_to_ms(self._loud[first + steps - 1] + STEP_SAMPLES, 16_000)
-            spoken.append(
-                WordTime(self._settings.words[count % len(self._settings.words)], start_ms, end_ms, 0.9)
-            )
+            word = self._settings.words[count % len(self._settings.words)]
+            spoken.append(WordTime(word, start_ms, end_ms, self._settings.confidence))
         return tuple(spoken)
 
     def _misbehave(self) -> None:

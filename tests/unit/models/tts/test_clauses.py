@@ -19,6 +19,8 @@ def stream(text: str, splitter: ClauseSplitter | None = None) -> list[str]:
     [
         ("Sure, let me look that up, one moment.", "Sure, let me look that up,"),
         ("The fee is low: two dollars.", "The fee is low:"),
+        # Alone the number would be read as one.
+        ("Your new code is: 4172. Keep it.", "Your new code is: 4172."),
         ("We are open — all day long.", "We are open —"),
         ("No. I can't do that.", "No."),
         ("Yes! We do.", "Yes!"),

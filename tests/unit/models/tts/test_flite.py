@@ -34,6 +34,25 @@ def test_a_written_word_spans_all_that_is_spoken_for_it():
     assert words[2].end_ms - words[2].start_ms > 1_500
 
 
+def test_a_name_that_is_read_digit_by_digit_is_one_written_word_from_its_first_to_its_last_digit():
+    engine = FliteTts(FliteSettings(voice="kal16"))
+    pieces = speak(engine, "Your code is 4172 today.")
+    words = pieces[0].words
+    assert [word.text for word in words] == ["Your", "code", "is", "4172", "today."]
+    # The four digits by themselves take as long.
+    spelled = speak(engine, "Your code is four one seven two today.")[0].words
+    assert words[3].end_ms - words[3].start_ms == spelled[6].end_ms - spelled[3].start_ms
+    assert words[4].start_ms >= words[3].end_ms
+
+
+def test_a_long_number_is_read_in_groups_with_a_pause_between_them():
+    engine = FliteTts(FliteSettings(voice="kal16"))
+    grouped, digits = speak(engine, "Call 5550100."), speak(engine, "Call five five five zero one zero zero.")
+    assert [word.text for word in grouped[0].words] == ["Call", "5550100."]
+    assert duration_ms(grouped) > duration_ms(digits) + 80
+    assert grouped[0].words[1].end_ms <= duration_ms(grouped)
+
+
 def test_a_word_time_is_where_the_word_is_heard():
     pieces = speak(FliteTts(), "Stop. Go.")
     audio = np.frombuffer(b"".join(piece.pcm for piece in pieces), dtype="<i2").astype(float)
@@ -75,17 +94,22 @@ def test_a_stopped_clause_costs_no_more_than_a_piece_of_work():
     assert median(waits) < 0.010
 
 
-def test_the_first_audio_of_ten_words_takes_less_than_thirty_milliseconds():
+def test_the_first_audio_of_ten_words_comes_before_half_of_their_work_is_done():
+    # How many milliseconds that is, is the machine's: evals/voices measures it.
     engine = FliteTts()
-    waits = []
+    shares = []
     for _ in range(9):
-        began = time.perf_counter()
-        engine.synthesize(
-            TEN_WORDS, lambda _piece, began=began: waits.append(time.perf_counter() - began) is not None
-        )
-    # Measured p50 16 ms, p95 20 ms. The best of nine: where other tests run beside this one, the median of
-    # nine was seen at 37 ms. What callers wait for is measured in the latency evaluation.
-    assert min(waits) < 0.030
+        first: list[float] = []
+        began = time.thread_time()
+
+        def sink(_piece: SpeechPiece, first: list[float] = first) -> bool:
+            first.append(time.thread_time())
+            return True
+
+        engine.synthesize(TEN_WORDS, sink)
+        shares.append((first[0] - began) / (time.thread_time() - began))
+    # Measured 0.34 to 0.43 on the slt voice; a voice that does not stream has 1.
+    assert median(shares) < 0.5
 
 
 def test_an_unknown_voice_or_field_is_refused():

@@ -1,0 +1,190 @@
+"""Echo control of one call: pieces of the microphone in, the caller's voice out.
+
+    played pieces -> far rate to near rate -> what was played ---------------+
+                                                                             v
+    microphone    -> frames of 10 ms -> place on the clock -> alignment -> canceller -> guard ----> pieces
+                                                                     +-> noise suppression alone --+
+
+Two signals are made of every frame: one without echo, and one that only had its noise suppressed. The guard
+(``audio.echo_guard``) chooses between them: the canceller closes on a caller who talks over the bot, and a
+caller who is much louder than the echo does not need it.
+
+The start guard is for the first tenths of a second: until it is known where the echo is, what is heard while
+something plays is taken down by ``guard_db``, because nothing can say whose voice it is. It ends when the
+echo is found, or when it is clear that there is none: on a headset some tenths of a second after the first
+loud sound.
+
+``played`` may be called from another thread than ``process``; neither waits for the other. Pieces that nobody
+has fetched are bounded: the oldest goes. ``close`` waits for a piece that is being worked on; what comes
+after it is not heard.
+"""
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from audio.echo_alignment import EchoAlignment, Knowledge
+from audio.echo_guard import EchoGuard, Judged
+from audio.framing import Framer
+from audio.resample import Resampler
+from core.media import float_to_pcm16, pcm16_to_float
+from models.echo import EchoCanceller
+
+# Played pieces that wait for the next microphone frame: 10 s of 20 ms.
+MAX_WAITING = 500
+POWER_FLOOR = 1e-10
+
+
+class EchoControlSettings(BaseModel):
+    """Bounds of the echo path, and what happens before it is known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    longest_ms: int = Field(default=700, ge=100, le=760, description="no echo is later than this")
+    expected_ms: float = Field(
+        default=0.0, ge=0, le=700, description="delay that the transport knows of; 0: none"
+    )
+    guard_db: float = Field(
+        default=40.0, ge=0, le=100, description="what is heard goes down by so much until the echo is found"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EchoFrame:
+    """Levels of one frame, in dB of a full-scale square wave.
+
+    Attributes:
+        heard_db: the microphone.
+        left_db: what is not echo.
+        far_db: what was played and is heard now.
+        knowledge: what is known about the echo.
+        judged: echo or caller.
+        guarded: the start guard is closed.
+        cancelled: float32, (frame_samples,), what the canceller alone made of it. It is softer where the
+            caller talks over the bot, and has none of the changes between two signals that the guard makes.
+    """
+
+    heard_db: float
+    left_db: float
+    far_db: float
+    knowledge: Knowledge
+    judged: Judged
+    guarded: bool
+    cancelled: np.ndarray = field(compare=False, repr=False)
+
+
+class EchoControl:
+    """One call.
+
+    Args:
+        canceller: shared by all calls.
+        settings: see the model.
+
+    Attributes:
+        rate_hz: of the microphone.
+        is_closed: the engines were released.
+
+    Raises:
+        EngineError: the canceller does not start.
+    """
+
+    def __init__(
+        self,
+        canceller: EchoCanceller,
+        settings: EchoControlSettings | None = None,
+    ) -> None:
+        chosen = settings or EchoControlSettings()
+        self.rate_hz = canceller.rate_hz
+        self.is_closed = False
+        self._settings = chosen
+        self._lock = threading.Lock()
+        self._stream = canceller.open_stream()
+        self._open = canceller.suppressor().open_stream()
+        self._guard = EchoGuard(self.rate_hz, canceller.frame_samples)
+        self._gain, self._share = 1.0, 0.0
+        self._ramp = (np.arange(canceller.frame_samples) + 1) / canceller.frame_samples
+        self._framer = Framer(canceller.frame_samples)
+        self._frame_samples = canceller.frame_samples
+        self._waiting: deque[tuple[bytes, int, int]] = deque(maxlen=MAX_WAITING)
+        self._to_near: Resampler | None = None
+        self._far_rate_hz = 0
+        self.alignment = EchoAlignment(
+            self.rate_hz, longest_ms=chosen.longest_ms, expected_ms=chosen.expected_ms
+        )
+
+    def played(self, pcm: bytes, rate_hz: int, at_us: int) -> None:
+        """A piece of 16-bit PCM leaves for the loudspeaker at ``at_us``. Any thread."""
+        self._waiting.append((pcm, rate_hz, at_us))
+
+    def process(self, pcm: bytes, at_us: int) -> tuple[bytes, list[EchoFrame]]:
+        """What is not echo of the frames that ``pcm`` completes, 16-bit PCM, and the levels of each.
+
+        at_us: when the last sample of ``pcm`` arrived.
+
+        Raises:
+            EngineError: the canceller failed.
+        """
+        with self._lock:
+            return (b"", []) if self.is_closed else self._process(pcm, at_us)
+
+    def close(self) -> None:
+        """Release the engines, once. Any thread; nothing is processed afterwards."""
+        with self._lock:
+            if not self.is_closed:
+                self.is_closed = True
+                self._stream.close()
+                self._open.close()
+
+    def _process(self, pcm: bytes, at_us: int) -> tuple[bytes, list[EchoFrame]]:
+        self._take_played()
+        before = self._framer.pending_samples
+        frames = list(self._framer.feed(pcm))
+        place = self.alignment.arrived(len(pcm) // 2, at_us) - before
+        made: list[bytes] = []
+        levels: list[EchoFrame] = []
+        for frame in frames:
+            left, level = self._one(pcm16_to_float(frame), place)
+            made.append(left)
+            levels.append(level)
+            place += self._frame_samples
+        return b"".join(made), levels
+
+    def _take_played(self) -> None:
+        while self._waiting:
+            pcm, rate_hz, at_us = self._waiting.popleft()
+            if self._to_near is None or rate_hz != self._far_rate_hz:
+                self._to_near = Resampler(rate_hz, self.rate_hz)
+                self._far_rate_hz = rate_hz
+            samples = self._to_near.feed(pcm16_to_float(pcm))
+            self.alignment.played(samples, at_us)
+
+    def _one(self, near: np.ndarray, place: int) -> tuple[bytes, EchoFrame]:
+        aligned = self.alignment.frame(near, place)
+        if aligned.moved:
+            self._guard.forget()
+        left = self._stream.process(near, aligned.far)
+        passed = self._open.process(near, aligned.far)
+        knowledge = self.alignment.knowledge
+        judged = self._guard.judge(near, aligned.far, left)
+        unknown = knowledge is Knowledge.UNKNOWN and aligned.played_lately
+        known = knowledge is Knowledge.ECHO
+        down_db = self._settings.guard_db if unknown else judged.top_up_db if known else 0.0
+        share = 1.0 if (judged.is_open and known) or knowledge is Knowledge.NO_ECHO else 0.0
+        made = self._fade(left, passed, 10 ** (-down_db / 20), share)
+        level = EchoFrame(_db(near), _db(made), _db(aligned.far), knowledge, judged, unknown, left)
+        return float_to_pcm16(made), level
+
+    def _fade(self, left: np.ndarray, passed: np.ndarray, gain: float, share: float) -> np.ndarray:
+        """Both signals at their shares, which move over the frame: a step would be a click."""
+        gains = self._gain + (gain - self._gain) * self._ramp
+        shares = self._share + (share - self._share) * self._ramp
+        self._gain, self._share = gain, share
+        return (gains * left * (1 - shares) + passed * shares).astype(np.float32)
+
+
+def _db(samples: np.ndarray) -> float:
+    power = float(np.vdot(samples, samples)) / max(1, samples.size)
+    return 10 * float(np.log10(max(power, POWER_FLOOR)))

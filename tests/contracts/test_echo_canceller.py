@@ -1,0 +1,139 @@
+"""What every echo canceller promises, the fake included; and what the real ones take away."""
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from core.errors import ShapeError
+from models.echo import ECHO, EchoCanceller
+from models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
+from tests.fakes.echo import PassingEcho
+from tests.voices import say, silence
+
+CANCELLERS: dict[str, Callable[[], EchoCanceller]] = {
+    "webrtc": WebRtcEcho,
+    "webrtc-8k": lambda: WebRtcEcho(WebRtcEchoSettings(rate_hz=8_000)),
+    "webrtc-48k": lambda: WebRtcEcho(WebRtcEchoSettings(rate_hz=48_000)),
+    "passing": PassingEcho,
+}
+REAL = [name for name in CANCELLERS if name != "passing"]
+
+
+@pytest.fixture(params=list(CANCELLERS))
+def canceller(request: pytest.FixtureRequest) -> EchoCanceller:
+    return CANCELLERS[request.param]()
+
+
+def speech(rate_hz: int, text: str, voice: str) -> np.ndarray:
+    pcm = np.frombuffer(say(text, voice) + silence(200), dtype="<i2").astype(np.float32) / 32_768
+    # Every second sample, or each three times: a canceller does not mind the alias.
+    return pcm[::2] if rate_hz == 8_000 else np.repeat(pcm, rate_hz // 16_000)
+
+
+def run(canceller: EchoCanceller, near: np.ndarray, far: np.ndarray) -> np.ndarray:
+    stream = canceller.open_stream()
+    size = canceller.frame_samples
+    made = [
+        stream.process(near[at : at + size], far[at : at + size])
+        for at in range(0, len(far) - size + 1, size)
+    ]
+    stream.close()
+    return np.concatenate(made)
+
+
+def test_every_row_of_the_registry_is_covered() -> None:
+    assert set(ECHO.names()) <= {name.partition("-")[0] for name in CANCELLERS}
+
+
+def test_a_frame_is_10_ms_and_comes_back_as_long(canceller: EchoCanceller) -> None:
+    assert canceller.frame_samples * 100 == canceller.rate_hz
+    stream = canceller.open_stream()
+    quiet = np.zeros(canceller.frame_samples, np.float32)
+    made = stream.process(quiet, quiet)
+    assert made.shape == quiet.shape
+    assert made.dtype == np.float32
+
+
+def test_silence_stays_silent(canceller: EchoCanceller) -> None:
+    quiet = np.zeros(canceller.rate_hz, np.float32)
+    assert np.max(np.abs(run(canceller, quiet, quiet))) < 1e-3
+
+
+def test_a_caller_is_heard_while_nothing_is_played(canceller: EchoCanceller) -> None:
+    # Noise suppression needs a second of the room to know what is noise: speech from the first sample on
+    # loses 4 dB. Every call begins with its room.
+    quiet = 3e-4 * np.random.default_rng(1).standard_normal(canceller.rate_hz).astype(np.float32)
+    voice = speech(canceller.rate_hz, "how do i block a lost card please", "rms")
+    near = np.concatenate((quiet, voice))
+    left = run(canceller, near, np.zeros_like(near))
+    assert np.mean(left[len(quiet) :] ** 2) > 0.5 * np.mean(voice**2)
+
+
+def test_another_length_is_refused(canceller: EchoCanceller) -> None:
+    stream = canceller.open_stream()
+    good = np.zeros(canceller.frame_samples, np.float32)
+    for near, far in ((good[1:], good), (good, good[1:]), (good[None], good)):
+        with pytest.raises(ShapeError):
+            stream.process(near, far)
+
+
+def test_the_input_is_not_changed(canceller: EchoCanceller) -> None:
+    near = speech(canceller.rate_hz, "hello", "rms")[: canceller.frame_samples].copy()
+    far = near[::-1].copy()
+    kept = near.copy(), far.copy()
+    canceller.open_stream().process(near, far)
+    assert np.array_equal(near, kept[0])
+    assert np.array_equal(far, kept[1])
+
+
+def test_callers_do_not_hear_each_other(canceller: EchoCanceller) -> None:
+    near = speech(canceller.rate_hz, "hello it is me", "rms")
+    far = 0.5 * speech(canceller.rate_hz, "hello this is the bank", "slt")[: len(near)]
+    near = near[: len(far)]
+    alone = run(canceller, near, far)
+    size = canceller.frame_samples
+    one, other = canceller.open_stream(), canceller.open_stream()
+    together = []
+    for at in range(0, len(far) - size + 1, size):
+        together.append(one.process(near[at : at + size], far[at : at + size]))
+        other.process(far[at : at + size], near[at : at + size])
+    assert np.array_equal(np.concatenate(together), alone)
+
+
+def test_streams_work_in_threads_at_the_same_time(canceller: EchoCanceller) -> None:
+    near = speech(canceller.rate_hz, "hello it is me", "rms")
+    far = np.zeros_like(near)
+    alone = run(canceller, near, far)
+    heard: list[np.ndarray] = []
+    threads = [threading.Thread(target=lambda: heard.append(run(canceller, near, far))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(one, alone) for one in heard)
+    assert len(heard) == 3
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_simple_echo_is_taken_away(name: str) -> None:
+    canceller = CANCELLERS[name]()
+    lines = "you can block a lost card in the app or at any branch", "it costs five dollars and comes by post"
+    far = 0.5 * np.concatenate([speech(canceller.rate_hz, line, "slt") for line in lines * 2])
+    late = canceller.rate_hz * 30 // 1000
+    near = np.concatenate((np.zeros(late, np.float32), 0.3 * far))[: len(far)]
+    left = run(canceller, near, far)
+    half = slice(len(left) // 2, len(left))
+    assert np.mean(near[half] ** 2) > 300 * np.mean(left[half] ** 2)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_its_suppressor_takes_no_echo_away(name: str) -> None:
+    suppressor = CANCELLERS[name]().suppressor()
+    assert suppressor.rate_hz == CANCELLERS[name]().rate_hz
+    quiet = 3e-4 * np.random.default_rng(1).standard_normal(suppressor.rate_hz).astype(np.float32)
+    far = 0.5 * speech(suppressor.rate_hz, "you can block a lost card in the app", "slt")
+    near = np.concatenate((quiet, far))
+    left = run(suppressor, near, near)
+    assert np.mean(left[len(quiet) :] ** 2) > 0.5 * np.mean(far**2)
