@@ -1,9 +1,10 @@
 """When is the caller's turn over?
 
-The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. The
-wait after the last voice is therefore a function of how complete the turn sounds (a model's probability,
-heard) and how complete it reads (its last words): short after a complete clause, long after a conjunction or
-a filler.
+The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. Three
+policies (``policies``) take it behind one interface, ``EndpointPolicy``. What they share is here, and the one
+that a deployment gets by default: a wait after the last voice that is a function of how complete the turn
+sounds (a model's probability, heard) and how complete it reads (its last words): short after a complete
+clause, long after a conjunction or a filler.
 
 Events and times come in, at most one ``Endpoint`` per turn goes out. All times are milliseconds on the
 session clock. The final transcript gates the decision, so that the answer is to what was said: it is waited
@@ -11,34 +12,99 @@ for a bounded time only. A turn in which nothing was understood ends as ``EMPTY`
 a cough never holds the floor.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-# A clause rarely ends on these: the speaker has more to say. Closed classes of English (conjunctions,
-# determiners, possessives, contracted subjects). Prepositions and auxiliaries are left out: questions end on
-# them ("what is it for").
-HANGING_WORDS = frozenset(
-    "a an and the but or so because if when while although though than as of my your his her our their "
-    "its these those i'm i'd i'll we're we'd we'll you're they're which whose i we".split()
+from turn_taking.evidence import EvidenceSettings
+from turn_taking.evidence_pitch import Contour
+from turn_taking.evidence_voice import CallerVoice, VoiceEnd, VoiceSigns
+from turn_taking.evidence_words import (
+    OPEN_CUES,
+    TRAILING_WORDS,
+    Asked,
+    asked_for,
+    ends_hanging,
+    last_word,
+    reads_as_question,
+    word_cue,
 )
-# A sentence may end on these (prepositions, auxiliaries, question words, pronouns after a verb), but when it
-# also sounds unfinished it goes on: two weak signs together are a strong one.
-TRAILING_WORDS = frozenset(
-    "for to of with about from in on at by into is are was do does did can could will would should have has "
-    "when how what where who that them him her me you us one if".split()
-)
-FILLERS = frozenset("uh um er erm hmm mm ah eh like well".split())
+from turn_taking.pauses import HOLD_SHARE, SHORTEST_MS, CallerHabits
 
 
-class EndpointSettings(BaseModel):
-    """How long to wait. The defaults are for a web conversation; a bank's phone line may wait longer."""
+class BoundarySettings(BaseModel):
+    """The wait that costs least on all evidence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    cut_cost_ms: float = Field(
+        4_000, gt=0, le=1_000_000, description="how much waiting of everybody one cut-in is worth"
+    )
+    longest_ms: int = Field(3_000, ge=300, le=5_000, description="no silence is waited out longer")
+    hold_share: float = Field(HOLD_SHARE, gt=0, lt=1, description="how many pauses are holds, in general")
+    share_weight: float = Field(
+        20,
+        gt=0,
+        le=100_000,
+        description="pauses of others that this share counts for beside the caller's own",
+    )
+    score_doubt: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="with learn: probability that the score does not fit the speech of a call; 0: trusted",
+    )
+    looks_ms: tuple[int, ...] = Field(
+        (), description="silences after which the model is asked again, while the turn is still open"
+    )
+    contour: bool = Field(False, description="the end of the pitch counts")
+    voice: bool = Field(
+        False, description="how drawn out, level and soft the voice ends counts; in place of contour"
+    )
+    evidence: EvidenceSettings = EvidenceSettings()
+
+    @model_validator(mode="after")
+    def _pitch_once(self) -> "BoundarySettings":
+        if self.contour and self.voice:
+            raise ValueError("expected contour or voice: both go by the end of the pitch")
+        return self
+
+
+class EndpointSettings(BaseModel):
+    """How long to wait. The defaults are for a web conversation; a bank's phone line may wait longer.
+
+    ``kind`` chooses the policy. The waits from ``min_silence_ms`` to ``rising_silence_ms`` belong to
+    ``adaptive``, ``timer_ms`` to ``timer``, ``boundary`` to the policy of that name, the rest to all.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["timer", "adaptive", "boundary"] = "adaptive"
+    timer_ms: int = Field(800, ge=100, le=10_000, description="the wait of a silence timer")
+    boundary: BoundarySettings = BoundarySettings()
+    learn: bool = Field(
+        False, description="adaptive and boundary waits follow how this caller has paused in this call"
+    )
+    caller_spread: float = Field(
+        0.35, ge=0, le=1, description="how much callers differ: sd of the log of their pauses' length"
+    )
+    cut_in_window_ms: int = Field(
+        1_000, ge=0, le=5_000, description="who goes on so soon after the end of the turn had been cut off"
+    )
+    open_silence_ms: int | None = Field(
+        None,
+        ge=100,
+        le=10_000,
+        description="wait inside a number, an address or a spelled name; None: as ever",
+    )
+    rising_silence_ms: int | None = Field(
+        None, ge=100, le=10_000, description="wait after a rise that asks nothing; None: as ever"
+    )
     min_silence_ms: int = Field(
-        180, ge=100, le=2_000, description="wait after a turn that is surely complete"
+        190, ge=100, le=2_000, description="wait after a turn that is surely complete"
     )
     max_silence_ms: int = Field(640, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
     hanging_silence_ms: int = Field(
@@ -98,25 +164,129 @@ class Endpoint:
     kind: EndpointKind
 
 
-def ends_hanging(text: str) -> bool:
-    """Whether the words end inside a clause or on a hesitation. Case and punctuation do not matter."""
-    word = _last_word(text)
-    return word in FILLERS or word in HANGING_WORDS
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What spoke for the end of a turn, in log odds.
+
+    Attributes:
+        score: of the completeness model alone, as it was calibrated.
+        otherwise: of everything else.
+    """
+
+    score: float
+    otherwise: float
 
 
-def _last_word(text: str) -> str:
-    words = text.lower().strip(" .,!?;:-").split()
-    return words[-1] if words else ""
+class EndpointPolicy(Protocol):
+    """Decides when one caller's turn is over. All times are milliseconds on one clock."""
+
+    @property
+    def text(self) -> str:
+        """What was understood in this turn so far."""
+        ...
+
+    @property
+    def wants_contour(self) -> bool:
+        """Whether ``on_contour`` would be listened to."""
+        ...
+
+    @property
+    def wants_voice_end(self) -> bool:
+        """Whether ``on_voice_end`` would be listened to."""
+        ...
+
+    def reset(self) -> None:
+        """Forget the turn: the next voice starts another."""
+        ...
+
+    def on_voice_started(self, at_ms: int) -> None:
+        """The caller speaks (again)."""
+        ...
+
+    def on_maybe_voice(self, at_ms: int) -> None:
+        """Something that may be the caller's voice began."""
+        ...
+
+    def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
+        """The caller fell silent ``silence_ms`` before ``at_ms``."""
+        ...
+
+    def is_complete(self, probability: float) -> bool:
+        """Whether more evidence could not shorten the wait any further."""
+        ...
+
+    def on_completeness(self, probability: float) -> None:
+        """How complete the turn sounds, 0..1."""
+        ...
+
+    def on_contour(self, contour: Contour | None) -> None:
+        """How the pitch ends; None when that cannot be told."""
+        ...
+
+    def on_voice_end(self, end: VoiceEnd) -> None:
+        """How the voice ends, as it was measured; the last one of a pause counts."""
+        ...
+
+    def on_transcript(self, at_ms: int, text: str, *, last_word_confidence: float = 1.0) -> None:
+        """Final words of the speech that just ended."""
+        ...
+
+    def on_bot_said(self, text: str) -> None:
+        """The last words of the bot, before the caller answers."""
+        ...
+
+    def next_look_ms(self) -> int | None:
+        """When the model is to be asked again, None when no answer would be waited for."""
+        ...
+
+    def on_look(self, at_ms: int) -> None:
+        """The model is being asked again."""
+        ...
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``on_deadline`` is to be called, None while the caller speaks or the turn is decided."""
+        ...
+
+    def on_deadline(self, at_ms: int) -> Endpoint | None:
+        """The decision, when it is due at ``at_ms``; at most once per turn."""
+        ...
 
 
-class Endpointer:
-    """Decides when one caller's turn is over."""
+class TurnSilence(ABC):
+    """What every policy does alike: follows voice, words and possible voices, waits ``wait_ms`` and no less,
+    gives the final words their time, and remembers how the caller paused.
+
+    A pause was a hold when the caller went on before the turn had ended, or so soon after that they cannot
+    have answered; it was an end when they did not. Coughs count as voices here, as they do everywhere.
+    """
 
     def __init__(self, settings: EndpointSettings | None = None) -> None:
-        self._settings = settings or EndpointSettings()
+        chosen = self._settings = settings or EndpointSettings()
+        self._habits = (
+            CallerHabits(
+                spread=chosen.caller_spread,
+                hold_share=chosen.boundary.hold_share,
+                share_weight=chosen.boundary.share_weight,
+            )
+            if chosen.learn
+            else None
+        )
         self._voice = False
         self._fell_silent_ms: int | None = None
+        self._maybe_ms: int | None = None
+        # Of the last turn that was ended: when, since when it had been silent, and what had spoken for it.
+        # Outlives the turn.
+        self._ended_ms: tuple[int, int] | None = None
+        self._ended_on: Grounds | None = None
+        self._asked = Asked.NOTHING
+        # How the voice ended at this pause; what is known of the caller's own outlives the turn.
+        self._voice_end: VoiceEnd | None = None
+        self._own_voice = CallerVoice(chosen.boundary.evidence.voice.usual_tempo)
         self.reset()
+
+    @abstractmethod
+    def wait_ms(self) -> int:
+        """Silence after which the turn is over, from what is known now."""
 
     def reset(self) -> None:
         """Forget the turn: the next voice starts another."""
@@ -127,6 +297,9 @@ class Endpointer:
         self._last_word_confidence = 0.0
         self._transcript_due_ms: int | None = None
         self._hold_until_ms: int | None = None
+        self._contour: Contour | None = None
+        self._remember_voice()
+        self._looked_ms = 0
         self._done = False
 
     @property
@@ -134,21 +307,65 @@ class Endpointer:
         """What was understood in this turn so far."""
         return self._text
 
+    @property
+    def wants_contour(self) -> bool:
+        """Whether ``on_contour`` would be listened to."""
+        return False
+
+    @property
+    def wants_voice_end(self) -> bool:
+        """Whether ``on_voice_end`` would be listened to."""
+        return False
+
     def on_voice_started(self, at_ms: int) -> None:
         """The caller speaks (again): whatever was concluded from the pause is void."""
+        self._judge_pause(at_ms)
         self._voice = True
         self._silent_since_ms = None
         self._completeness = None
         self._completeness_due = False
         self._transcript_due_ms = None
         self._hold_until_ms = None
+        self._contour = None
+        self._remember_voice()
         self._done = False
+
+    def _judge_pause(self, at_ms: int) -> None:
+        """The caller is heard again: was the last pause a hold or the end?"""
+        onset_ms = at_ms if self._maybe_ms is None else self._maybe_ms
+        self._maybe_ms = None
+        ended, self._ended_ms = self._ended_ms, None
+        ended_on, self._ended_on = self._ended_on, None
+        if self._habits is None:
+            return
+        if ended is None:
+            if self._silent_since_ms is not None:
+                self._judged(self.grounds(), ended=False)
+                self._habits.on_hold(onset_ms - self._silent_since_ms)
+            return
+        decided_ms, silent_since_ms = ended
+        if onset_ms - decided_ms <= self._settings.cut_in_window_ms:
+            # Nothing of the answer can have been understood by then: the caller kept their own time.
+            self._judged(ended_on, ended=False)
+            self._habits.on_hold(onset_ms - silent_since_ms)
+        else:
+            self._judged(ended_on, ended=True)
+            self._habits.on_end()
+
+    def grounds(self) -> "Grounds | None":
+        """What speaks for an end now, for who learns from what it was; None when nobody does."""
+        return None
+
+    def _judged(self, grounds: "Grounds | None", *, ended: bool) -> None:
+        """It is known what a pause was of which ``grounds`` were known."""
+        return None
 
     def on_maybe_voice(self, at_ms: int) -> None:
         """Something that may be the caller's voice began. Voice activity needs a while to be sure; a turn
         that ended meanwhile would cut the caller off.
         """
         self._hold_until_ms = at_ms + self._settings.onset_hold_ms
+        self._maybe_ms = at_ms
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
         """The caller fell silent ``silence_ms`` before ``at_ms``. A completeness estimate and words are
@@ -156,8 +373,10 @@ class Endpointer:
         """
         self._voice = False
         self._silent_since_ms = self._fell_silent_ms = at_ms - silence_ms
+        self._maybe_ms = None
         self._completeness = None
         self._completeness_due = True
+        self._looked_ms = silence_ms
         self._transcript_due_ms = at_ms + self._settings.transcript_wait_ms
 
     def is_complete(self, probability: float) -> bool:
@@ -183,21 +402,36 @@ class Endpointer:
         self._text = f"{self._text} {text}".strip()
         self._transcript_due_ms = None
 
-    def wait_ms(self) -> int:
-        """Silence after which the turn is over, from what is known now."""
-        chosen = self._settings
-        if self._last_word_confidence >= chosen.hanging_confidence and ends_hanging(self._text):
-            return chosen.hanging_silence_ms
-        sounds_unfinished = self._completeness is not None and (
-            self._completeness < chosen.unfinished_probability
-        )
-        if sounds_unfinished and _last_word(self._text) in TRAILING_WORDS:
-            return chosen.hanging_silence_ms
-        if self._completeness is None:
-            return chosen.max_silence_ms
-        # The estimate is graded, so the wait is: a threshold would treat 0.79 as 0.01.
-        share = min(1.0, self._completeness / chosen.complete_probability)
-        return round(chosen.max_silence_ms - (chosen.max_silence_ms - chosen.min_silence_ms) * share)
+    def on_contour(self, contour: Contour | None) -> None:
+        """How the pitch ends; None when that cannot be told."""
+        self._contour = contour
+
+    def on_voice_end(self, end: VoiceEnd) -> None:
+        """How the voice ends, as it was measured; the last one of a pause counts."""
+        self._voice_end = end
+
+    def _signs(self) -> VoiceSigns | None:
+        """How the voice ended beside what this caller is like."""
+        return None if self._voice_end is None else self._own_voice.signs(self._voice_end)
+
+    def _remember_voice(self) -> None:
+        """The pause is over: what was measured at it is the caller's own."""
+        if self._voice_end is not None:
+            self._own_voice.on_voice_end(self._voice_end)
+            self._voice_end = None
+
+    def on_bot_said(self, text: str) -> None:
+        """The last words of the bot, before the caller answers."""
+        self._asked = asked_for(text)
+
+    def next_look_ms(self) -> int | None:
+        """When the model is to be asked again, None when no answer would be waited for."""
+        return None
+
+    def on_look(self, at_ms: int) -> None:
+        """The model is being asked again."""
+        if self._silent_since_ms is not None:
+            self._looked_ms = at_ms - self._silent_since_ms
 
     def next_deadline_ms(self) -> int | None:
         """When ``on_deadline`` is to be called, None while the caller speaks or the turn is decided."""
@@ -217,5 +451,56 @@ class Endpointer:
         if deadline_ms is None or self._silent_since_ms is None or at_ms < deadline_ms:
             return None
         self._done = True
+        self._ended_ms = at_ms, self._silent_since_ms
+        self._ended_on = self.grounds()
         kind = EndpointKind.COMPLETE if self._text else EndpointKind.EMPTY
         return Endpoint(at_ms, at_ms - self._silent_since_ms, self._completeness, kind)
+
+
+class Endpointer(TurnSilence):
+    """``adaptive``: waits between two times, by how complete the turn sounds and reads."""
+
+    @property
+    def wants_contour(self) -> bool:
+        """Whether ``on_contour`` would be listened to."""
+        return self._settings.rising_silence_ms is not None
+
+    def wait_ms(self) -> int:
+        """Silence after which the turn is over, from what is known now."""
+        wait_ms = self._unlearnt_ms()
+        if self._habits is None or wait_ms <= SHORTEST_MS:
+            return wait_ms
+        # The wait that cuts as many of this caller's holds as the other cuts of everybody's.
+        return SHORTEST_MS + round((wait_ms - SHORTEST_MS) * self._habits.factor)
+
+    def _unlearnt_ms(self) -> int:
+        chosen, wait_ms = self._settings, self._by_completeness_ms()
+        if (
+            chosen.open_silence_ms is not None
+            and self._last_word_confidence >= chosen.hanging_confidence
+            and word_cue(self._text, self._asked) in OPEN_CUES
+        ):
+            wait_ms = max(wait_ms, chosen.open_silence_ms)
+        if (
+            chosen.rising_silence_ms is not None
+            and self._contour is Contour.RISE
+            # A question ends on a rise; a statement that rises is the middle of a list.
+            and not reads_as_question(self._text)
+        ):
+            wait_ms = max(wait_ms, chosen.rising_silence_ms)
+        return wait_ms
+
+    def _by_completeness_ms(self) -> int:
+        chosen = self._settings
+        if self._last_word_confidence >= chosen.hanging_confidence and ends_hanging(self._text):
+            return chosen.hanging_silence_ms
+        sounds_unfinished = self._completeness is not None and (
+            self._completeness < chosen.unfinished_probability
+        )
+        if sounds_unfinished and last_word(self._text) in TRAILING_WORDS:
+            return chosen.hanging_silence_ms
+        if self._completeness is None:
+            return chosen.max_silence_ms
+        # The estimate is graded, so the wait is: a threshold would treat 0.79 as 0.01.
+        share = min(1.0, self._completeness / chosen.complete_probability)
+        return round(chosen.max_silence_ms - (chosen.max_silence_ms - chosen.min_silence_ms) * share)

@@ -1,0 +1,48 @@
+"""``python -m scripts.make_turn_sounds``: writes the WAVs of ``tests/golden/sounds``: sounds over a bot.
+
+Words by flite, hums and coughs from a seed (``evals.turns.sounds``): 16 kHz, 16 bit, mono, 200 ms of faint
+noise on both sides. Run by hand when a sound is to change: flite draws the noise in its voices from a
+generator of its own, so that two runs differ in the last bits.
+"""
+
+import sys
+import wave
+from pathlib import Path
+
+import numpy as np
+
+from core.media import float_to_pcm16
+from evals.turns import audio, sounds
+
+SEED = 1
+OUT = Path(__file__).parents[1] / "tests" / "golden" / "sounds"
+WORDS = {
+    "stop": ("rms", "stop"),
+    "wait": ("awb", "wait"),
+    "stop-please": ("slt", "stop please"),
+    "okay": ("slt", "okay"),
+    "uh-huh": ("rms", "uh huh"),
+}
+
+
+def main() -> int:
+    """Write all of them."""
+    rng, speakers = np.random.default_rng(SEED), audio.Speakers()
+    made = {
+        name: audio.trimmed(speakers.speak("flite", voice, text)[0]) for name, (voice, text) in WORDS.items()
+    }
+    made |= {f"hum-{place}": sounds.hum(rng) for place in (1, 2)}
+    made |= {f"cough-{place}": sounds.cough(rng) for place in (1, 2)}
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name, sound in made.items():
+        around = [audio.noise(200, rng) for _ in range(2)]
+        with wave.open(str(OUT / f"{name}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(audio.RATE_HZ)
+            file.writeframes(float_to_pcm16(np.concatenate((around[0], sound, around[1]))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turn_taking.evidence_words import Asked, WordCue, asked_for, reads_as_question, word_cue
+
+
+@pytest.mark.parametrize(
+    ("text", "cue"),
+    [
+        ("", WordCue.NO_WORDS),
+        ("I want to send it, um,", WordCue.FILLER),
+        ("i lost my card and", WordCue.HANGING),
+        ("my number is four one five", WordCue.OPEN_NUMBER),
+        ("my number is", WordCue.OPEN_NUMBER),
+        ("my phone number is four one five five five five oh one two three", WordCue.PLAIN),
+        ("the pin is one two three four", WordCue.PLAIN),
+        ("the pin is one two", WordCue.OPEN_NUMBER),
+        ("my card number is 4000 1234", WordCue.OPEN_NUMBER),
+        ("my card number is 4000 1234 5678 9010", WordCue.PLAIN),
+        ("it was double four", WordCue.PLAIN),
+        ("the code is double four", WordCue.OPEN_NUMBER),
+        ("send forty two", WordCue.PLAIN),
+        ("i live at twelve", WordCue.OPEN_ADDRESS),
+        ("i live at 12 oak", WordCue.OPEN_ADDRESS),
+        ("i live at 12 oak street", WordCue.PLAIN),
+        ("my name is spelled s m", WordCue.SPELLING),
+        ("what do i need for", WordCue.TRAILING),
+        ("yes please", WordCue.CLOSING),
+        ("thank you", WordCue.CLOSING),
+        ("what are your opening hours", WordCue.PLAIN),
+    ],
+)
+def test_the_strongest_sign_of_the_last_words(text: str, cue: WordCue):
+    assert word_cue(text) is cue
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "cue"),
+    [
+        (Asked.NUMBER, "four two", WordCue.OPEN_NUMBER),
+        (Asked.NOTHING, "four two", WordCue.PLAIN),
+        (Asked.ADDRESS, "seven", WordCue.OPEN_ADDRESS),
+        (Asked.ADDRESS, "seven mill lane", WordCue.PLAIN),
+        (Asked.SPELLING, "s", WordCue.SPELLING),
+        (Asked.NOTHING, "plan b", WordCue.PLAIN),
+    ],
+)
+def test_what_was_asked_decides_what_is_whole(asked: Asked, text: str, cue: WordCue):
+    assert word_cue(text, asked) is cue
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("", Asked.NOTHING),
+        ("The branch opens at nine.", Asked.NOTHING),
+        ("Your number is blocked. What can I do for you?", Asked.QUESTION),
+        ("What is your account number?", Asked.NUMBER),
+        ("Please tell me your address.", Asked.ADDRESS),
+        ("Could you spell your last name, please?", Asked.SPELLING),
+        ("Shall I close the account?", Asked.CHOICE),
+        ("Could you give me your address?", Asked.ADDRESS),
+    ],
+)
+def test_what_the_bot_asked_for(said: str, asked: Asked):
+    assert asked_for(said) is asked
+
+
+def test_a_question_begins_like_one():
+    assert reads_as_question("Where is it")
+    assert not reads_as_question("milk, bread")
+    assert not reads_as_question("")
+
+
+@given(st.text(max_size=60), st.sampled_from(Asked))
+def test_any_text_has_one_cue_whatever_its_case_and_punctuation(text: str, asked: Asked):
+    assert word_cue(text, asked) in WordCue
+    assert asked_for(text) in Asked

@@ -1,0 +1,122 @@
+"""When a pause is worth a guess, and what is guessed."""
+
+from turn_taking.speculation import Guesser, SpeculationSettings
+
+
+def opened(settings: SpeculationSettings | None = None) -> Guesser:
+    """In an open turn."""
+    guesser = Guesser(settings)
+    assert guesser.on_turn() is None
+    return guesser
+
+
+def test_words_are_guessed_when_the_voice_pauses_and_not_before():
+    guesser = opened()
+    assert guesser.on_partial("what is") is None
+    assert guesser.on_partial("what is it") is None
+    assert guesser.on_pause() == "what is it"
+
+
+def test_a_pause_without_words_is_worth_nothing_until_they_come():
+    guesser = opened()
+    assert guesser.on_pause() is None
+    assert guesser.on_partial("yes") == "yes"
+
+
+def test_the_same_words_are_guessed_once():
+    guesser = opened()
+    guesser.on_partial("what is it")
+    assert guesser.on_pause() == "what is it"
+    assert guesser.on_pause() is None
+    assert guesser.on_partial("what is it") is None
+    assert guesser.on_final("what is it") is None
+
+
+def test_other_words_are_another_guess():
+    guesser = opened()
+    guesser.on_partial("what is the")
+    assert guesser.on_pause() == "what is the"
+    assert guesser.on_final("what is it") == "what is it"
+
+
+def test_earlier_words_of_the_turn_belong_to_the_guess():
+    guesser = opened()
+    guesser.on_pause()
+    guesser.on_final("i would like")
+    assert guesser.on_voice()
+    assert guesser.on_partial("to ask") is None
+    assert guesser.on_pause() == "i would like to ask"
+
+
+def test_a_voice_makes_a_guess_void_once():
+    guesser = opened()
+    guesser.on_partial("what")
+    assert not guesser.on_voice()
+    guesser.on_pause()
+    assert guesser.on_voice()
+    assert not guesser.on_voice()
+    # The same words may be all there is after all.
+    assert guesser.on_pause() == "what"
+
+
+def test_a_voice_that_goes_on_is_listened_to():
+    guesser = opened()
+    guesser.on_partial("what is")
+    guesser.on_pause()
+    guesser.on_resume()
+    assert guesser.on_partial("what is it") is None
+    assert guesser.on_pause() == "what is it"
+
+
+def test_a_turn_costs_so_many_guesses_and_the_next_one_as_many():
+    guesser = opened(SpeculationSettings(guesses=2))
+    for _ in range(2):
+        guesser.reset()
+        guesser.on_turn()
+        guesser.on_pause()
+        assert [guesser.on_partial(word) for word in ("a", "b", "c")] == ["a", "b", None]
+
+
+def test_words_of_the_turn_before_are_forgotten():
+    guesser = opened()
+    guesser.on_pause()
+    guesser.on_final("the first")
+    guesser.reset()
+    guesser.on_turn()
+    guesser.on_pause()
+    assert guesser.on_final("the second") == "the second"
+
+
+def test_finals_alone_are_guessed_where_questions_cost_money():
+    guesser = opened(SpeculationSettings(on="finals"))
+    guesser.on_partial("what is")
+    assert guesser.on_pause() is None
+    assert guesser.on_final("what is it") == "what is it"
+    assert guesser.on_partial("what is it when") is None
+
+
+def test_nothing_is_guessed_when_it_is_switched_off():
+    guesser = opened(SpeculationSettings(on="off"))
+    guesser.on_pause()
+    assert guesser.on_final("what is it") is None
+    assert not guesser.on_voice()
+
+
+def test_what_was_said_before_the_turn_was_open_belongs_to_it():
+    guesser = Guesser()
+    assert guesser.on_final("stop") is None
+    assert guesser.on_partial("please") is None
+    assert guesser.on_pause() is None
+    assert guesser.on_turn() == "stop please"
+
+
+def test_a_turn_that_was_none_voids_the_guess_and_its_words():
+    guesser = opened()
+    assert not guesser.on_abandoned()
+    guesser.on_turn()
+    guesser.on_pause()
+    guesser.on_final("mhm")
+    assert guesser.on_abandoned()
+    guesser.on_turn()
+    guesser.on_pause()
+    assert guesser.on_final("what is it") == "what is it"

@@ -1,0 +1,134 @@
+"""When the bot asks back instead of answering, because it is not sure of what it heard.
+
+In: the caller's final words with the recogniser's confidence in each, what the bot said, and each turn as it
+is recorded. Out, for a turn: ``AskBack`` (say this, and do not ask the model), ``Confirmed`` (the turn before
+was understood: it is what the model is asked), or None (ask the model).
+
+A turn is doubtful when the mean confidence of its words is below ``below``. It is asked back at most once in
+a row, so nobody is held in a loop by a bad line: whatever comes behind the question goes to the model. Never
+asked back is a turn whose confidence is not known (a service that does not say, typed text), one of so few
+words that to repeat them tells nothing, and a short answer to a question of the bot: it knows what it asked.
+
+Pure; holds one turn's words and whether a question of this kind is open.
+"""
+
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turn_taking.utterances import ENGLISH, asks, plain
+
+
+class AskBackSettings(BaseModel):
+    """What counts as doubtful, and what is said then."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # Of PocketSphinx's turns in synthetic voices (``python -m evals.turns.confidence``, 144 reported) 0.4
+    # asks back 76 % of those with a third of their words wrong, and 13 % of the others; 0.5 90 % and 24 %.
+    below: float = Field(0.4, gt=0, le=1, description="mean confidence of the words of a doubtful turn")
+    least_words: int = Field(3, ge=1, le=50, description="a turn of fewer words is not asked back")
+    answer_words: int = Field(
+        5, ge=0, le=50, description="nor an answer of up to so many words to a question of the bot"
+    )
+    most_words: int = Field(15, ge=1, le=100, description="more are not repeated: ``again`` is said")
+    repeat: str = Field(
+        "I heard: {words}. Is that right?", min_length=1, description="``{words}``: what was understood"
+    )
+    again: str = Field(
+        "Sorry, I am not sure I got that. Could you say it again in fewer words?", min_length=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AskBack:
+    """Say this in place of an answer.
+
+    Attributes:
+        text: the question.
+        confidence: mean of the turn's words.
+    """
+
+    text: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The turn before this one was understood as it was repeated."""
+
+
+class AskingBack:
+    """The doubts of one call.
+
+    Args:
+        settings: see the model.
+    """
+
+    def __init__(self, settings: AskBackSettings | None = None) -> None:
+        self._settings = settings or AskBackSettings()
+        self._words: list[str] = []
+        self._confidences: list[float] = []
+        self._is_known = True
+        self._bot_asked = False
+        # What was asked back and not answered yet; whether it repeated the words.
+        self._open: AskBack | None = None
+        self._repeats = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next turn is the answer to a question of this kind."""
+        return self._open is not None
+
+    def on_words(self, text: str, confidences: Sequence[float] | None) -> None:
+        """Final words of the turn.
+
+        Args:
+            text: the words.
+            confidences: 0..1, one for each word; None when the recogniser does not say.
+        """
+        words = text.split()
+        self._words.extend(words)
+        if confidences is None or len(confidences) != len(words):
+            self._is_known = False
+        else:
+            self._confidences.extend(confidences)
+
+    def forget(self) -> None:
+        """What was understood since the last turn was not meant."""
+        self._words, self._confidences, self._is_known = [], [], True
+
+    def on_bot_said(self, text: str) -> None:
+        """What the bot said last, as far as it was heard."""
+        if text.strip():
+            self._bot_asked = asks(text)
+
+    def on_turn(self, said: str) -> AskBack | Confirmed | None:
+        """The turn is over and recorded with these words."""
+        words, confidences, is_known = self._words, self._confidences, self._is_known
+        self.forget()
+        asked, self._open = self._open, None
+        if asked is not None:
+            return Confirmed() if self._repeats and is_made_of(plain(said), ENGLISH.affirmative) else None
+        # Typed text, or words of another turn beside these: nobody knows how sure they are.
+        if not is_known or not words or words != said.split():
+            return None
+        chosen, confidence = self._settings, statistics.fmean(confidences)
+        is_answer = self._bot_asked and len(words) <= chosen.answer_words
+        if confidence >= chosen.below or len(words) < chosen.least_words or is_answer:
+            return None
+        self._repeats = len(words) <= chosen.most_words
+        text = chosen.repeat.replace("{words}", " ".join(words)) if self._repeats else chosen.again
+        self._open = AskBack(text, confidence)
+        return self._open
+
+
+def is_made_of(words: Sequence[str], phrases: Collection[str]) -> bool:
+    """Whether words are some of these phrases, one behind the other: "yes that's right"."""
+    reached = {0}
+    for end in range(1, len(words) + 1):
+        if any(" ".join(words[start:end]) in phrases for start in reached):
+            reached.add(end)
+    return bool(words) and len(words) in reached

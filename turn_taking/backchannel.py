@@ -1,0 +1,173 @@
+"""When the bot says "mhm" while the caller tells something, without taking the floor.
+
+In: the caller's voice and its pauses, how complete the turn sounds and reads, and when the end of turn would
+be decided. Out: ``Backchannel``, at a pause in which a listener would make a sound. It fits when the caller
+has talked for a while, has paused for a moment and not for long, is not searching for a word, and will surely
+go on: what sounds complete gets an answer and not a hum. People make one about every four seconds of the
+other's talk (CANDOR); a machine that does it half as often is heard as listening.
+
+A backchannel is spoken from cache, is not part of the conversation and is no reply to be interrupted; it ends
+early when the caller goes on. IVR profiles have none unless it is asked for: a caller who
+spells a number takes "mhm" for a word.
+
+Pure; all times are milliseconds on the session clock.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from turn_taking.evidence_words import ends_hanging
+
+
+class Profile(Enum):
+    """What kind of call it is."""
+
+    CONVERSATION = "conversation"
+    IVR = "ivr"
+
+
+class BackchannelSettings(BaseModel):
+    """How often, and where it fits."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    profile: Profile = Profile.CONVERSATION
+    enabled: bool | None = Field(None, description="left out: in conversations, not in an IVR")
+    tokens: tuple[str, ...] = Field(("Mhm.", "Uh huh.", "I see."), min_length=1, description="in turn")
+    talk_ms: int = Field(
+        4_000, ge=500, le=60_000, description="voice of the caller before the first, and between two"
+    )
+    gap_ms: int = Field(8_000, ge=1_000, le=120_000, description="between two, whatever is said")
+    most_in_turn: int = Field(3, ge=1, le=20)
+    pause_ms: int = Field(300, ge=100, le=2_000, description="silence before it")
+    latest_ms: int = Field(900, ge=100, le=5_000, description="silence after which it is too late")
+    lead_ms: int = Field(
+        200, ge=0, le=2_000, description="none when the end of turn would be decided so soon after it"
+    )
+    unfinished_probability: float = Field(
+        0.4, ge=0, le=1, description="what sounds more complete than this gets an answer"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "BackchannelSettings":
+        if self.pause_ms > self.latest_ms:
+            raise ValueError("expected pause_ms <= latest_ms")
+        return self
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the bot makes any."""
+        return self.profile is not Profile.IVR if self.enabled is None else self.enabled
+
+
+@dataclass(frozen=True, slots=True)
+class Backchannel:
+    """Say this, from cache, without taking the floor.
+
+    Attributes:
+        at_ms: when it was decided.
+        text: one of the tokens.
+    """
+
+    at_ms: int
+    text: str
+
+
+class BackchannelPolicy:
+    """The backchannels of one call.
+
+    Args:
+        settings: see the model.
+    """
+
+    def __init__(self, settings: BackchannelSettings | None = None) -> None:
+        self._settings = settings or BackchannelSettings()
+        self._bot_is_quiet = True
+        self._said = 0
+        self._last_ms: int | None = None
+        self._onset_ms: int | None = None
+        self._forget_turn()
+
+    def _forget_turn(self) -> None:
+        self._talk_ms = 0
+        self._in_turn = 0
+        self._text = ""
+        self._forget_pause()
+
+    def _forget_pause(self) -> None:
+        self._silent_since_ms: int | None = None
+        self._completeness: float | None = None
+        self._endpoint_ms: int | None = None
+
+    def on_voice_started(self, at_ms: int, *, voiced_ms: int = 0) -> None:
+        """A voice began ``voiced_ms`` before ``at_ms``."""
+        if self._onset_ms is None:
+            self._onset_ms = at_ms - voiced_ms
+        self._forget_pause()
+
+    def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
+        """The voice fell silent ``silence_ms`` before ``at_ms``."""
+        if self._onset_ms is None:
+            return
+        self._silent_since_ms = at_ms - silence_ms
+        self._talk_ms += max(0, self._silent_since_ms - self._onset_ms)
+        self._onset_ms = None
+
+    def on_completeness(self, probability: float) -> None:
+        """How complete the turn sounds in this pause, 0..1."""
+        self._completeness = probability
+
+    def on_text(self, text: str) -> None:
+        """What was understood of the turn so far."""
+        self._text = text
+
+    def on_endpoint_due(self, due_ms: int | None) -> None:
+        """When the end of turn will be decided if the caller stays silent; None while that is not known."""
+        self._endpoint_ms = due_ms
+
+    def on_turn_ended(self) -> None:
+        """The caller's turn is over."""
+        self._forget_turn()
+
+    def on_bot_busy(self, busy: bool) -> None:
+        """The bot has something to say, or has nothing any more. Its backchannels do not count."""
+        self._bot_is_quiet = not busy
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``on_deadline`` is to be called; None while nothing fits."""
+        if self._silent_since_ms is None or not self._fits():
+            return None
+        return self._silent_since_ms + self._settings.pause_ms
+
+    def on_deadline(self, at_ms: int) -> Backchannel | None:
+        """The backchannel that is due at ``at_ms``, if one is; at most one in a pause."""
+        due_ms = self.next_deadline_ms()
+        if due_ms is None or self._silent_since_ms is None or at_ms < due_ms:
+            return None
+        chosen = self._settings
+        is_late = at_ms > self._silent_since_ms + chosen.latest_ms
+        is_too_close = self._endpoint_ms is not None and self._endpoint_ms - at_ms < chosen.lead_ms
+        is_too_soon = self._last_ms is not None and at_ms - self._last_ms < chosen.gap_ms
+        self._forget_pause()
+        if is_late or is_too_close or is_too_soon:
+            return None
+        text = chosen.tokens[self._said % len(chosen.tokens)]
+        self._said += 1
+        self._in_turn += 1
+        self._talk_ms = 0
+        self._last_ms = at_ms
+        return Backchannel(at_ms, text)
+
+    def _fits(self) -> bool:
+        chosen = self._settings
+        goes_on = self._completeness is not None and self._completeness < chosen.unfinished_probability
+        return (
+            chosen.is_on
+            and self._bot_is_quiet
+            and goes_on
+            and self._talk_ms >= chosen.talk_ms
+            and self._in_turn < chosen.most_in_turn
+            and not ends_hanging(self._text)
+        )

@@ -1,0 +1,151 @@
+"""Where an interruption may stand, what moves it, and what is done on the way: data that decides nothing.
+
+``barge_in`` runs it; ``docs/turn_taking.md`` is drawn from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """Where an interruption stands."""
+
+    LISTENING = "listening"
+    REPLYING = "replying"
+    PROTECTED = "protected"
+    ARMED = "armed"
+    WEIGHED = "weighed"
+    CUT = "cut"
+
+
+class Event(Enum):
+    """What may move it."""
+
+    REPLY = "a reply is on its way or heard"
+    OVER = "the reply is over"
+    PROTECT = "the reply may not be interrupted"
+    RELEASE = "it may be again"
+    VOICE = "a voice over the reply"
+    QUIET = "the voice ended early"
+    DISMISSED = "nothing was meant"
+    MEANT = "the caller means it"
+    STOP = "a stop word"
+
+
+class Act(Enum):
+    """What is done on the way."""
+
+    NOTHING = "nothing"
+    DUCK = "duck"
+    RESTORE = "restore"
+    CUT = "cut"
+    RESUME = "resume"
+
+
+_S, _E, _A = State, Event, Act
+
+TRANSITIONS: Mapping[tuple[State, Event], tuple[State, Act]] = {
+    (_S.LISTENING, _E.REPLY): (_S.REPLYING, _A.NOTHING),
+    (_S.REPLYING, _E.OVER): (_S.LISTENING, _A.NOTHING),
+    (_S.REPLYING, _E.PROTECT): (_S.PROTECTED, _A.NOTHING),
+    (_S.REPLYING, _E.VOICE): (_S.ARMED, _A.DUCK),
+    # Words that come when the volume is up again.
+    (_S.REPLYING, _E.MEANT): (_S.CUT, _A.CUT),
+    (_S.REPLYING, _E.STOP): (_S.LISTENING, _A.CUT),
+    (_S.PROTECTED, _E.OVER): (_S.LISTENING, _A.NOTHING),
+    (_S.PROTECTED, _E.RELEASE): (_S.REPLYING, _A.NOTHING),
+    (_S.PROTECTED, _E.STOP): (_S.LISTENING, _A.CUT),
+    (_S.ARMED, _E.OVER): (_S.LISTENING, _A.RESTORE),
+    (_S.ARMED, _E.PROTECT): (_S.PROTECTED, _A.RESTORE),
+    (_S.ARMED, _E.QUIET): (_S.WEIGHED, _A.NOTHING),
+    (_S.ARMED, _E.DISMISSED): (_S.REPLYING, _A.RESTORE),
+    (_S.ARMED, _E.MEANT): (_S.CUT, _A.CUT),
+    (_S.ARMED, _E.STOP): (_S.LISTENING, _A.CUT),
+    (_S.WEIGHED, _E.OVER): (_S.LISTENING, _A.RESTORE),
+    (_S.WEIGHED, _E.PROTECT): (_S.PROTECTED, _A.RESTORE),
+    (_S.WEIGHED, _E.VOICE): (_S.ARMED, _A.NOTHING),
+    (_S.WEIGHED, _E.DISMISSED): (_S.REPLYING, _A.RESTORE),
+    (_S.WEIGHED, _E.MEANT): (_S.CUT, _A.CUT),
+    (_S.WEIGHED, _E.STOP): (_S.LISTENING, _A.CUT),
+    (_S.CUT, _E.REPLY): (_S.REPLYING, _A.NOTHING),
+    (_S.CUT, _E.OVER): (_S.LISTENING, _A.NOTHING),
+    (_S.CUT, _E.DISMISSED): (_S.REPLYING, _A.RESUME),
+    (_S.CUT, _E.MEANT): (_S.LISTENING, _A.NOTHING),
+    (_S.CUT, _E.STOP): (_S.LISTENING, _A.NOTHING),
+}
+
+# Events that may come in a state and change nothing there.
+IGNORED: Mapping[State, frozenset[Event]] = {
+    _S.LISTENING: frozenset(
+        {_E.OVER, _E.PROTECT, _E.RELEASE, _E.VOICE, _E.QUIET, _E.DISMISSED, _E.MEANT, _E.STOP}
+    ),
+    _S.REPLYING: frozenset({_E.REPLY, _E.RELEASE, _E.QUIET, _E.DISMISSED}),
+    _S.PROTECTED: frozenset({_E.REPLY, _E.PROTECT, _E.VOICE, _E.QUIET, _E.DISMISSED, _E.MEANT}),
+    _S.ARMED: frozenset({_E.REPLY, _E.RELEASE, _E.VOICE}),
+    _S.WEIGHED: frozenset({_E.REPLY, _E.RELEASE, _E.QUIET}),
+    _S.CUT: frozenset({_E.PROTECT, _E.RELEASE, _E.VOICE, _E.QUIET}),
+}
+
+
+class Reason(Enum):
+    """Why a reply was cut."""
+
+    DURATION = "duration"
+    WORDS = "words"
+    STOP_WORD = "stop_word"
+
+
+@dataclass(frozen=True, slots=True)
+class Duck:
+    """Go on with the reply at a lower volume.
+
+    Attributes:
+        at_ms: when it was decided.
+        gain_db: of the bot's voice, at most 0.
+    """
+
+    at_ms: int
+    gain_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Back to full volume."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Flush the reply, all of it, and be at full volume with the next one.
+
+    Attributes:
+        at_ms: when it was decided.
+        reply_id: the reply; None when it has no name yet.
+        reason: why.
+        voice_ms: how long the caller's voice had lasted.
+    """
+
+    at_ms: int
+    reply_id: str | None
+    reason: Reason
+    voice_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Say the rest of a reply that was cut for nothing; ``on_reply`` is told the name of the rest at once.
+
+    Attributes:
+        at_ms: when it was decided.
+        reply_id: the reply that was cut.
+        from_word: index of its first word that was not heard; 0 repeats it all.
+    """
+
+    at_ms: int
+    reply_id: str | None
+    from_word: int
+
+
+Decision = Duck | Restore | Cut | Resume

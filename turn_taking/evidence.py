@@ -1,0 +1,209 @@
+"""How likely is it that the turn is over: everything that was heard, as one sum of log odds.
+
+In: how complete the turn sounds (a model's probability), its last words, how long it is, what the bot had
+asked, how the pitch or the whole voice ends. Out: log(P(what was heard | end) / P(what was heard | hold)).
+Each sign is a likelihood ratio counted at ends and at holds, so that each can be counted anew on other speech
+without touching the rest; the prior (how often a pause is an end) and the law of pauses are left to
+``policies``.
+
+A model's probability is calibrated before it counts: by a line, or by a curve where its log odds are no
+measure (smart-turn gives 0.006 to most of what it is sure about, and what lies just above means much less).
+
+Signs are not independent: a model that hears a hanging clause has heard some of what its last word says. The
+words therefore count with ``words_weight``, which is fitted beside the slope of the score (logistic
+regression on both), and a sign that was counted seldom is drawn towards 1 by half an observation of each.
+
+Origin of the figures: ``python -m evals.turns.calibration`` counts the word cues and the lengths with the
+real rules on the questions of ``tests/golden`` marked for tuning, with pauses put where
+``evals.turns.callers`` puts them. The contours are those of the Columbia Games Corpus (Gravano, PhD thesis,
+Columbia University 2009, table 6.1; Gravano and Hirschberg, Computer Speech and Language 25, 2011).
+
+Pure.
+"""
+
+import bisect
+import math
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from turn_taking.evidence_pitch import Contour
+from turn_taking.evidence_voice import VoiceSigns, VoiceWeights, voice_log_odds
+from turn_taking.evidence_words import Asked, WordCue, reads_as_question, word_cue, words_of
+
+# Further from 1/2 a probability says more about the model's calibration than about the turn.
+SUREST = 0.001
+
+
+class WordRatios(BaseModel):
+    """P(the cue at an end) / P(the cue at a hold), of each cue.
+
+    ``closing`` is chosen: the counted one (5) says how often the scripted callers answer in two words.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    no_words: float = Field(1.0, gt=0, description="nothing was understood")
+    spelling: float = Field(0.48, gt=0, description="letters one by one")
+    filler: float = Field(0.10, gt=0, description="uh, um")
+    hanging: float = Field(0.15, gt=0, description="a conjunction, an article, a possessive")
+    open_number: float = Field(0.23, gt=0, description="a number that is not whole")
+    open_address: float = Field(0.12, gt=0, description="an address without its street")
+    trailing: float = Field(0.40, gt=0, description="a preposition, an auxiliary")
+    closing: float = Field(2.0, gt=0, description="please, thanks, yes")
+    plain: float = Field(1.40, gt=0, description="none of these")
+
+
+class AskedRatios(BaseModel):
+    """P(the bot had asked this, at an end) / P(the same, at a hold).
+
+    Raux and Eskenazi (SIGdial 2008) found what the system had asked among the most informative signs in a
+    deployed system; they print no ratios. 1 says nothing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nothing: float = Field(1.0, gt=0, description="no question")
+    choice: float = Field(1.0, gt=0, description="a yes or a no")
+    question: float = Field(1.0, gt=0, description="any other question")
+    number: float = Field(1.0, gt=0, description="a number or a code")
+    address: float = Field(1.0, gt=0, description="an address")
+    spelling: float = Field(1.0, gt=0, description="a spelled name")
+
+
+class ContourRatios(BaseModel):
+    """P(the contour at an end) / P(the contour at a hold).
+
+    Gravano and Hirschberg label the tones by ear: a high rise 22.1 % before smooth switches and 9.1 % before
+    holds, a low rise 14.1 and 11.5, a fall 47.2 and 24.7, a plateau 13.2 and 29.9. Their high rises are
+    mostly questions; a rise on a sentence that does not read as one is taken for the low, continuing kind,
+    and none is taken to favour an end, as it may be the middle of a list.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    asking_rise: float = Field(2.4, gt=0, description="a rise at the end of what reads as a question")
+    rise: float = Field(0.8, gt=0, description="a rise elsewhere")
+    level: float = Field(0.44, gt=0, description="the pitch stays where it was")
+    fall: float = Field(1.9, gt=0, description="the pitch falls")
+
+
+class EvidenceSettings(BaseModel):
+    """How much each sign is worth."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    score_slope: float = Field(
+        1.0, ge=0, le=10, description="log odds of an end per log odds of the model's probability"
+    )
+    score_offset: float = Field(0.0, ge=-10, le=10, description="log odds of an end at probability 1/2")
+    score_curve: tuple[tuple[float, float], ...] = Field(
+        (),
+        description="what the model's log odds stand for, as pairs with straight lines between and level "
+        "outside; slope and offset are then of the second; empty: the log odds themselves",
+    )
+    words_weight: float = Field(0.7, ge=0, le=2, description="how much of the words the score has not heard")
+    words: WordRatios = WordRatios()
+    least_confidence: float = Field(
+        0.15, ge=0, le=1, description="a last word that was understood worse than this is no cue"
+    )
+    short_words: int = Field(2, ge=1, le=20, description="so many words are a short turn")
+    short: float = Field(1.0, gt=0, description="ratio of a short turn that answers nothing")
+    short_answer: float = Field(1.0, gt=0, description="ratio of a short turn after a question")
+    asked: AskedRatios = AskedRatios()
+    contours: ContourRatios = ContourRatios()
+    voice: VoiceWeights = VoiceWeights()
+
+    @model_validator(mode="after")
+    def _rises(self) -> "EvidenceSettings":
+        pairs = list(zip(self.score_curve, self.score_curve[1:], strict=False))
+        if any(right[0] <= left[0] or right[1] < left[1] for left, right in pairs):
+            raise ValueError("expected a score_curve that rises")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is known of a turn that has fallen silent.
+
+    Attributes:
+        text: its words so far.
+        completeness: the model's probability, None without one.
+        contour: how the pitch ends, None when it was not measured or nothing was voiced.
+        asked: what the bot's last words asked for.
+        last_word_confidence: how well the last word was understood.
+        signs: how the voice ends, None when that was not measured.
+    """
+
+    text: str = ""
+    completeness: float | None = None
+    contour: Contour | None = None
+    asked: Asked = Asked.NOTHING
+    last_word_confidence: float = 1.0
+    signs: VoiceSigns | None = None
+
+
+def end_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
+    """log(P(heard | end) / P(heard | hold)): positive speaks for an end."""
+    return (
+        score_log_odds(heard.completeness, settings)
+        + words_log_odds(heard, settings)
+        + asked_log_odds(heard, settings)
+        + contour_log_odds(heard, settings)
+        + voice_log_odds(heard.signs, settings.voice)
+    )
+
+
+def score_log_odds(completeness: float | None, settings: EvidenceSettings) -> float:
+    """What the model's probability is worth; 0 without one."""
+    if completeness is None:
+        return 0.0
+    probability = min(max(completeness, SUREST), 1 - SUREST)
+    return calibrated(math.log(probability / (1 - probability)), settings)
+
+
+def calibrated(log_odds: float, settings: EvidenceSettings) -> float:
+    """What the model's log odds are worth."""
+    return settings.score_offset + settings.score_slope * _curved(log_odds, settings.score_curve)
+
+
+def _curved(log_odds: float, curve: tuple[tuple[float, float], ...]) -> float:
+    if not curve:
+        return log_odds
+    right = bisect.bisect_right(curve, log_odds, key=lambda pair: pair[0])
+    if right in (0, len(curve)):
+        return curve[min(right, len(curve) - 1)][1]
+    (low, below), (high, above) = curve[right - 1], curve[right]
+    return below + (above - below) * (log_odds - low) / (high - low)
+
+
+def words_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
+    """What the last words and the number of words are worth."""
+    if not settings.words_weight:
+        return 0.0
+    words = len(words_of(heard.text))
+    if not words or heard.last_word_confidence < settings.least_confidence:
+        return settings.words_weight * math.log(settings.words.no_words)
+    cue = word_cue(heard.text, heard.asked)
+    worth = math.log(getattr(settings.words, cue.value))
+    if words <= settings.short_words and cue is WordCue.PLAIN:
+        worth += math.log(settings.short if heard.asked is Asked.NOTHING else settings.short_answer)
+    return settings.words_weight * worth
+
+
+def asked_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
+    """What the bot's question is worth."""
+    return math.log(getattr(settings.asked, heard.asked.value))
+
+
+def contour_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
+    """What the end of the pitch is worth; 0 when it is not known."""
+    ratio = contour_ratio(heard)
+    return 0.0 if ratio is None else math.log(getattr(settings.contours, ratio))
+
+
+def contour_ratio(heard: Heard) -> str | None:
+    """Which of ``ContourRatios`` the end of the pitch is; None when it is not known."""
+    if heard.contour is Contour.RISE:
+        return "asking_rise" if reads_as_question(heard.text) else "rise"
+    return None if heard.contour is None else heard.contour.value

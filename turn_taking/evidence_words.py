@@ -1,0 +1,223 @@
+"""What the last words say about whether more is coming.
+
+In: the words of the turn so far and what the bot had asked for. Out: one ``WordCue``, the strongest sign
+there
+is: a hesitation, a clause that cannot end here, a number, an address or a spelled name that is not whole yet,
+a word that may trail off, a closing word, or nothing special. How much a cue is worth is decided in
+``evidence``. Closed classes of English: another language has its own lists, and shows up as ``PLAIN``.
+
+Pure.
+"""
+
+import re
+from enum import Enum
+
+# A clause rarely ends on these: the speaker has more to say. Closed classes of English (conjunctions,
+# determiners, possessives, contracted subjects). Prepositions and auxiliaries are left out: questions end on
+# them ("what is it for").
+HANGING_WORDS = frozenset(
+    "a an and the but or so because if when while although though than as of my your his her our their "
+    "its these those i'm i'd i'll we're we'd we'll you're they're which whose i we".split()
+)
+# A sentence may end on these (prepositions, auxiliaries, question words, pronouns after a verb), but when it
+# also sounds unfinished it goes on: two weak signs together are a strong one.
+TRAILING_WORDS = frozenset(
+    "for to of with about from in on at by into is are was do does did can could will would should have has "
+    "when how what where who that them him her me you us one if".split()
+)
+FILLERS = frozenset("uh um er erm hmm mm ah eh like well".split())
+# What people say when they are done, alone or last.
+CLOSING_WORDS = frozenset("please thanks thank-you bye goodbye yes no yeah yep nope okay ok correct".split())
+
+DIGITS = {word: 1 for word in "zero oh nought one two three four five six seven eight nine".split()}
+# "forty" stands for one digit of "forty two" and for two of "forty": the lower count keeps the number open.
+TENS = {
+    word: 2
+    for word in "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen "
+    "twenty thirty forty fifty sixty seventy eighty ninety".split()
+}
+REPEATS = {"double": 2, "triple": 3}
+# How many digits make it whole: a pin or the last four of a card, a postal code, a telephone number of the
+# North American plan with and without its area and country code, a British account, a card (ISO/IEC 7812-1:
+# mostly 16).
+WHOLE_DIGITS = frozenset({4, 5, 7, 8, 10, 11, 16})
+WHOLE_BY_NOUN = {
+    "phone": frozenset({7, 10, 11}),
+    "telephone": frozenset({7, 10, 11}),
+    "card": frozenset({4, 15, 16}),
+    "pin": frozenset({4}),
+    "zip": frozenset({5, 9}),
+}
+NUMBER_NOUNS = frozenset("number account card phone telephone pin code zip reference id digits".split())
+STREETS = frozenset(
+    "street st road rd avenue ave lane drive way boulevard court place square terrace close crescent".split()
+)
+# A word or two stand between the noun and the first digit ("my number is", "the code i got was").
+CARRIER_WORDS = 5
+# Digits that are read one by one without a noun are a number when there are so many.
+BARE_DIGITS = 3
+SPELLED_LETTERS = 2
+# A question that begins like this wants a yes or a no.
+YES_NO_WORDS = frozenset(
+    "is are am was were do does did can could will would should shall may have has".split()
+)
+QUESTION_WORDS = YES_NO_WORDS | frozenset("what when where who whom whose which why how".split())
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+class WordCue(Enum):
+    """What the last words are a sign of, the strongest first."""
+
+    NO_WORDS = "no_words"
+    SPELLING = "spelling"
+    FILLER = "filler"
+    HANGING = "hanging"
+    OPEN_NUMBER = "open_number"
+    OPEN_ADDRESS = "open_address"
+    TRAILING = "trailing"
+    CLOSING = "closing"
+    PLAIN = "plain"
+
+
+OPEN_CUES = frozenset({WordCue.OPEN_NUMBER, WordCue.OPEN_ADDRESS, WordCue.SPELLING})
+
+
+class Asked(Enum):
+    """What the bot's last words asked for: a yes or a no is a ``CHOICE``, anything else a ``QUESTION``."""
+
+    NOTHING = "nothing"
+    CHOICE = "choice"
+    QUESTION = "question"
+    NUMBER = "number"
+    ADDRESS = "address"
+    SPELLING = "spelling"
+
+
+def words_of(text: str) -> list[str]:
+    """Lower case, without the punctuation around each word."""
+    stripped = (word.strip(".,!?;:-\"'()") for word in text.lower().replace("thank you", "thank-you").split())
+    return [word for word in stripped if word]
+
+
+def last_word(text: str) -> str:
+    """Lower case, without punctuation; empty without words."""
+    words = text.lower().strip(" .,!?;:-").split()
+    return words[-1] if words else ""
+
+
+def ends_hanging(text: str) -> bool:
+    """Whether the words end inside a clause or on a hesitation. Case and punctuation do not matter."""
+    word = last_word(text)
+    return word in FILLERS or word in HANGING_WORDS
+
+
+def asked_for(text: str) -> Asked:
+    """What the last sentence of the bot asks for."""
+    sentence = _SENTENCE_END.split(text.strip())[-1]
+    words = set(words_of(sentence))
+    asks = sentence.endswith("?") or bool(words & {"please", "tell", "give", "say", "spell"})
+    if not asks:
+        return Asked.NOTHING
+    if words & {"spell", "spelled", "spelling"}:
+        return Asked.SPELLING
+    if words & {"address", "street"}:
+        return Asked.ADDRESS
+    if words & NUMBER_NOUNS - {"account", "card", "phone"} or "last four" in sentence.lower():
+        return Asked.NUMBER
+    return Asked.CHOICE if words_of(sentence)[0] in YES_NO_WORDS else Asked.QUESTION
+
+
+def reads_as_question(text: str) -> bool:
+    """Whether the sentence begins like a question: then a rising pitch ends it."""
+    words = words_of(text)
+    return bool(words) and words[0] in QUESTION_WORDS
+
+
+def word_cue(text: str, asked: Asked = Asked.NOTHING) -> WordCue:
+    """The strongest sign in the last words of ``text``."""
+    words = words_of(text)
+    if not words:
+        return WordCue.NO_WORDS
+    last = words[-1]
+    if _spells(words, asked):
+        return WordCue.SPELLING
+    if last in FILLERS:
+        return WordCue.FILLER
+    if _number_is_open(words, asked):
+        return WordCue.OPEN_NUMBER
+    if last in HANGING_WORDS:
+        return WordCue.HANGING
+    if _address_is_open(words, asked):
+        return WordCue.OPEN_ADDRESS
+    if last in CLOSING_WORDS:
+        return WordCue.CLOSING
+    if last in TRAILING_WORDS:
+        return WordCue.TRAILING
+    return WordCue.PLAIN
+
+
+def _spells(words: list[str], asked: Asked) -> bool:
+    letters = 0
+    while letters < len(words) and len(words[-1 - letters]) == 1 and words[-1 - letters].isalpha():
+        letters += 1
+    # "i" and "a" are words: one of them alone spells nothing.
+    return letters >= SPELLED_LETTERS or (letters == 1 and asked is Asked.SPELLING)
+
+
+def _digits_at_end(words: list[str]) -> tuple[int, int]:
+    """(digits, words) of the number at the end."""
+    digits = taken = 0
+    last_was_unit = False
+    for word in reversed(words):
+        if word.isdigit():
+            digits += len(word)
+        elif word in DIGITS:
+            digits += 1
+        elif word in TENS:
+            # "forty two": the unit behind it has been counted already.
+            digits += 1 if last_was_unit and word.endswith("ty") else 2
+        elif word in REPEATS and taken:
+            digits += REPEATS[word] - 1
+        else:
+            break
+        last_was_unit = word in DIGITS
+        taken += 1
+    return digits, taken
+
+
+def _number_is_open(words: list[str], asked: Asked) -> bool:
+    digits, taken = _digits_at_end(words)
+    before = words[: len(words) - taken]
+    if not digits:
+        # "my number is": the number itself is to come.
+        return _carries_number(before) and words[-1] in {"is", "was", "are"}
+    if not (asked is Asked.NUMBER or _carries_number(before) or taken >= BARE_DIGITS):
+        return False
+    nouns = [word for word in before[-CARRIER_WORDS:] if word in WHOLE_BY_NOUN]
+    return digits not in (WHOLE_BY_NOUN[nouns[-1]] if nouns else WHOLE_DIGITS)
+
+
+def _carries_number(before: list[str]) -> bool:
+    carriers = before[-CARRIER_WORDS:]
+    # A verb of being says that the number follows; without it ("card two") the noun is only named.
+    return bool(set(carriers) & NUMBER_NOUNS) and bool(set(carriers) & {"is", "was", "are", "it's", "that's"})
+
+
+def _address_is_open(words: list[str], asked: Asked) -> bool:
+    place = next(
+        (
+            index + 2
+            for index in range(len(words) - 2, -1, -1)
+            if (words[index], words[index + 1]) in {("address", "is"), ("live", "at"), ("moved", "to")}
+        ),
+        None,
+    )
+    if place is None:
+        if asked is not Asked.ADDRESS:
+            return False
+        place = 0
+    said = words[place:]
+    if not said or said[-1] in DIGITS or said[-1] in TENS:
+        return True
+    # A house number wants its street; a street alone may be all that is said.
+    return (said[0] in DIGITS or said[0] in TENS or said[0].isdigit()) and not set(said) & STREETS

@@ -1,0 +1,115 @@
+"""When is silence covered, and with what?
+
+A caller takes about 700 ms of quiet for a line that went dead. Whether this turn will be that late is known
+before it is: the silence that the end of the turn took has passed already, and how long answers take has been
+seen in the turns before. So a short phrase is said when, and only when, the answer is expected clearly behind
+that moment, or was expected before it and did not come. Never by a guess alone: a filler in front of an
+answer that would have come at once makes everything later.
+
+The phrase fits what was said (a question is looked into, a statement is acknowledged) and differs from the
+one before. It is no part of the conversation. Pure; all times are milliseconds on the session clock.
+"""
+
+from collections import deque
+
+from pydantic import BaseModel, ConfigDict, Field
+
+_ASKING_WORDS = frozenset("what when where who whom whose which why how".split())
+# These ask at the beginning only: "is it", but "my name is".
+_INVERTED_WORDS = frozenset(
+    "can could does did do is are was were will would should may shall have has am tell show".split()
+)
+_OPENINGS = frozenset("and but so or well um uh ok okay please then also".split())
+_REMEMBERED = 20
+# Of the answers seen so far, so many were there by the expected time.
+_EXPECTED_PERCENT = 75
+
+
+class MaskSettings(BaseModel):
+    """Which silence is covered.
+
+    Attributes:
+        after_ms: quiet since the caller's last word that nobody should have to hear.
+        lead_ms: from the decision to the first sound of a phrase that the voice keeps.
+        worth_ms: an answer that is expected within so long of the phrase is waited for.
+        first_patience_ms: the first answer of a call, of which nothing is known, is waited for so long.
+        questions: said behind a question; empty for nothing.
+        statements: said behind anything else.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    after_ms: int = Field(default=700, ge=300, le=5_000)
+    lead_ms: int = Field(default=80, ge=0, le=250)
+    worth_ms: int = Field(default=250, ge=0, le=5_000)
+    first_patience_ms: int = Field(default=600, ge=0, le=10_000)
+    questions: tuple[str, ...] = Field(default=("Let me see.", "Let me check.", "One moment."), max_length=20)
+    statements: tuple[str, ...] = Field(default=("Okay.", "All right."), max_length=20)
+
+
+class Masking:
+    """The silences of one call.
+
+    Args:
+        settings: see the model.
+    """
+
+    def __init__(self, settings: MaskSettings | None = None) -> None:
+        self._settings = settings or MaskSettings()
+        self._answers_ms: deque[int] = deque(maxlen=_REMEMBERED)
+        self._said = 0
+
+    @property
+    def expected_ms(self) -> int | None:
+        """How long an answer takes from its question, by those that came so far; None before any."""
+        if not self._answers_ms:
+            return None
+        ordered = sorted(self._answers_ms)
+        return ordered[-(-len(ordered) * _EXPECTED_PERCENT // 100) - 1]
+
+    def on_answer(self, took_ms: int) -> None:
+        """An answer began so long after its question."""
+        self._answers_ms.append(took_ms)
+
+    def due_ms(self, *, quiet_since_ms: int, asked_ms: int) -> int:
+        """When a phrase is to be said if there is no answer by then.
+
+        Args:
+            quiet_since_ms: when the caller fell silent.
+            asked_ms: when the turn was over.
+        """
+        chosen = self._settings
+        due_ms = max(asked_ms, quiet_since_ms + chosen.after_ms - chosen.lead_ms)
+        expected_ms = self.expected_ms
+        if expected_ms is None:
+            return max(due_ms, asked_ms + chosen.first_patience_ms)
+        answer_ms = asked_ms + expected_ms
+        if answer_ms <= due_ms + chosen.worth_ms:
+            # Expected in time, or so soon behind that a phrase would only delay it: overdue is another thing.
+            return max(due_ms, answer_ms + chosen.worth_ms)
+        return due_ms
+
+    def covers(self, said: str) -> bool:
+        """Whether there is a phrase that fits ``said``."""
+        return bool(self._fitting(said))
+
+    def phrase(self, said: str) -> str:
+        """What fits ``said``; empty for nothing. Each is another than the one before."""
+        fitting = self._fitting(said)
+        if not fitting:
+            return ""
+        self._said += 1
+        return fitting[(self._said - 1) % len(fitting)]
+
+    def _fitting(self, said: str) -> tuple[str, ...]:
+        return self._settings.questions if is_question(said) else self._settings.statements
+
+
+def is_question(text: str) -> bool:
+    """Whether the words ask for something: recognisers write no question marks, so the first words count."""
+    if text.rstrip().endswith("?"):
+        return True
+    words = text.lower().replace(",", " ").split()
+    while words and words[0] in _OPENINGS:
+        del words[0]
+    return bool(words) and (words[0] in _INVERTED_WORDS or not _ASKING_WORDS.isdisjoint(words[:3]))

@@ -1,0 +1,139 @@
+"""The three policies for the end of a turn, chosen by ``EndpointSettings.kind``.
+
+``timer`` waits the same time whatever it hears. ``adaptive`` (``endpointing.Endpointer``) waits by a rule of
+thumb between two times. ``boundary`` waits as long as is cheapest on everything that it has heard: the sum of
+the log odds of ``evidence``, the caller's share of holds and the caller's law of pauses go into
+``boundary.least_cost_wait_ms``. Where it learns, the score counts as far as it has been right in this call
+(``score_worth``), so that a useless one leaves the law of pauses. It decides anew with each piece of
+evidence, and may ask the completeness model again during the silence (``looks_ms``), since a look costs
+nothing when the turn is open anyway.
+
+Pure.
+"""
+
+import math
+
+import numpy as np
+
+from turn_taking.boundary import least_cost_wait_ms
+from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointSettings, Grounds, TurnSilence
+from turn_taking.evidence import (
+    Heard,
+    asked_log_odds,
+    contour_log_odds,
+    score_log_odds,
+    words_log_odds,
+)
+from turn_taking.evidence_voice import voice_log_odds
+from turn_taking.evidence_words import Asked
+from turn_taking.pauses import SHORTEST_MS, CallerHabits
+from turn_taking.score_worth import ScoreWorth
+
+
+class SilenceTimer(TurnSilence):
+    """``timer``: the turn is over after ``timer_ms`` of silence."""
+
+    def wait_ms(self) -> int:
+        """Silence after which the turn is over."""
+        return self._settings.timer_ms
+
+    def is_complete(self, probability: float) -> bool:
+        """No evidence shortens the wait."""
+        return True
+
+
+class BoundaryPolicy(TurnSilence):
+    """``boundary``: the wait that costs least on all evidence."""
+
+    def __init__(self, settings: EndpointSettings | None = None) -> None:
+        super().__init__(settings)
+        self._chosen = self._settings.boundary
+        self._caller = self._habits or CallerHabits(spread=0.0, hold_share=self._chosen.hold_share)
+        self._worth = ScoreWorth(doubt=self._chosen.score_doubt if self._settings.learn else 0.0)
+        # The deadline is asked for more often than anything changes.
+        self._read: tuple[str, float, Asked, float] | None = None
+        self._computed: tuple[float, np.ndarray, int] | None = None
+
+    @property
+    def wants_contour(self) -> bool:
+        """Whether ``on_contour`` would be listened to."""
+        return self._chosen.contour
+
+    @property
+    def wants_voice_end(self) -> bool:
+        """Whether ``on_voice_end`` would be listened to."""
+        return self._chosen.voice
+
+    def wait_ms(self) -> int:
+        """Silence after which the turn is over, from what is known now."""
+        return self._wait_ms(self._completeness)
+
+    def end_log_odds(self) -> float:
+        """log(P(the turn is over) / P(hold)) on everything that is known."""
+        return self._log_odds(self._completeness)
+
+    def is_complete(self, probability: float) -> bool:
+        """Whether the shortest wait follows from such a probability already."""
+        return self._wait_ms(probability) <= SHORTEST_MS
+
+    def next_look_ms(self) -> int | None:
+        """The first of ``looks_ms`` that lies ahead and before the deadline."""
+        deadline_ms = self.next_deadline_ms()
+        if deadline_ms is None or self._silent_since_ms is None:
+            return None
+        ahead = (look for look in self._chosen.looks_ms if look > self._looked_ms)
+        look_ms = self._silent_since_ms + min(ahead, default=math.inf)
+        return int(look_ms) if look_ms < deadline_ms else None
+
+    def grounds(self) -> Grounds:
+        """What speaks for an end now."""
+        return self._grounds(self._completeness)
+
+    def _judged(self, grounds: Grounds | None, *, ended: bool) -> None:
+        if grounds is not None:
+            self._worth.on_pause(claimed=grounds.score, otherwise=grounds.otherwise, ended=ended)
+
+    def _wait_ms(self, completeness: float | None) -> int:
+        log_odds, survival = self._log_odds(completeness), self._caller.survival
+        known = self._computed
+        if known is not None and known[0] == log_odds and known[1] is survival:
+            return known[2]
+        wait_ms = least_cost_wait_ms(
+            log_odds, survival, cut_cost_ms=self._chosen.cut_cost_ms, longest_ms=self._chosen.longest_ms
+        )
+        self._computed = log_odds, survival, wait_ms
+        return wait_ms
+
+    def _log_odds(self, completeness: float | None) -> float:
+        known = self._grounds(completeness)
+        return self._worth.end_log_odds(claimed=known.score, otherwise=known.otherwise)
+
+    def _grounds(self, completeness: float | None) -> Grounds:
+        evidence = self._chosen.evidence
+        otherwise = self._caller.end_log_odds + self._words()
+        if self._chosen.contour:
+            otherwise += contour_log_odds(Heard(self._text, contour=self._contour), evidence)
+        if self._chosen.voice:
+            otherwise += voice_log_odds(self._signs(), evidence.voice)
+        return Grounds(score_log_odds(completeness, evidence), otherwise)
+
+    def _words(self) -> float:
+        """What the words and the bot's question are worth."""
+        now = self._text, self._last_word_confidence, self._asked
+        if self._read is None or self._read[:3] != now:
+            heard = Heard(self._text, asked=self._asked, last_word_confidence=self._last_word_confidence)
+            evidence = self._chosen.evidence
+            self._read = *now, words_log_odds(heard, evidence) + asked_log_odds(heard, evidence)
+        return self._read[3]
+
+
+_POLICIES: dict[str, type[TurnSilence]] = {
+    "timer": SilenceTimer,
+    "adaptive": Endpointer,
+    "boundary": BoundaryPolicy,
+}
+
+
+def endpoint_policy(settings: EndpointSettings) -> EndpointPolicy:
+    """The policy that ``settings.kind`` names, for one call."""
+    return _POLICIES[settings.kind](settings)

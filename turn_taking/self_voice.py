@@ -1,0 +1,155 @@
+"""Is what voice activity hears the bot itself?
+
+Behind an echo canceller two things can still sound like a caller: what the canceller has not learnt yet, and
+the echo of a loudspeaker that is too loud for it. Both follow what is being played, in level and in rhythm,
+and both say the bot's own words. ``SelfVoice`` compares levels, frame by frame; ``OwnWords`` compares a
+transcript with what was said lately. Neither stops a voice: they tell barge-in what not to take for a caller.
+
+Pure: events and times in, answers out.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+FRAME_MS = 10
+# Reverberation and the canceller's own delay: a sound that was played explains what is heard so much later.
+HOLD_MS = 120
+# Quieter than this nothing is played.
+SILENCE_DB = -55.0
+
+
+class SelfVoiceSettings(BaseModel):
+    """What counts as the bot's own voice."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    look_ms: int = Field(default=320, ge=100, le=2_000, description="what is looked at")
+    first_return_db: float = Field(
+        default=-18.0, ge=-80, le=20, description="what is left of what is played, before anything is known"
+    )
+    louder_db: float = Field(
+        default=6.0, ge=0, le=40, description="a caller is louder than what is left by so much"
+    )
+    alike: float = Field(
+        default=0.75, gt=0, lt=1, description="from this correlation on, two rhythms are one"
+    )
+    alike_louder_db: float = Field(
+        default=14.0, ge=0, le=60, description="the same for what has the rhythm of what is played"
+    )
+
+
+class SelfVoice:
+    """Levels of one call.
+
+    Learns how much of what is played is left behind the canceller: the level over that of what is played, at
+    which nine of ten frames lie. It moves by a fixed step, so that a caller's sentence raises it by little.
+    """
+
+    STEP_DB = 0.15
+    QUANTILE = 0.9
+
+    def __init__(self, settings: SelfVoiceSettings | None = None) -> None:
+        self._settings = settings or SelfVoiceSettings()
+        frames = self._settings.look_ms // FRAME_MS
+        self._left: deque[float] = deque(maxlen=frames)
+        self._far: deque[float] = deque(maxlen=frames + HOLD_MS // FRAME_MS)
+        self.return_db = self._settings.first_return_db
+
+    def on_frame(self, *, left_db: float, far_db: float) -> None:
+        """Levels of 10 ms: what is left behind the canceller, and what was played and is heard now."""
+        self._left.append(left_db)
+        self._far.append(far_db)
+        loudest_db = self._held_db(len(self._far))
+        if loudest_db > SILENCE_DB:
+            over_db = left_db - loudest_db - self.return_db
+            if over_db > 0 and over_db < self._settings.louder_db:
+                self.return_db += self.STEP_DB * self.QUANTILE
+            elif over_db <= 0:
+                self.return_db -= self.STEP_DB * (1 - self.QUANTILE)
+
+    def forget(self) -> None:
+        """Nothing more is told: no voice is the bot's own from here on."""
+        self._left.clear()
+        self._far.clear()
+
+    def is_own(self) -> bool:
+        """Whether the last ``look_ms`` can be explained by what is played."""
+        settings = self._settings
+        ends = range(len(self._far) - len(self._left) + 1, len(self._far) + 1)
+        held = [self._held_db(end) for end in ends]
+        over = [
+            left_db - far_db - self.return_db
+            for left_db, far_db in zip(self._left, held, strict=True)
+            if far_db > SILENCE_DB
+        ]
+        # The caller's own stretch: where nothing is played there is nothing to compare with.
+        if not over or len(over) < len(self._left) // 2:
+            return False
+        louder_db = float(np.percentile(over, 75))
+        if louder_db <= settings.louder_db:
+            return True
+        return louder_db <= settings.alike_louder_db and self.likeness() >= settings.alike
+
+    def likeness(self) -> float:
+        """Correlation of the rhythms of both, -1..1; 0 when one has none."""
+        left = np.maximum(np.array(self._left), -90.0)
+        far = np.maximum(np.array(self._far)[-len(left) :], -90.0) if len(left) else left
+        if len(left) < 2 or left.std() < 1.0 or far.std() < 1.0:
+            return 0.0
+        return float(np.corrcoef(left, far)[0, 1])
+
+    def _held_db(self, end: int) -> float:
+        first = max(0, end - 1 - HOLD_MS // FRAME_MS)
+        return max(self._far[at] for at in range(first, end)) if end else -120.0
+
+
+class OwnWords:
+    """What the bot said lately, to be compared with what was understood.
+
+    Args:
+        keep_ms: how long a word may come back: echo, recognition and its delay.
+        share: from this share on, words are the bot's own.
+        least_words: fewer say nothing.
+    """
+
+    def __init__(self, *, keep_ms: int = 6_000, share: float = 0.7, least_words: int = 2) -> None:
+        self._keep_ms = keep_ms
+        self._share = share
+        self._least_words = least_words
+        self._said: deque[tuple[int, str]] = deque()
+
+    def said(self, text: str, at_ms: int) -> None:
+        """The bot said these words, the last of them at ``at_ms``."""
+        self._said.extend((at_ms, word) for word in _words(text))
+        self._forget(at_ms)
+
+    def explains(self, text: str, at_ms: int) -> bool:
+        """Whether what was understood at ``at_ms`` is what the bot said, in its order."""
+        self._forget(at_ms)
+        heard = _words(text)
+        if len(heard) < self._least_words or not self._said:
+            return False
+        return self.share_of(heard) >= self._share
+
+    def share_of(self, heard: list[str]) -> float:
+        """Which share of the words stands in the same order among what was said."""
+        said = [word for _, word in self._said]
+        matcher = SequenceMatcher(None, said, heard, autojunk=False)
+        matched = sum(block.size for block in matcher.get_matching_blocks())
+        return matched / len(heard) if heard else 0.0
+
+    def _forget(self, at_ms: int) -> None:
+        while self._said and at_ms - self._said[0][0] > self._keep_ms:
+            self._said.popleft()
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in (_letters(part) for part in text.lower().split()) if word]
+
+
+def _letters(parts: Iterable[str]) -> str:
+    return "".join(letter for letter in parts if letter.isalnum() or letter == "'")

@@ -1,0 +1,422 @@
+"""What a short stretch of the caller's voice is: a backchannel, a command to stop, an answer, or talk.
+
+In: what was understood of it, with confidences, and how it sounds: how long its stretches of voice last and
+how loud they are. Out: one ``Kind``. Nothing is concluded from words alone, because a recogniser has to write
+something: PocketSphinx writes "them" for "mhm". A word that a hum is heard as counts for nothing while the
+sound is no longer than a hum, words that were hardly understood count for nothing at all, and words that do
+not fill the voice do not describe it. Where words say nothing, the sound decides, and it can only tell what
+is surely short: "no telling" (``UNCLEAR``) is an answer.
+
+Pure. English is built in; a deployment in another language brings its ``Vocabulary``.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Kind(Enum):
+    """What an utterance is."""
+
+    NOISE = "noise"
+    UNCLEAR = "unclear"
+    BACKCHANNEL = "backchannel"
+    FILLER = "filler"
+    HESITATION = "hesitation"
+    ANSWER = "answer"
+    STOP = "stop"
+    SUBSTANTIVE = "substantive"
+
+    @property
+    def claims_floor(self) -> bool:
+        """Whether somebody who says this wants to be heard. One who says "well" or "but" does."""
+        return self in (Kind.HESITATION, Kind.ANSWER, Kind.STOP, Kind.SUBSTANTIVE)
+
+    @property
+    def leaves_floor(self) -> bool:
+        """Whether somebody who says this surely does not. ``UNCLEAR`` does neither."""
+        return self in (Kind.NOISE, Kind.BACKCHANNEL, Kind.FILLER)
+
+
+def _phrases(text: str) -> frozenset[str]:
+    return frozenset(phrase.strip() for phrase in text.split(","))
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Phrases of a language, lower case without punctuation, words joined by one space.
+
+    Attributes:
+        affirmative: agree; also backchannels, unless a question is open.
+        negative: answers that are no backchannels.
+        backchannels: of a listener who goes on listening.
+        fillers: sounds of somebody who holds the floor or is about to take it.
+        hesitations: words without content with which somebody takes the floor.
+        stops: have the bot stop, now.
+        polite: may stand around all of these.
+        stop_tails: may stand behind a stop.
+        hums: what recognisers write for a hum, and what alone says nothing.
+    """
+
+    affirmative: frozenset[str]
+    negative: frozenset[str]
+    backchannels: frozenset[str]
+    fillers: frozenset[str]
+    hesitations: frozenset[str]
+    stops: frozenset[str]
+    polite: frozenset[str]
+    stop_tails: frozenset[str]
+    hums: frozenset[str]
+
+
+ENGLISH = Vocabulary(
+    affirmative=_phrases(
+        "yes, yeah, yep, yup, yes please, sure, of course, correct, exactly, absolutely, definitely, right, "
+        "that's right, that is right, that's it, okay, ok, alright, all right, fine, good, please do, i do, "
+        "i am, go ahead, mhm, mm hmm, uh huh"
+    ),
+    negative=_phrases("no, nope, nah, no thanks, no thank you, not really, not now, i don't, i'm not"),
+    backchannels=_phrases(
+        "mhm, mm hmm, mm, mmm, hmm, hm, uh huh, huh, oh, ah, aha, i see, got it, gotcha, i know, understood, "
+        "i understand, oh really, really, wow, nice, cool, great, perfect, makes sense, that makes sense, "
+        "true, interesting, thanks, thank you"
+    ),
+    fillers=_phrases("um, uhm, uh, er, erm, eh"),
+    hesitations=_phrases(
+        "well, so, but, and, like, you know, i mean, let me see, let's see, let me think, actually, also, "
+        "sorry, excuse me, listen, one thing, a question, i have a question, quick question"
+    ),
+    stops=_phrases(
+        "stop, wait, hold on, hang on, be quiet, quiet, shut up, silence, enough, that's enough, "
+        "that is enough, one moment, just a moment, one second, just a second, just a minute, never mind, "
+        "forget it, pause, cancel"
+    ),
+    polite=_phrases("please, hey, hello, hi, now, just, there, thanks, thank you, sorry, excuse me"),
+    stop_tails=_phrases(
+        "it, that, this, there, talking, speaking, reading, right there, right now, already, for me, "
+        "a moment, a minute, a second, a bit, for a moment, for a second, for a minute"
+    ),
+    hums=_phrases(
+        "them, the, a, an, am, and, him, hum, ham, in, i'm, em, hem, home, uh, um, but, that, at, if, they, "
+        "though, us, had, head, huh, men, man, may, move, ooh, op, half, i, see, you, he, oh, ah"
+    ),
+)
+
+
+class UtteranceSettings(BaseModel):
+    """Where the lines are. Lengths are those of the voice, without the detector's lag.
+
+    The longest hum and backchannel follow Full-Duplex-Bench, whose backchannels last 0.25 to 0.7 s. Of
+    PocketSphinx's words the right ones have a median confidence of 0.90 and the wrong ones of 0.26.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    noise_ms: int = Field(
+        100, ge=0, le=1_000, description="a sound that is shorter, without words, is no voice"
+    )
+    hum_ms: int = Field(700, ge=100, le=3_000, description="the longest stretch of voice of one hum")
+    backchannel_ms: int = Field(
+        1_200, ge=200, le=5_000, description="all the voice of a backchannel of several words"
+    )
+    most_stretches: int = Field(3, ge=1, le=10, description="of voice in one backchannel without words")
+    word_ms: int = Field(
+        700, ge=200, le=3_000, description="voice that a word accounts for; what is longer says more than it"
+    )
+    word_confidence: float = Field(
+        0.4, ge=0, le=1, description="a word that was understood worse is not counted"
+    )
+    # Hardly any sound is taken for just these words: 0.15 finds 8 of 9 that PocketSphinx heard from three
+    # synthetic voices ("stop", "wait", "hold on"), 0.5 finds 5.
+    stop_confidence: float = Field(
+        0.15, ge=0, le=1, description="the same for a word that stops the bot, when nothing else was said"
+    )
+    lone_word_confidence: float = Field(
+        0.6, ge=0, le=1, description="the same for a single word in a sound no longer than a hum"
+    )
+    quiet_db: float = Field(
+        -15.0, ge=-60, le=0, description="a voice so far below the caller's usual one is somebody else's"
+    )
+    burst_db: float = Field(
+        9.0, ge=0, le=60, description="a short sound so far above it, without words, is a cough or a knock"
+    )
+    more_stops: tuple[str, ...] = Field((), description="further phrases that stop the bot")
+    more_backchannels: tuple[str, ...] = Field((), description="further backchannels")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "UtteranceSettings":
+        if not self.noise_ms <= self.hum_ms <= self.backchannel_ms:
+            raise ValueError("expected noise_ms <= hum_ms <= backchannel_ms")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """What is known of a stretch of the caller's voice.
+
+    Attributes:
+        text: what was understood, up to now or at last; empty when nothing was.
+        confidences: 0..1, one for each word that spaces divide, or one for all of them; empty from a
+            recogniser that does not say, which is believed.
+        stretches_ms: lengths of its stretches of voice, in order; the last one may be going on.
+        is_over: no more of it will come.
+        level_db: how loud it is beside this caller's usual voice; None when that is not known.
+    """
+
+    text: str = ""
+    confidences: tuple[float, ...] = ()
+    stretches_ms: tuple[int, ...] = ()
+    is_over: bool = True
+    level_db: float | None = None
+
+    @property
+    def voiced_ms(self) -> int:
+        """All of its voice."""
+        return sum(self.stretches_ms)
+
+
+class _Part(Enum):
+    """What a phrase is taken for; the order is that of precedence."""
+
+    STOP = "stops"
+    NEGATIVE = "negative"
+    BACKCHANNEL = "backchannels"
+    FILLER = "fillers"
+    HESITATION = "hesitations"
+    POLITE = "polite"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrase:
+    """A phrase of an utterance and how well its worst word was understood."""
+
+    text: str
+    part: _Part
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Lexicon:
+    """A vocabulary, made ready to be looked up."""
+
+    parts: dict[str, _Part]
+    longest: int
+    answers: frozenset[str]
+    hums: frozenset[str]
+    stop_tails: frozenset[str]
+
+
+def plain(text: str) -> list[str]:
+    """The words of a text as the vocabulary writes them: lower case, no punctuation, hyphens divide."""
+    spaced = text.lower().replace("\u2019", "'").replace("-", " ")
+    return [word for raw in spaced.split() if (word := raw.strip(" .,!?;:\"'()[]…"))]
+
+
+def asks(text: str) -> bool:
+    """Whether the last sentence of a text is written as a question."""
+    return text.rstrip(" \"')]}\u201d\u2019").endswith("?")
+
+
+class Classifier:
+    """Tells what utterances are. Holds nothing of a call.
+
+    Args:
+        settings: see the model.
+        vocabulary: of the language that is spoken.
+    """
+
+    def __init__(
+        self, settings: UtteranceSettings | None = None, *, vocabulary: Vocabulary = ENGLISH
+    ) -> None:
+        self.settings = settings or UtteranceSettings()
+        self._lexicon = _lexicon(self.settings, vocabulary)
+
+    def kind(self, utterance: Utterance, *, question_open: bool = False) -> Kind:
+        """What the utterance is, as far as it is known.
+
+        Args:
+            utterance: the sound and its words.
+            question_open: the bot has just asked something: "yeah" is an answer then.
+        """
+        words = _believed(utterance)
+        if self._stops(words):
+            return Kind.STOP
+        if utterance.level_db is not None and utterance.level_db <= self.settings.quiet_db:
+            # Somebody else in the room, or a television: it may well be understood.
+            return Kind.NOISE
+        understood = self._understood(words)
+        if not understood or 2 * len(understood) < len(words):
+            return self._kind_by_sound(utterance)
+        phrases = self._phrases(self._without_hums(utterance, understood))
+        kind = self._kind_by_words(phrases, question_open)
+        if kind is not None:
+            return kind if kind.claims_floor or self._filled(utterance, understood) else Kind.UNCLEAR
+        return self._kind_of_talk(utterance, understood)
+
+    def may_be_backchannel(self, text: str) -> bool:
+        """Whether words, however unsure, begin as those of a listener and hold at most one more.
+
+        A recogniser that is not sure yet writes "okay i" for the "okay" that it is sure of later: too little
+        to judge by, enough to listen on for a moment. What it writes for any vowel ("oh") is no such word.
+        """
+        phrases = self._phrases([(word, 1.0) for word in plain(text)])
+        listening = 0
+        while listening < len(phrases) and self._is_listener(phrases[listening]):
+            listening += 1
+        first = phrases[:listening]
+        is_sign = any(phrase.part is _Part.BACKCHANNEL for phrase in first)
+        return is_sign and sum(len(phrase.text.split()) for phrase in phrases[listening:]) <= 1
+
+    def _is_listener(self, phrase: _Phrase) -> bool:
+        if phrase.part is _Part.POLITE:
+            return True
+        return phrase.part is _Part.BACKCHANNEL and phrase.text not in self._lexicon.hums
+
+    def is_claim(self, utterance: Utterance, *, least_words: int) -> bool:
+        """Whether somebody refuses ("no"), or asks or says something in at least so many words."""
+        phrases = self._phrases(self._understood(_believed(utterance)))
+        if any(phrase.part is _Part.NEGATIVE for phrase in phrases):
+            return True
+        return self.content_words(utterance) >= least_words
+
+    def content_words(self, utterance: Utterance) -> int:
+        """How many words were understood that are more than a sign of listening or of life."""
+        phrases = self._phrases(self._understood(_believed(utterance)))
+        return sum(
+            len(phrase.text.split())
+            for phrase in phrases
+            if phrase.part in (_Part.OTHER, _Part.NEGATIVE, _Part.STOP)
+            and phrase.text not in self._lexicon.hums
+        )
+
+    def _understood(self, words: list[tuple[str, float]]) -> list[tuple[str, float]]:
+        return [word for word in words if word[1] >= self.settings.word_confidence]
+
+    def _without_hums(
+        self, utterance: Utterance, understood: list[tuple[str, float]]
+    ) -> list[tuple[str, float]]:
+        """The words but for those that the end of a short sound is heard as, where others are left.
+
+        One with which somebody takes the floor ("but") is one of those when it is not well understood.
+        """
+        if not 0 < utterance.voiced_ms <= self.settings.hum_ms:
+            return understood
+        phrases = self._phrases(understood)
+        kept = [
+            phrase
+            for phrase in phrases
+            if phrase.text not in self._lexicon.hums
+            or (phrase.part is _Part.HESITATION and phrase.confidence >= self.settings.lone_word_confidence)
+        ]
+        if not any(phrase.part is _Part.BACKCHANNEL for phrase in kept):
+            return understood
+        return [(word, phrase.confidence) for phrase in kept for word in phrase.text.split()]
+
+    def _stops(self, words: list[tuple[str, float]]) -> bool:
+        """A stop, with nothing of weight around it: "okay, wait a second", not "the wait is long"."""
+        phrases = self._phrases(words)
+        before = (_Part.BACKCHANNEL, _Part.FILLER, _Part.NEGATIVE, _Part.HESITATION, _Part.POLITE)
+        start = 0
+        while start < len(phrases) and phrases[start].part in before:
+            start += 1
+        if start == len(phrases) or phrases[start].part is not _Part.STOP:
+            return False
+        tail = " ".join(phrase.text for phrase in phrases[start + 1 :] if phrase.part is _Part.OTHER)
+        if tail and tail not in self._lexicon.stop_tails:
+            return False
+        return phrases[start].confidence >= self.settings.stop_confidence
+
+    def _kind_by_words(self, phrases: list[_Phrase], question_open: bool) -> Kind | None:
+        """What the words say, None when they are talk."""
+        parts = {phrase.part for phrase in phrases}
+        light = {_Part.BACKCHANNEL, _Part.FILLER, _Part.POLITE}
+        if question_open and parts <= light | {_Part.NEGATIVE, _Part.HESITATION}:
+            if any(phrase.text in self._lexicon.answers for phrase in phrases):
+                return Kind.ANSWER
+        if _Part.HESITATION in parts and parts <= light | {_Part.HESITATION}:
+            # PocketSphinx writes "and" for a hum.
+            if not all(phrase.text in self._lexicon.hums for phrase in phrases):
+                return Kind.HESITATION
+        if _Part.BACKCHANNEL in parts and parts <= light:
+            return Kind.BACKCHANNEL
+        return Kind.FILLER if parts == {_Part.FILLER} else None
+
+    def _kind_of_talk(self, utterance: Utterance, understood: list[tuple[str, float]]) -> Kind:
+        is_hum = len(understood) <= 2 and all(word in self._lexicon.hums for word, _ in understood)
+        is_weak = len(understood) == 1 and understood[0][1] < self.settings.lone_word_confidence
+        if is_hum or is_weak:
+            is_short = utterance.voiced_ms <= self.settings.hum_ms
+            return self._kind_by_sound(utterance) if is_short else Kind.UNCLEAR
+        return Kind.SUBSTANTIVE
+
+    def _filled(self, utterance: Utterance, understood: list[tuple[str, float]]) -> bool:
+        """Whether the words account for the voice: one "yeah" in 3 s is what was understood of them."""
+        return utterance.voiced_ms <= self.settings.word_ms * max(1, len(understood))
+
+    def _kind_by_sound(self, utterance: Utterance) -> Kind:
+        chosen = self.settings
+        if not utterance.is_over:
+            # What begins like a hum may go on as anything.
+            return Kind.UNCLEAR
+        stretches_ms = utterance.stretches_ms
+        longest_ms = max(stretches_ms, default=0)
+        if utterance.voiced_ms <= chosen.noise_ms:
+            return Kind.NOISE
+        if longest_ms > chosen.hum_ms or utterance.voiced_ms > chosen.backchannel_ms:
+            return Kind.UNCLEAR
+        if utterance.level_db is not None and utterance.level_db >= chosen.burst_db:
+            return Kind.NOISE
+        return Kind.BACKCHANNEL if len(stretches_ms) <= chosen.most_stretches else Kind.UNCLEAR
+
+    def _phrases(self, words: list[tuple[str, float]]) -> list[_Phrase]:
+        """The words as the longest phrases that the vocabulary knows."""
+        found = []
+        at = 0
+        while at < len(words):
+            for length in range(min(self._lexicon.longest, len(words) - at), 0, -1):
+                stretch = words[at : at + length]
+                text = " ".join(word for word, _ in stretch)
+                part = self._lexicon.parts.get(text)
+                if part is not None or length == 1:
+                    confidence = min(confidence for _, confidence in stretch)
+                    found.append(_Phrase(text, part or _Part.OTHER, confidence))
+                    at += length
+                    break
+        return found
+
+
+def _believed(utterance: Utterance) -> list[tuple[str, float]]:
+    """Each word with its confidence.
+
+    Raises:
+        ValueError: there are neither as many confidences as words, nor one, nor none.
+    """
+    raw = utterance.text.split()
+    given = utterance.confidences or (1.0,)
+    if len(given) not in (1, len(raw)) and raw:
+        raise ValueError(f"{len(given)} confidences for {len(raw)} words")
+    each = given if len(given) == len(raw) else given * len(raw)
+    return [(word, confidence) for text, confidence in zip(raw, each, strict=False) for word in plain(text)]
+
+
+def _lexicon(settings: UtteranceSettings, vocabulary: Vocabulary) -> _Lexicon:
+    stops = vocabulary.stops | {" ".join(plain(phrase)) for phrase in settings.more_stops}
+    more = {" ".join(plain(phrase)) for phrase in settings.more_backchannels}
+    by_part = {
+        _Part.POLITE: vocabulary.polite,
+        _Part.HESITATION: vocabulary.hesitations,
+        _Part.FILLER: vocabulary.fillers,
+        _Part.BACKCHANNEL: vocabulary.backchannels | vocabulary.affirmative | more,
+        _Part.NEGATIVE: vocabulary.negative,
+        _Part.STOP: stops,
+    }
+    parts = {phrase: part for part, phrases in by_part.items() for phrase in phrases}
+    return _Lexicon(
+        parts=parts,
+        longest=max(len(phrase.split()) for phrase in parts),
+        answers=vocabulary.affirmative | vocabulary.negative,
+        hums=vocabulary.hums,
+        stop_tails=vocabulary.stop_tails,
+    )
