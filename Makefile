@@ -4,7 +4,8 @@
 # make models better local engines, where the network allows
 
 PYTHON ?= python3.11
-PORT ?= 7860
+# Without one the deployment says it: 7860.
+PORT ?=
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,7 +21,7 @@ help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
 
 run: $(VENV)/.run
-	@$(BIN)/python bot.py --port $(PORT) $(ARGS)
+	@$(BIN)/python bot.py $(if $(PORT),--port $(PORT)) $(ARGS)
 
 setup: $(VENV)/.dev
 
@@ -59,7 +60,7 @@ layers: setup
 	@$(BIN)/lint-imports
 
 unit: setup
-	@$(BIN)/python -m pytest tests
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests
 
 # Resolve pyproject.toml anew; needs the package uv.
 lock: setup

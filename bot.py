@@ -42,6 +42,8 @@ EXIT_ENGINE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 FILE_RATE_HZ = 16_000
+EVERY_ADDRESS = ("0.0.0.0", "::")
+SWITCH_S = 0.001
 EXPECTED_WARNINGS = ("ideo transceiver is available", "Media stream error while reading the audio")
 MODES = ("cascade", "text")
 TRANSPORTS = ("webrtc", "file", "local")
@@ -81,7 +83,8 @@ def configure_log(verbosity: int) -> None:
     """One line per event on stderr. Pipecat's default (DEBUG) costs a noticeable share of a call's CPU."""
     logger.remove()
     level = ("WARNING", "INFO", "DEBUG", "TRACE")[min(verbosity, 3)]
-    logger.add(sys.stderr, level=level, filter=None if verbosity else _is_news)
+    # Values of variables beside a traceback would be what people said.
+    logger.add(sys.stderr, level=level, filter=None if verbosity else _is_news, diagnose=False)
 
 
 def _is_news(record: "Record") -> bool:
@@ -204,19 +207,29 @@ async def _serve(deployment: "Deployment", listener: socket.socket) -> int:
         )
         host, port = listener.getsockname()[:2]
         server = http_server(app, deployment.server)
-        address = f"http://{'localhost' if host == '127.0.0.1' else host}:{port}"
+        address = address_of(host, port)
         # What is loaded stays: full collections need not look at it again while people talk.
         gc.collect()
         gc.freeze()
         # A full collection in the middle of a call stops everybody's audio (12 ms were seen while calls
         # started): far apart here, and asked for by the gateway when nobody is on the line.
         gc.set_threshold(2_000, 10, 500)
+        # Threads (the session store's, voice activity's) hold the interpreter for so long until the loop has
+        # it back. By default that is 5 ms, each time: a call that starts reads and writes its session.
+        sys.setswitchinterval(SWITCH_S)
         print(banner(engines.describe(), address), flush=True)
         try:
             await server.serve(sockets=[listener])
         finally:
             await typed.close()
     return 0
+
+
+def address_of(host: str, port: int) -> str:
+    """Where a browser on this machine finds a server that listens on ``host``."""
+    if host in ("127.0.0.1", *EVERY_ADDRESS):
+        return f"http://localhost:{port}"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def banner(names: dict[str, object], address: str) -> str:
@@ -249,11 +262,14 @@ async def converse(
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
         is_browser = hasattr(runner_args, "webrtc_connection")
+        # A runner that is not ours passes on whatever a client sent.
+        told = body.get("echo_cancellation")
         call = Call(
             conversation,
             "webrtc" if is_browser else "eval",
             follows_packets=is_browser,
             playout=playout_settings(engines.deployment),
+            peer_cancels_echo=told if isinstance(told, bool) else None,
         )
         transport = await open_transport(engines, runner_args, call)
         await run_conversation(engines, transport, call)
@@ -272,6 +288,7 @@ async def open_transport(engines: "Engines", runner_args: "RunnerArguments", cal
             runner_args.webrtc_connection,
             TransportParams(audio_in_enabled=True, audio_out_enabled=True, audio_out_end_silence_secs=0),
             vanish_ms=engines.deployment.server.vanish_ms,
+            jitter_buffer=engines.deployment.server.jitter_buffer,
             on_packet=call.on_packet,
         )
         call.playout.peer_quiet_ms = transport.quiet_ms
@@ -404,10 +421,9 @@ async def call_from_microphone(deployment: "Deployment", *, session_id: str | No
         transport = await devices.connect(
             input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=call.on_packet
         )
-        print(
-            "Speak; end with Ctrl-C. Use a headset: there is no echo cancellation on this transport yet.",
-            flush=True,
-        )
+        has_echo_control = engines.echo is not None
+        advice = "" if has_echo_control else " Use a headset: this deployment switches echo control off."
+        print(f"Speak; end with Ctrl-C.{advice}", flush=True)
         await run_conversation(engines, transport, call, rtvi=False, handle_sigint=True)
         if transport.lost:
             raise ConfigError(transport.lost)

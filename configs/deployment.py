@@ -7,10 +7,11 @@ that holds them.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from models.echo.control import EchoControlSettings
 from processors.dialogue.commit_gate import CommitGateSettings
 from processors.dialogue.reply_watch import GuardSettings
 from processors.front_end.vad import VadSettings
@@ -20,7 +21,13 @@ from processors.speech.engine_tts import EngineTtsSettings
 from serving.gateway.settings import ServerSettings
 from session_store.conversation import ConversationSettings
 from session_store.settings import StoreSettings
+from turn_taking.asking_back import AskBackSettings
+from turn_taking.backchannel import BackchannelSettings
+from turn_taking.barge_in import BargeInSettings
 from turn_taking.endpointing import EndpointSettings
+from turn_taking.idle import IdleSettings
+from turn_taking.self_voice import SelfVoiceSettings
+from turn_taking.speculation import SpeculationSettings
 
 DEFAULT_GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
 DEFAULT_PROMPT = (
@@ -45,6 +52,9 @@ class Bot(_Part):
 
     name: str = "Parley"
     greeting: str = Field(DEFAULT_GREETING, description="said when a call begins; empty for none")
+    greeting_interruptible: bool = Field(
+        True, description="false: only a stop word ends it (``hearing.barge_in.protected_yields_to_stop``)"
+    )
     system_prompt: str = DEFAULT_PROMPT
     greeting_again: str = Field(
         "Welcome back.", description="said when a call goes on with an earlier session; empty for nothing"
@@ -56,20 +66,49 @@ class Bot(_Part):
     idle_timeout_ms: int = Field(
         300_000, ge=5_000, le=86_400_000, description="nobody has made a sound: the conversation ends"
     )
+    idle: IdleSettings | None = Field(
+        IdleSettings(),
+        description="prompts for a caller who says nothing, a goodbye and the end; null: only "
+        "``idle_timeout_ms`` ends a silent call, as for a file or an evaluation",
+    )
     knowledge: Path = Field(Path("knowledge"), description="folder of markdown documents")
+
+
+EchoMode = Literal["auto", "on", "off"]
 
 
 class Hearing(_Part):
     """From audio to turns."""
 
+    echo: Choice | None = Choice(name="webrtc")
+    echo_mode: EchoMode = Field(
+        "auto",
+        description="auto: where a microphone may hear the loudspeaker and the other side does not cancel it",
+    )
+    echo_control: EchoControlSettings = EchoControlSettings()
+    self_voice: SelfVoiceSettings = SelfVoiceSettings()
     vad: Choice = Choice(name="silero")
     voice: VadSettings = VadSettings()
     turn: Choice | None = Choice(name="smart_turn")
     endpoint: EndpointSettings = EndpointSettings()
+    barge_in: BargeInSettings | None = Field(
+        BargeInSettings(), description="null: any voice and any word ends what the bot says, as in Pipecat"
+    )
+    stop_words: Choice | None = Field(
+        None,
+        description="a child process, one for all calls, that listens once more to short voices over the bot "
+        'for "stop", "wait" and "no" in English, where the recogniser writes another word: 31 ms of a '
+        "processor for each such voice, and 80 MB; null: none. Needs ``barge_in``",
+    )
     stt: Choice = Choice(name="pocketsphinx")
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
     recognition: EngineSttSettings = EngineSttSettings()
     perception: PerceptionSettings = PerceptionSettings()
+    ask_back: AskBackSettings | None = Field(
+        None,
+        description="a turn that was hardly understood is repeated and asked about; null: never, because "
+        "PocketSphinx's confidence has 13 % of the understood turns asked back to catch 76 % of the others",
+    )
 
 
 class Thinking(_Part):
@@ -79,6 +118,7 @@ class Thinking(_Part):
     fallback: Choice | None = None
     tools: tuple[Choice, ...] = Field((), description="what the model may do; an embedded one does nothing")
     guard: GuardSettings = GuardSettings()
+    speculation: SpeculationSettings = SpeculationSettings()
 
 
 class Speaking(_Part):
@@ -89,6 +129,17 @@ class Speaking(_Part):
         None, description="embedded voice that speaks when an embedded one does not load or fails"
     )
     delivery: EngineTtsSettings = EngineTtsSettings()
+    phrases: tuple[str, ...] = Field(
+        (),
+        max_length=200,
+        description="clauses that answers often hold, word for word: an embedded voice keeps their audio; "
+        "what the bot says of itself (greeting, fillers, apologies) is kept anyway",
+    )
+    backchannel: BackchannelSettings | None = Field(
+        None,
+        description='the bot says "mhm" while the caller talks; null: never. Needs an embedded voice and '
+        "``hearing.turn``",
+    )
 
 
 class Remembering(_Part):

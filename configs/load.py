@@ -28,6 +28,19 @@ CONFIG_DIR = Path(__file__).resolve().parent
 PROJECT_DIR = CONFIG_DIR.parent
 
 
+class _Yaml(yaml.SafeLoader):
+    """Booleans are those of YAML 1.2: "on", "off", "yes" and "no" are words, as whoever writes them means."""
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+
+
 def known_deployments() -> tuple[str, ...]:
     """Names of the shipped deployments."""
     return tuple(sorted(path.stem for path in CONFIG_DIR.glob("*.yaml")))
@@ -55,7 +68,8 @@ def load_deployment(source: str | Path) -> "Deployment":
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     try:
-        data = yaml.safe_load(text)
+        # A safe loader: it makes plain values and nothing else.
+        data = yaml.load(text, Loader=_Yaml)  # noqa: S506
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if data is None:

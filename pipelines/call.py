@@ -18,6 +18,7 @@ from processors.playout.playout import Playout
 from session_store.conversation import Conversation
 from session_store.events import Draft, Kind
 from telemetry.turns import TurnLog
+from turn_taking.self_voice import OwnWords, SelfVoice
 
 # Replies that are over, for a client that is told of them with the next turn.
 MAX_UNTOLD = 16
@@ -37,11 +38,17 @@ class Call:
         follows_packets: the transport tells ``on_packet`` what leaves.
         peer_quiet_ms: how long the peer has given no sign of life.
         playout: what counts as heard.
+        peer_cancels_echo: whether the other side's echo canceller is on; None when it does not say.
 
     Attributes:
         call_id: unique.
         turns: marks of every turn.
         playout: what is heard.
+        self_voice: whether a voice is the bot's own, by its level; None without echo control.
+        own_words: whether words are the bot's own, at times of the session's clock; None without echo
+            control.
+        on_far_end: takes every packet of the bot's audio as it leaves, with its rate, while there is echo
+            control that is told of them.
         report: takes what specialists outside of the pipeline report, while the call runs.
     """
 
@@ -53,11 +60,16 @@ class Call:
         follows_packets: bool = True,
         peer_quiet_ms: Callable[[], int] | None = None,
         playout: PlayoutSettings | None = None,
+        peer_cancels_echo: bool | None = None,
     ) -> None:
         self.conversation = conversation
         self.transport = transport
         self.call_id = uuid.uuid4().hex
         self.turns = TurnLog()
+        self.peer_cancels_echo = peer_cancels_echo
+        self.self_voice: SelfVoice | None = None
+        self.own_words: OwnWords | None = None
+        self.on_far_end: Callable[[bytes, int], None] | None = None
         self.report: Callable[[AnnotationFrame], Awaitable[None]] | None = None
         self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)
         self.playout = Playout(
@@ -73,6 +85,8 @@ class Call:
         """A packet of the bot's audio leaves; for the transport."""
         self.playout.played(pcm)
         self.turns.played(pcm)
+        if self.on_far_end is not None:
+            self.on_far_end(pcm, self.playout.rate_hz)
 
     async def perceived(self, frame: AnnotationFrame) -> None:
         """A specialist outside of the pipeline reports; before the call runs and behind its end, in vain."""

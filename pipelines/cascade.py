@@ -5,16 +5,22 @@ returns. It owns everything of the call: Pipecat's worker owns the tasks, and wh
 cancellation, idleness, a session that another process took over) ends them. The call is one transport of a
 session, which was there before it and stays behind it.
 
-    transport.input -> VAD -> STT -> (audio stops) -> (perceived) -> user turns -> (committed)
-        -> guarded LLM -> TTS -> transport.output -> (heard) -> bot turns
+    transport.input -> (echo control) -> VAD -> STT -> (audio stops) -> (perceived) -> user turns -> (waits)
+        -> (committed) -> (guessed) guarded LLM -> TTS -> transport.output -> (heard) -> bot turns
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from loguru import logger
-from pipecat.frames.frames import EndFrame, TTSSpeakFrame
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    FunctionCallsStartedFrame,
+    TranscriptionFrame,
+    TTSSpeakFrame,
+)
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
@@ -28,27 +34,53 @@ from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
-from pipecat.turns.user_start import TranscriptionUserTurnStartStrategy, VADUserTurnStartStrategy
+from pipecat.turns.user_start import (
+    BaseUserTurnStartStrategy,
+    TranscriptionUserTurnStartStrategy,
+    VADUserTurnStartStrategy,
+)
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
 from configs.deployment import Bot
+from core.timeline import Source
 from pipelines.call import Call
+from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.durable_tools import DurableTools
 from processors.dialogue.rtvi import CheckedRtvi
+from processors.dialogue.speculation import Speculation
+from processors.dialogue.wait_guard import WaitGuard
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.fusion.perception import Perception
 from processors.playout.assistant import HeardAssistantAggregator
-from processors.taps.turn_marks import SpeakingTap, ThinkingTap, TypingTap
+from processors.playout.replies import Followers
+from processors.speech.engine_tts import EngineTtsService
+from processors.taps.turn_marks import TurnMarks
 from processors.turns.audio_stop import AudioStop
-from processors.turns.endpoint import EndpointStopStrategy
+from processors.turns.backchannel import BackchannelKeeper
+from processors.turns.barge_in import BargeInStartStrategy
+from processors.turns.endpoint import EndpointStopStrategy, word_confidences
+from processors.turns.idle import IdleKeeper
+from processors.turns.stop_words import StopWords
 from session_store.conversation import Conversation
-from telemetry.turns import TurnLog
-from turn_taking.endpointing import Endpoint, Endpointer
+from transports.client_delay import TellsClientDelay
+from transports.gain import SetsGain
+from turn_taking.asking_back import AskingBack
+from turn_taking.backchannel import BackchannelPolicy
+from turn_taking.barge_in import BargeIn, BargeInSettings
+from turn_taking.barge_in_table import Cut, Decision, Resume
+from turn_taking.endpointing import Endpoint
+from turn_taking.policies import endpoint_policy
+from turn_taking.speculation import Guesser
 
 INPUT_RATE_HZ = 16_000
+# Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an
+# idle timer that is not used here (ours reads the turns).
+SPEECH_ACTIVITY_S = 1.0
+# Over these nobody listens who could fall silent: a recording speaks, or a script.
+WITHOUT_A_PERSON = ("file", "eval")
 
 
 async def run_conversation(
@@ -72,8 +104,17 @@ async def run_conversation(
     """
     turns = call.turns
     runner = WorkerRunner(handle_sigint=handle_sigint)
+    if isinstance(transport, TellsClientDelay):
+        transport.tell_client_delay(call.playout.set_client_delay_ms)
+    bot = engines.deployment.bot
+    idle = IdleKeeper(
+        None if call.transport in WITHOUT_A_PERSON else bot.idle,
+        timeout_ms=bot.idle_timeout_ms,
+        idle_ms=turns.idle_ms,
+    )
+    hums = _backchannels(engines)
     async with engines.answering.tools(call.conversation) as tools:
-        worker = await build_worker(engines, transport, call, tools=tools, rtvi=rtvi)
+        worker = await build_worker(engines, transport, call, tools=tools, idle=idle, hums=hums, rtvi=rtvi)
         await runner.add_workers(worker)
 
         @transport.event_handler("on_client_disconnected")
@@ -82,7 +123,9 @@ async def run_conversation(
 
         call.joined()
         try:
-            enders = _enders(engines, worker, call, rtvi=rtvi, finished=finished)
+            enders = _enders(idle, worker, call, rtvi=rtvi, finished=finished)
+            if hums is not None:
+                enders.append(hums.run())
             # What a crash left half done may take a slow server's time; nobody's greeting waits for it.
             await _run(runner, [*enders, tools.recover()])
         finally:
@@ -102,10 +145,10 @@ async def _run(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]
 
 
 def _enders(
-    engines: Engines, worker: PipelineWorker, call: Call, *, rtvi: bool, finished: asyncio.Event | None
+    idle: IdleKeeper, worker: PipelineWorker, call: Call, *, rtvi: bool, finished: asyncio.Event | None
 ) -> list[Coroutine[Any, Any, None]]:
     enders = [
-        _end_when_idle(call.turns, worker, engines.deployment.bot.idle_timeout_ms),
+        idle.run(worker.queue_frame),
         _end_when_lost(call.conversation, worker, rtvi=rtvi),
     ]
     return [*enders, _end_when(finished, worker)] if finished else enders
@@ -126,23 +169,14 @@ async def _end_when_lost(conversation: Conversation, worker: PipelineWorker, *, 
     await worker.queue_frame(EndFrame())
 
 
-async def _end_when_idle(turns: TurnLog, worker: PipelineWorker, idle_timeout_ms: int) -> None:
-    """Pipecat's own idle observer would look at every frame of the call."""
-    while True:
-        left_ms = idle_timeout_ms - turns.idle_ms()
-        if left_ms <= 0:
-            break
-        await asyncio.sleep(left_ms / 1000)
-    logger.info("nobody has made a sound for a long time, ending the conversation")
-    await worker.queue_frame(EndFrame())
-
-
 async def build_worker(
     engines: Engines,
     transport: BaseTransport,
     call: Call,
     *,
     tools: DurableTools | None = None,
+    idle: IdleKeeper,
+    hums: BackchannelKeeper | None = None,
     rtvi: bool = True,
 ) -> PipelineWorker:
     """The pipeline of one call. Loads no model; what a cloud service builds is built in a thread."""
@@ -150,36 +184,122 @@ async def build_worker(
     hearing = deployment.hearing
     turns, conversation = call.turns, call.conversation
     context = LLMContext()
-    stt, thinking, tts = await asyncio.gather(
+    echo, stt, stop_words, thinking, tts = await asyncio.gather(
+        open_echo_control(engines, transport, call),
         engines.build_stt(audio_passthrough=False),
+        engines.build_stop_words(),
         engines.answering.build(tools=tools, context=context),
         engines.build_tts(),
     )
-    perception = Perception(conversation, call_id=call.call_id, settings=hearing.perception)
+    marks = TurnMarks(turns)
+    asking = AskingBack(hearing.ask_back) if hearing.ask_back is not None else None
+
+    def on_perceived(frame: Frame) -> None:
+        marks.typing(frame)
+        idle.on_frame(frame)
+        if hums is not None:
+            hums.on_frame(frame)
+        if asking is not None and isinstance(frame, TranscriptionFrame):
+            asking.on_words(frame.text, word_confidences(frame))
+
+    perception = Perception(
+        conversation,
+        call_id=call.call_id,
+        settings=hearing.perception,
+        latencies=engines.latencies,
+        engines={Source.STT: hearing.stt.name},
+        notice=on_perceived,
+    )
+    guard = deployment.thinking.guard
+
+    def on_wait(waiting: bool) -> None:
+        idle.on_waiting(waiting)
+        if hums is not None:
+            hums.on_waiting(waiting)
+        if barge_in is not None:
+            barge_in.on_waiting(waiting)
+
+    waits = WaitGuard(guard.waiting, apology=guard.apology, on_mask=turns.masked, on_wait=on_wait)
     gate = CommitGate(
         conversation,
         context,
         transport=call.transport,
         settings=deployment.remembering.gate,
         perceive=perception.take,
+        waits_again=waits.wait_again,
+        asking=asking,
+        on_asked_back=lambda: on_guess(None),
     )
-    thought, entry, exit_ = call.playout.taps()
+
+    def on_thought(frame: Frame) -> None:
+        marks.thinking(frame)
+        waits.answering(frame)
+        if barge_in is not None and isinstance(frame, FunctionCallsStartedFrame):
+            barge_in.on_tools_called()
+
+    speculation = Speculation(
+        gate.foreseen,
+        voice=tts if isinstance(tts, EngineTtsService) else None,
+        clauses=deployment.speaking.delivery.clauses,
+        on_ahead=turns.answered_ahead,
+    )
+
+    def on_guess(text: str | None) -> None:
+        if text is None:
+            speculation.withdraw()
+        else:
+            speculation.guess(text)
+
+    thought, entry, exit_ = call.playout.taps(on_thought=on_thought, on_speech=marks.speaking)
+    waits.speak_through(thought.push_frame)
 
     def on_endpoint(endpoint: Endpoint) -> None:
         turns.user_turn_ended(silence_ms=endpoint.silence_ms, completeness=endpoint.completeness)
+        waits.turn_ended(silence_ms=endpoint.silence_ms)
 
     endpoint = EndpointStopStrategy(
-        Endpointer(hearing.endpoint),
+        endpoint_policy(hearing.endpoint),
         completeness=engines.turn,
         executor=engines.executors.turn,
         on_endpoint=on_endpoint,
         on_words=turns.words_arrived,
+        guesser=Guesser(deployment.thinking.speculation),
+        on_guess=on_guess,
+        on_completeness=hums.on_completeness if hums is not None else None,
+        on_due=hums.on_endpoint_due if hums is not None else None,
     )
+
+    def forget_words() -> None:
+        perception.forget_words()
+        if asking is not None:
+            asking.forget()
+
+    barge_in = _barge_in(
+        transport,
+        call,
+        endpoint,
+        forget_words,
+        hearing.barge_in,
+        stop_words,
+        heard_ms=lambda: vad.judged_ms,
+        rtvi=rtvi,
+    )
+    idle.end_turn = endpoint.end_turn
+    if barge_in is not None:
+        idle.holds_reply = lambda: barge_in.holds_reply
+    call.playout.follower = Followers(*(each for each in (barge_in, idle, hums) if each is not None))
+    if hums is not None:
+        # Plain audio, behind everything that would take it for a reply.
+        hums.speak_through(entry.push_frame)
+    starts: list[BaseUserTurnStartStrategy] = [
+        VADUserTurnStartStrategy(),
+        TranscriptionUserTurnStartStrategy(),
+    ]
     user = LLMUserAggregator(
         context,
         params=LLMUserAggregatorParams(
             user_turn_strategies=UserTurnStrategies(
-                start=[VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()], stop=[endpoint]
+                start=starts if barge_in is None else [barge_in], stop=[endpoint]
             ),
             # Pipecat would have the model answer a developer message, which stays in the context and which
             # the documents take for a question: ``_follow`` asks again instead.
@@ -187,36 +307,61 @@ async def build_worker(
         ),
     )
 
+    if barge_in is not None:
+        barge_in.interrupt_through(user.broadcast_interruption)
     assistant = HeardAssistantAggregator(context, user)
+
+    def on_onset() -> None:
+        endpoint.on_onset()
+        idle.on_onset()
+        if hums is not None:
+            hums.on_onset()
+        if barge_in is not None:
+            barge_in.on_onset()
+
+    if echo and stop_words is not None:
+        # A word is best heard in one signal: what echo control passes on switches between two.
+        echo[0].on_cancelled = stop_words.hear
+
+    def on_pause() -> None:
+        endpoint.on_pause()
+        if barge_in is not None:
+            barge_in.on_pause()
 
     def hear(pcm: bytes) -> None:
         turns.heard(pcm)
         endpoint.hear(pcm)
+        if stop_words is not None and not echo:
+            stop_words.hear(pcm)
 
     vad = SharedVadAnalyzer(
         engines.vad,
         executor=engines.executors.vad,
         params=hearing.voice.params(),
-        on_pause=endpoint.on_pause,
-        on_onset=endpoint.on_onset,
+        on_pause=on_pause,
+        on_resume=endpoint.on_resume,
+        on_onset=on_onset,
         pause_ms=hearing.voice.pause_ms,
         on_audio=hear,
     )
     pipeline = Pipeline(
         [
             transport.input(),
-            VADProcessor(vad_analyzer=vad, enable_direct_mode=True),
+            *echo,
+            VADProcessor(
+                vad_analyzer=vad,
+                speech_activity_period=SPEECH_ACTIVITY_S,
+                enable_direct_mode=True,
+            ),
             stt,
             AudioStop(),
-            TypingTap(turns),
             perception,
             user,
+            waits,
             gate,
-            *thinking,
-            ThinkingTap(turns),
+            *speculation.around(thinking),
             thought,
             tts,
-            SpeakingTap(turns),
             entry,
             transport.output(),
             exit_,
@@ -234,16 +379,112 @@ async def build_worker(
         rtvi_observer_params=RTVIObserverParams(
             metrics_enabled=False,
             system_logs_enabled=False,
-            ignored_sources=[thinking[0]] if len(thinking) > 1 else [],
+            # What they push is a guess, or comes again from the tail.
+            ignored_sources=[speculation.head, *thinking],
         ),
         idle_timeout_secs=None,
     )
     call.report = worker.queue_frame
     greeting = deployment.bot.greeting_again if conversation.events else deployment.bot.greeting
-    _follow(worker, transport, user, assistant, call, bot=deployment.bot, greeting=greeting, rtvi=rtvi)
+    _follow(
+        worker,
+        transport,
+        user,
+        assistant,
+        call,
+        lambda: waits.cut_off,
+        lambda: barge_in is not None and barge_in.holds_reply,
+        bot=deployment.bot,
+        greeting=greeting,
+        rtvi=rtvi,
+    )
+
+    @transport.event_handler("on_client_connected")
+    async def on_connected(_transport: BaseTransport, _client: object) -> None:
+        idle.on_connected()
+
+    @user.event_handler("on_user_turn_started")
+    async def on_turn_started(_aggregator: Any, _strategy: Any) -> None:
+        idle.on_turn_started()
+        if hums is not None:
+            hums.on_turn_started()
+
+    @user.event_handler("on_user_turn_stopped")
+    async def on_turn_stopped(_aggregator: Any, _strategy: Any, message: UserTurnStoppedMessage) -> None:
+        idle.on_turn_ended(message.content or "")
+        if hums is not None:
+            hums.on_turn_ended()
+
+    @assistant.event_handler("on_assistant_turn_stopped")
+    async def on_bot_turn(_aggregator: Any, message: AssistantTurnStoppedMessage) -> None:
+        endpoint.on_bot_said(message.content)
+        if asking is not None:
+            asking.on_bot_said(message.content)
+
     if rtvi:
         _introduce(worker, conversation)
     return worker
+
+
+def _backchannels(engines: Engines) -> BackchannelKeeper | None:
+    """What hums in one call; None where nothing does, or nobody could tell an unfinished turn."""
+    settings = engines.deployment.speaking.backchannel
+    if settings is None or not settings.is_on:
+        return None
+    if engines.turn is None:
+        logger.warning("speaking.backchannel needs hearing.turn, which is off: the bot does not hum")
+        return None
+    return BackchannelKeeper(
+        BackchannelPolicy(settings), sound=engines.kept_speech, rate_hz=engines.output_rate_hz
+    )
+
+
+def _barge_in(
+    transport: BaseTransport,
+    call: Call,
+    endpoint: EndpointStopStrategy,
+    forget_words: Callable[[], None],
+    settings: BargeInSettings | None,
+    stop_words: StopWords | None,
+    *,
+    heard_ms: Callable[[], int],
+    rtvi: bool,
+) -> BargeInStartStrategy | None:
+    """Who decides about a voice over the bot; None leaves it to Pipecat."""
+    if settings is None:
+        return None
+
+    def set_gain_db(gain_db: float) -> None:
+        if isinstance(transport, SetsGain):
+            transport.set_gain_db(gain_db)
+
+    def report(decision: Decision) -> Frame | None:
+        facts: dict[str, object] = {}
+        if isinstance(decision, Cut):
+            facts = {"reason": decision.reason.value, "voice_ms": decision.voice_ms}
+        elif isinstance(decision, Resume):
+            facts = {"from_word": decision.from_word}
+        data = call.turns.interruption(type(decision).__name__.lower(), **facts)
+        return RTVIServerMessageFrame(data=data) if rtvi else None
+
+    self_voice, own_words, clock = call.self_voice, call.own_words, call.conversation.clock
+
+    def are_own(text: str) -> bool:
+        return own_words is not None and own_words.explains(text, clock.now_us() // 1000)
+
+    barge_in = BargeInStartStrategy(
+        BargeIn(settings),
+        endpoint=endpoint,
+        set_gain_db=set_gain_db,
+        forget_words=forget_words,
+        is_own=self_voice.is_own if self_voice is not None else None,
+        are_own=are_own if own_words is not None else None,
+        heard_ms=heard_ms,
+        stop_words=stop_words,
+        report=report,
+    )
+    call.playout.guards_protected = settings.protected_yields_to_stop
+    return barge_in
 
 
 def _introduce(worker: PipelineWorker, conversation: Conversation) -> None:
@@ -261,6 +502,8 @@ def _follow(
     user: FrameProcessor,
     assistant: FrameProcessor,
     call: Call,
+    wait_cut_off: Callable[[], bool],
+    holds_reply: Callable[[], bool],
     *,
     bot: Bot,
     greeting: str,
@@ -276,7 +519,9 @@ def _follow(
         # A peer that reconnects in the middle of the conversation is not greeted again.
         if greeting and not greeted:
             greeted = True
-            await worker.queue_frame(TTSSpeakFrame(greeting, append_to_context=True))
+            spoken = TTSSpeakFrame(greeting, append_to_context=True)
+            spoken.interruptible = bot.greeting_interruptible
+            await worker.queue_frame(spoken)
 
     @user.event_handler("on_user_turn_stopped")
     async def on_user_turn(_aggregator: Any, _strategy: Any, message: UserTurnStoppedMessage) -> None:
@@ -284,9 +529,9 @@ def _follow(
         if message.content:
             reprompted = False
             turns.user_said(message.content)
-        elif cut_off and bot.reprompt and not reprompted:
-            # Nobody answers a cough, but the bot fell silent over it: better to say so than to leave a hole.
-            # Once: in a noisy room it would go on for ever.
+        elif (cut_off or wait_cut_off()) and bot.reprompt and not reprompted and not holds_reply():
+            # Nobody answers a cough, but the bot fell silent over it, or will not tell what it was about to
+            # find out: better to say so than to leave a hole. Once: in a noisy room it would go on for ever.
             reprompted = True
             await worker.queue_frame(TTSSpeakFrame(bot.reprompt, append_to_context=True))
         cut_off = False

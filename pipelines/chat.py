@@ -6,12 +6,15 @@ that died in the middle has nothing to restore. The person's words are committed
 the answer is committed as far as it was handed out, also when the reader goes away in the middle.
 
 The same key asks once: a turn that was committed is not committed again; when its answer is in the session
-too, that answer is given instead of a new one.
+too, that answer is given instead of a new one, also when a summary covers both. A turn whose answer was cut
+off is asked again as it was said: over the view of that moment, without the piece of an answer and without
+what was said later. The new answer supersedes the piece and stands in its turn. A key that belongs to other
+words is refused.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -34,14 +37,17 @@ from pipecat.workers.runner import WorkerRunner
 
 from core.errors import EngineError, StoreUnavailableError
 from pipelines.answering import Answering
-from session_store.conversation import Conversation
+from session_store.conversation import DROPPABLE, Conversation
 from session_store.events import Draft, Event, Kind
+from session_store.store import SessionReader
 
 TRANSPORT = "text"
 # Pipecat waits up to 20 s for a processor that does not let its cancellation through.
 CLOSE_S = 3.0
 # For a typed turn whose store is away. Longer than it takes to restart a database.
 COMMIT_WAIT_S = 10.0
+# Events in one read, where a turn that a summary covers is asked again.
+READ_EVENTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,84 +103,130 @@ async def ask(
     text: str,
     *,
     key: str | None = None,
+    store: SessionReader | None = None,
     answer_timeout_s: float = 60.0,
 ) -> AsyncGenerator[Asked | Piece | Answered, None]:
     """One typed turn. Close the generator when the reader goes away.
+
+    What was handed out is in the queue of the session before anything else is ended: the pipeline takes its
+    time for that, and whoever cancels may lose patience.
 
     Args:
         conversation: the session.
         answering: what answers.
         text: what the person typed.
         key: the same key asks once.
+        store: of the session, for turns that come again when a summary covers them already; without it they
+            are asked anew.
         answer_timeout_s: longest wait for the end of the answer.
 
     Raises:
+        KeyReusedError: the key belongs to other words.
         StoreError: the session is no longer ours, or its store is away; CapacityError: too much waits for it.
         EngineError: nothing answered.
     """
+    before_seq = conversation.last_seq
     try:
         async with asyncio.timeout(COMMIT_WAIT_S):
             turn = await conversation.user_turn(text, transport=TRANSPORT, key=key)
     except TimeoutError:
         # It stays in the queue: the same key asks again without saying it twice.
         raise StoreUnavailableError("the session store is away, send it again in a moment") from None
+    # What came behind all that was known is new, and nobody has answered it.
+    replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
     yield Asked(turn)
-    answered = _answer_to(conversation, turn)
-    if answered is not None:
-        yield Piece(str(answered.payload.get("text", "")))
-        yield Answered(answered)
+    if replies and not replies[-1].payload.get("truncated"):
+        yield Piece(str(replies[-1].payload.get("text", "")))
+        yield Answered(replies[-1])
         return
     said: list[str] = []
     whole = False
-    reply_id = _new_reply_id(conversation, turn)
-    try:
-        async with aclosing(_answer(conversation, answering, turn, answer_timeout_s)) as pieces:
-            async for piece in pieces:
+    deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
+    async with (
+        _remembering(conversation, store, turn),
+        _thinking(conversation, answering, turn, deadline_s) as collector,
+    ):
+        try:
+            while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
                 said.append(piece)
                 yield Piece(piece)
-        whole = True
-    finally:
-        spoken = "".join(said).strip()
-        if not whole and spoken:
-            conversation.record(_bot_turn(conversation, reply_id, spoken, truncated=True))
-    if not spoken:
-        raise EngineError("nothing answered", engine="language model")
-    events = await conversation.append(_bot_turn(conversation, reply_id, spoken, truncated=False))
-    yield Answered(events[0])
+            if collector.failed is not None:
+                raise EngineError("the language model failed in the middle", engine="language model")
+            whole = True
+        except TimeoutError:
+            raise EngineError(f"no answer within {answer_timeout_s:g} s", engine="language model") from None
+        finally:
+            spoken = "".join(said).strip()
+            if spoken and not whole:
+                conversation.record(_bot_turn(conversation, turn, replies, spoken, truncated=True))
+        if not spoken:
+            raise EngineError("nothing answered", engine="language model")
+        [answer] = await conversation.append(_bot_turn(conversation, turn, replies, spoken, truncated=False))
+        yield Answered(answer)
 
 
-def _bot_turn(conversation: Conversation, reply_id: str, text: str, *, truncated: bool) -> Draft:
-    payload = {
+def _bot_turn(
+    conversation: Conversation, turn: Event, replies: Sequence[Event], text: str, *, truncated: bool
+) -> Draft:
+    """An answer, or as much of it as was handed out; in place of those that were cut off before."""
+    reply_id = _reply_id(turn, len(replies))
+    payload: dict[str, object] = {
         "reply_id": reply_id,
         "text": text,
         "truncated": truncated,
         "unheard": "",
         "transport": TRANSPORT,
+        "turn": turn.seq,
     }
+    if replies:
+        payload["supersedes"] = [reply.key for reply in replies]
     return conversation.draft(Kind.BOT_TURN, "bot", payload, key=reply_id)
 
 
-def _replies_to(conversation: Conversation, turn: Event) -> list[Event]:
-    first = f"reply.{turn.key}"
-    replies = (event for event in conversation.events if event.kind is Kind.BOT_TURN)
-    return [
-        event
-        for event in replies
-        if event.payload.get("reply_id") == first
-        or str(event.payload.get("reply_id")).startswith(f"{first}.")
-    ]
-
-
-def _new_reply_id(conversation: Conversation, turn: Event) -> str:
-    """Of the next attempt to answer: one that was cut off stays what it is."""
-    before = len(_replies_to(conversation, turn))
+def _reply_id(turn: Event, before: int) -> str:
+    """Of an attempt to answer, behind so many; the key of its event too."""
     return f"reply.{turn.key}.{before + 1}" if before else f"reply.{turn.key}"
 
 
-def _answer_to(conversation: Conversation, turn: Event) -> Event | None:
-    """The complete answer that a turn got already."""
-    whole = (event for event in _replies_to(conversation, turn) if not event.payload.get("truncated"))
-    return next(whole, None)
+async def _replies_to(conversation: Conversation, store: SessionReader | None, turn: Event) -> list[Event]:
+    """What a turn was answered so far: pieces that were cut off, and at the end perhaps a whole answer."""
+    known = {event.key: event for event in conversation.events if event.kind is Kind.BOT_TURN}
+    replies: list[Event] = []
+    while True:
+        key = _reply_id(turn, len(replies))
+        reply = known.get(key)
+        if reply is None and store is not None and not _is_known(conversation, turn):
+            reply = await store.event_of_key(conversation.session_id, key)
+        if reply is None:
+            return replies
+        replies.append(reply)
+
+
+def _is_known(conversation: Conversation, turn: Event) -> bool:
+    """Whether a turn is among the events that the view is made of; then so is what came behind it."""
+    return any(event.seq == turn.seq for event in conversation.events)
+
+
+@asynccontextmanager
+async def _remembering(
+    conversation: Conversation, store: SessionReader | None, turn: Event
+) -> AsyncIterator[None]:
+    """While a turn that a summary covers is answered, the events of its time are known again."""
+    if store is None or _is_known(conversation, turn):
+        yield
+        return
+    kinds = [kind for kind in Kind if kind not in DROPPABLE]
+    events: list[Event] = []
+    while True:
+        after_seq = events[-1].seq if events else 0
+        page = await store.events(
+            conversation.session_id, after_seq=after_seq, limit=READ_EVENTS, kinds=kinds
+        )
+        events.extend(page)
+        if len(page) < READ_EVENTS:
+            break
+    with conversation.recalled(turn.seq, events):
+        yield
 
 
 class _Failures(FrameProcessor):
@@ -194,25 +246,29 @@ class _Failures(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-async def _answer(
-    conversation: Conversation, answering: Answering, turn: Event, timeout_s: float
-) -> AsyncGenerator[str, None]:
+@asynccontextmanager
+async def _thinking(
+    conversation: Conversation, answering: Answering, turn: Event, deadline_s: float
+) -> AsyncIterator[_Collector]:
+    """What answers, at work on one turn while the block runs.
+
+    Raises:
+        EngineError: a tool call that a crash cut off is not settled by the deadline.
+    """
     collector = _Collector()
     async with answering.tools(conversation) as tools:
-        await tools.recover()
-        context = LLMContext(messages=cast(list[LLMContextMessage], list(conversation.view().messages)))
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await tools.recover()
+        except TimeoutError:
+            raise EngineError("an earlier call of a tool is not settled yet", engine="tools") from None
+        messages = conversation.view(turn=turn.seq).messages
+        context = LLMContext(messages=cast(list[LLMContextMessage], list(messages)))
         thinking = await answering.build(tools=tools, context=context, turn=turn)
         processors = [_Failures(collector), *thinking, collector, LLMAssistantAggregator(context)]
         async with _running(processors) as worker:
             await worker.queue_frame(LLMContextFrame(context))
-            deadline_s = asyncio.get_running_loop().time() + timeout_s
-            try:
-                while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
-                    yield piece
-            except TimeoutError:
-                raise EngineError(f"no answer within {timeout_s:g} s", engine="language model") from None
-            if collector.failed is not None:
-                raise EngineError("the language model failed in the middle", engine="language model")
+            yield collector
 
 
 async def _next_piece(conversation: Conversation, collector: _Collector, deadline_s: float) -> str | None:
@@ -254,9 +310,13 @@ async def _running(processors: list[FrameProcessor]) -> AsyncIterator[PipelineWo
     try:
         yield worker
     finally:
-        await runner.cancel(reason="the turn is over")
-        _, late = await asyncio.wait({task}, timeout=CLOSE_S)
-        if late:
-            logger.error("typed turn: the pipeline does not end, it is cut")
+        try:
+            await runner.cancel(reason="the turn is over")
+            _, late = await asyncio.wait({task}, timeout=CLOSE_S)
+            if late:
+                logger.error("typed turn: the pipeline does not end, it is cut")
+                task.cancel()
+                await asyncio.wait({task}, timeout=CLOSE_S)
+        finally:
+            # Whoever cancels this for the second time leaves no pipeline behind that nobody ends.
             task.cancel()
-            await asyncio.wait({task}, timeout=CLOSE_S)

@@ -16,12 +16,15 @@ from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import BaseModel
 
-from configs.deployment import Deployment, Speaking
+from configs.deployment import Deployment, Hearing, Speaking
 from core.errors import AgentError, ConfigError
 from core.registry import Registry
-from models.stt import STT, Transcript
+from models.commands import COMMANDS
+from models.echo import ECHO, EchoCanceller
+from models.stt import STT, SpeechToText, Transcript
 from models.tts import TTS, TextToSpeech
 from models.tts.fallback import FallbackTts
+from models.tts.phrase_cache import PhraseCache
 from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering, AnsweringPlan, plan_answering
@@ -31,9 +34,11 @@ from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
 from processors.speech.engine_tts import EngineTtsService
 from processors.speech.services import TTS_SERVICES
+from processors.turns.stop_words import StopWords
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess
 from runtime.utterances import UtteranceEngine
+from sequencer.calibration import LearntLatencies
 
 # Pipecat's own default; cloud voices send it without resampling.
 CLOUD_VOICE_RATE_HZ = 24_000
@@ -50,16 +55,20 @@ class Plan:
 
     Attributes:
         vad: settings of the voice activity detector.
+        echo: settings of the echo canceller, or None when no call uses one.
         turn: settings of the completeness model, or None when it is switched off.
         stt: settings of an embedded recogniser, or the row of a service.
+        commands: settings of the command spotter, or None when nobody listens for stop words.
         tts: settings of an embedded voice, or the row of a service.
         second_voice: settings of the embedded voice behind an embedded one, or None.
         answering: what answers.
     """
 
     vad: BaseModel
+    echo: BaseModel | None
     turn: BaseModel | None
     stt: BaseModel | ServiceRow[Any]
+    commands: BaseModel | None
     tts: BaseModel | ServiceRow[Any]
     second_voice: BaseModel | None
     answering: AnsweringPlan
@@ -75,6 +84,9 @@ class Loaded:
         stt: the embedded recogniser, started by whoever closes it, or the row of a service.
         tts: the embedded voice, or the row of a service.
         answering: what answers.
+        phrases: what the embedded voice keeps of itself, or None.
+        echo: echo canceller, or None when no call uses one.
+        commands: the command spotter, started by whoever closes it, or None.
     """
 
     vad: VoiceActivityDetector
@@ -82,6 +94,9 @@ class Loaded:
     stt: UtteranceEngine[Transcript] | ServiceRow[Any]
     tts: TextToSpeech | ServiceRow[Any]
     answering: Answering
+    phrases: PhraseCache | None = None
+    echo: EchoCanceller | None = None
+    commands: UtteranceEngine[Transcript] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,7 @@ class Executors:
         vad: voice activity, apart from slower models.
         turn: turn completeness.
         speech: synthesis.
+        echo: echo control, in front of voice activity and apart from it.
     """
 
     vad: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="vad"))
@@ -99,10 +115,11 @@ class Executors:
     speech: Executor = field(
         default_factory=lambda: ThreadPoolExecutor(SPEECH_THREADS, thread_name_prefix="speech")
     )
+    echo: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="echo"))
 
     def shutdown(self) -> None:
         """Let running work finish by itself, start none."""
-        for executor in (self.vad, self.turn, self.speech):
+        for executor in (self.vad, self.turn, self.speech, self.echo):
             executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -124,8 +141,14 @@ def plan(deployment: Deployment) -> Plan:
         )
     return Plan(
         vad=engine_settings(VAD, hearing.vad, {}, where="hearing.vad"),
+        echo=_plan_echo(hearing),
         turn=engine_settings(TURN, hearing.turn, {}, where="hearing.turn") if hearing.turn else None,
         stt=engine_or_service(STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt"),
+        commands=(
+            engine_settings(COMMANDS, hearing.stop_words, {}, where="hearing.stop_words")
+            if hearing.stop_words
+            else None
+        ),
         tts=tts,
         second_voice=(
             engine_settings(TTS, speaking.fallback, given, where="speaking.fallback")
@@ -136,6 +159,15 @@ def plan(deployment: Deployment) -> Plan:
     )
 
 
+def _plan_echo(hearing: Hearing) -> BaseModel | None:
+    if hearing.echo is None:
+        if hearing.echo_mode == "on":
+            raise ConfigError("hearing.echo_mode is on, and hearing.echo names no canceller")
+        return None
+    settings = engine_settings(ECHO, hearing.echo, {}, where="hearing.echo")
+    return None if hearing.echo_mode == "off" else settings
+
+
 class Engines:
     """What all calls of a process share. Made by ``load``; an async context manager that closes it.
 
@@ -143,17 +175,21 @@ class Engines:
         deployment: what was asked for.
         vad: voice activity.
         turn: turn completeness, or None when switched off.
-        executors: threads for both and for synthesis.
+        echo: echo canceller, or None when no call uses one.
+        executors: threads for these and for synthesis.
         output_rate_hz: rate of the bot's audio.
+        latencies: of perception's streams, as the calls so far have learnt them.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
         self.deployment = deployment
         self.vad = loaded.vad
         self.turn = loaded.turn
+        self.echo = loaded.echo
         self.executors = executors or Executors()
         voice_rate_hz = CLOUD_VOICE_RATE_HZ if isinstance(loaded.tts, ServiceRow) else loaded.tts.rate_hz
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
+        self.latencies = LearntLatencies()
         self._loaded = loaded
 
     @classmethod
@@ -168,6 +204,7 @@ class Engines:
         hearing = deployment.hearing
         stt = planned.stt
         ears: UtteranceEngine[Transcript] | ServiceRow[Any]
+        commands: EnginePool[Transcript] | None = None
         async with AsyncExitStack() as opened:
 
             async def load_answering() -> Answering:
@@ -180,21 +217,32 @@ class Engines:
                     if isinstance(stt, ServiceRow):
                         ears = stt
                     else:
-                        ears = pool = _recogniser_pool(hearing.stt.name, stt, hearing.stt_processes)
+                        ears = pool = _pool(STT, hearing.stt.name, stt, hearing.stt_processes)
                         opened.push_async_callback(pool.close)
                         tasks.create_task(pool.start(), name="load.stt")
+                    if hearing.stop_words is not None and planned.commands is not None:
+                        commands = _pool(COMMANDS, hearing.stop_words.name, planned.commands, 1)
+                        opened.push_async_callback(commands.close)
+                        tasks.create_task(commands.start(), name="load.commands")
                     vad = tasks.create_task(_create(VAD, hearing.vad.name, planned.vad), name="load.vad")
                     turn = tasks.create_task(
                         _create(TURN, hearing.turn.name if hearing.turn else "", planned.turn),
                         name="load.turn",
                     )
-                    tts = tasks.create_task(_create_voice(deployment.speaking, planned), name="load.tts")
+                    echo = tasks.create_task(_create_echo(hearing, planned.echo), name="load.echo")
+                    voice = tasks.create_task(_create_voice(deployment, planned), name="load.tts")
                     answering = tasks.create_task(load_answering(), name="load.answering")
             except ExceptionGroup as errors:
                 # One cause is enough for the person who has to mend it.
                 raise errors.exceptions[0] from errors
-            loaded = Loaded(vad.result(), turn.result(), ears, tts.result(), answering.result())
+            tts, phrases = voice.result()
+            _check_rates(vad.result(), echo.result())
+            loaded = Loaded(
+                vad.result(), turn.result(), ears, tts, answering.result(), phrases, echo.result(), commands
+            )
             engines = cls(deployment, loaded)
+            if phrases is not None:
+                engines.executors.speech.submit(_warm, phrases)
             # Theirs to close from here on.
             opened.pop_all()
             return engines
@@ -215,6 +263,15 @@ class Engines:
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
         return EngineSttService(stt, self.deployment.hearing.recognition, audio_passthrough=audio_passthrough)
 
+    async def build_stop_words(self) -> StopWords | None:
+        """What listens for stop words in one call; None where nobody does."""
+        commands = self._loaded.commands
+        if commands is None:
+            return None
+        stop_words = StopWords(commands)
+        await stop_words.open()
+        return stop_words
+
     async def build_llm(self) -> list[FrameProcessor]:
         """What answers in one call, in pipeline order."""
         return await self._loaded.answering.build()
@@ -227,6 +284,13 @@ class Engines:
         return EngineTtsService(
             tts, executor=self.executors.speech, options=self.deployment.speaking.delivery
         )
+
+    def kept_speech(self, phrase: str) -> bytes | None:
+        """Audio of a phrase of the bot, 16-bit mono at ``output_rate_hz``; None when it is not kept."""
+        phrases = self._loaded.phrases
+        if phrases is None or phrases.rate_hz != self.output_rate_hz:
+            return None
+        return phrases.kept(phrase)
 
     def describe(self) -> dict[str, object]:
         """Names of what is in use."""
@@ -242,9 +306,12 @@ class Engines:
 
     async def close(self) -> None:
         """End everything that ``load`` and the calls opened."""
+        if self._loaded.phrases is not None:
+            self._loaded.phrases.close()
         await self._loaded.answering.close()
-        if isinstance(self._loaded.stt, EnginePool):
-            await self._loaded.stt.close()
+        for engine in (self._loaded.stt, self._loaded.commands):
+            if isinstance(engine, EnginePool):
+                await engine.close()
         self.executors.shutdown()
 
     async def __aenter__(self) -> "Engines":
@@ -254,16 +321,38 @@ class Engines:
         await self.close()
 
 
-def _recogniser_pool(name: str, settings: BaseModel, processes: int) -> EnginePool[Transcript]:
-    target = STT.row(name).target
+async def _create_echo(hearing: Hearing, chosen: BaseModel | None) -> EchoCanceller | None:
+    if hearing.echo is None or chosen is None:
+        return None
+    engine: EchoCanceller = await _create(ECHO, hearing.echo.name, chosen)
+    # The first stream of a process loads the native library: not in somebody's call.
+    stream = await asyncio.to_thread(engine.open_stream)
+    stream.close()
+    return engine
+
+
+def _check_rates(vad: VoiceActivityDetector, echo: EchoCanceller | None) -> None:
+    if echo is not None and echo.rate_hz != vad.rate_hz:
+        raise ConfigError(
+            f"hearing.echo works at {echo.rate_hz} Hz and hearing.vad behind it at {vad.rate_hz} Hz"
+        )
+
+
+def _pool(
+    registry: Registry[SpeechToText], name: str, settings: BaseModel, processes: int
+) -> EnginePool[Transcript]:
+    target = registry.row(name).target
     children = [
         EngineProcess(target, settings, decode=transcript_from_fields, name=name) for _ in range(processes)
     ]
     return EnginePool(children)
 
 
-async def _create_voice(speaking: Speaking, planned: Plan) -> Any:
-    """The voice, with the second one behind it; one of the two is enough to start with."""
+async def _create_voice(
+    deployment: Deployment, planned: Plan
+) -> tuple[TextToSpeech | ServiceRow[Any], PhraseCache | None]:
+    """The voice, with the second one behind it; one of the two is enough to start with. And its phrases."""
+    speaking = deployment.speaking
     second_name = speaking.fallback.name if speaking.fallback else ""
     try:
         first = await _create(TTS, speaking.tts.name, planned.tts)
@@ -271,15 +360,54 @@ async def _create_voice(speaking: Speaking, planned: Plan) -> Any:
         if planned.second_voice is None:
             raise
         logger.warning(f"the voice {speaking.tts.name} does not load, {second_name} speaks instead: {error}")
-        return await _create(TTS, second_name, planned.second_voice)
-    if planned.second_voice is None:
-        return first
+        first, second = await _create(TTS, second_name, planned.second_voice), None
+    else:
+        second = await _create_second_voice(speaking, planned)
+    if isinstance(first, ServiceRow):
+        return first, None
+    # In front of the first voice alone: what the second one said for it in a bad moment is not kept.
+    cache = PhraseCache(first, _phrases(deployment), clauses=speaking.delivery.clauses)
+    return (cache if second is None else FallbackTts(cache, second)), cache
+
+
+async def _create_second_voice(speaking: Speaking, planned: Plan) -> TextToSpeech | None:
+    if planned.second_voice is None or speaking.fallback is None:
+        return None
     try:
-        second = await _create(TTS, second_name, planned.second_voice)
+        second: TextToSpeech = await _create(TTS, speaking.fallback.name, planned.second_voice)
     except AgentError as error:
-        logger.warning(f"no voice stands behind {speaking.tts.name}: {second_name} does not load: {error}")
-        return first
-    return FallbackTts(first, second)
+        logger.warning(
+            f"no voice stands behind {speaking.tts.name}: {speaking.fallback.name} does not load: {error}"
+        )
+        return None
+    return second
+
+
+def _phrases(deployment: Deployment) -> list[str]:
+    """What the bot says of itself, in the order in which a call is likely to need it."""
+    bot, guard = deployment.bot, deployment.thinking.guard
+    masking = guard.waiting.masking
+    return [
+        bot.greeting,
+        *((*masking.questions, *masking.statements) if masking else ()),
+        guard.waiting.filler,
+        bot.reprompt,
+        bot.greeting_again,
+        *((*bot.idle.prompts, bot.idle.goodbye) if bot.idle else ()),
+        *(deployment.speaking.backchannel.tokens if deployment.speaking.backchannel else ()),
+        *deployment.speaking.phrases,
+        guard.waiting.trouble,
+        guard.apology,
+        deployment.remembering.gate.refusal,
+    ]
+
+
+def _warm(phrases: PhraseCache) -> None:
+    try:
+        phrases.warm()
+    except AgentError as error:
+        # Nobody waits for it: a phrase that is not kept is spoken when it is needed.
+        logger.warning(f"the voice could not say its phrases beforehand: {error}")
 
 
 async def _create(registry: Registry[Any], name: str, chosen: BaseModel | ServiceRow[Any] | None) -> Any:

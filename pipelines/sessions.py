@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
+from loguru import logger
+
 from configs.deployment import Deployment
 from pipelines.answering import Answering
 from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
@@ -46,7 +48,7 @@ class TypedTurns:
 
     Each turn is a task of this object. The reader of its events may go away at any moment, and a web server
     ends a reader so thoroughly that it cannot await anything any more; the turn then still takes the time
-    that it needs to commit what was said and to end its pipeline.
+    that it needs to commit what was said and to end its pipeline. It is told to end once, however many ask.
 
     Args:
         conversations: of this process.
@@ -57,6 +59,7 @@ class TypedTurns:
         self._conversations = conversations
         self._answering = answering
         self._turns: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(
         self, session_id: str, text: str, *, key: str | None
@@ -68,16 +71,17 @@ class TypedTurns:
             EngineError: nothing answered.
         """
         events: asyncio.Queue[TurnEvent] = asyncio.Queue(MAX_UNREAD_EVENTS)
-        turn = asyncio.create_task(self._run(session_id, text, key, events), name=f"typed.{session_id}")
+        turn = asyncio.create_task(self._run(session_id, text, key, events), name="typed")
         self._turns.add(turn)
         turn.add_done_callback(self._turns.discard)
+        turn.add_done_callback(self._ending.discard)
         try:
             while (event := await _next_of(turn, events)) is not None:
                 yield event
             # Its error is the reader's.
             await turn
         finally:
-            turn.cancel()
+            self._end(turn)
 
     async def _run(
         self, session_id: str, text: str, key: str | None, events: asyncio.Queue[TurnEvent]
@@ -85,7 +89,9 @@ class TypedTurns:
         async with (
             self._conversations.open(session_id) as conversation,
             conversation.turn,
-            aclosing(ask(conversation, self._answering, text, key=key)) as answer,
+            aclosing(
+                ask(conversation, self._answering, text, key=key, store=self._conversations.store)
+            ) as answer,
         ):
             async for event in answer:
                 match event:
@@ -98,11 +104,19 @@ class TypedTurns:
                         await events.put(TurnEvent("done", {"seq": reply.seq, **dict(reply.payload)}))
 
     async def close(self) -> None:
-        """End the turns that still run."""
-        for turn in self._turns:
-            turn.cancel()
+        """End the turns that still run. What they handed out is in the queues of their sessions then."""
+        for turn in list(self._turns):
+            self._end(turn)
         if self._turns:
-            await asyncio.wait(self._turns, timeout=CLOSE_S)
+            _, late = await asyncio.wait(self._turns, timeout=CLOSE_S)
+            if late:
+                logger.error(f"{len(late)} typed turns do not end; what they said is kept")
+
+    def _end(self, turn: asyncio.Task[None]) -> None:
+        """A turn that ends is not interrupted in that by the next one who wants it to end."""
+        if turn not in self._ending and not turn.done():
+            self._ending.add(turn)
+            turn.cancel()
 
 
 async def _next_of(turn: asyncio.Task[None], events: asyncio.Queue[TurnEvent]) -> TurnEvent | None:

@@ -1,9 +1,8 @@
 """The record of every turn: what was said, and when each stage was reached.
 
 Stages report marks; the first report of a mark in a turn counts. Spans are differences of neighbouring marks,
-so they add up to the server's share of voice-to-voice (DESIGN section 9) by construction; what the network
-adds is measured at the client against the same wall clock. Marks are wall-clock microseconds because they
-leave the process.
+so they add up to the server's share of voice-to-voice by construction; what the network adds is measured at
+the client against the same wall clock. Marks are wall-clock microseconds because they leave the process.
 
 One ``TurnLog`` belongs to one conversation and lives on its event loop. It keeps the last ``keep`` turns.
 """
@@ -13,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 
-from audio.audible import is_loud_pcm16
+from audio.audible import AudibleMeter, is_loud_pcm16
+from core.media import pcm16_to_float
 
 # The order in which a turn reaches its marks.
 MARKS = (
@@ -48,6 +48,9 @@ class TurnRecord:
         marks_us: mark name to wall-clock microseconds.
         endpoint_silence_ms: silence on which the turn was declared over.
         completeness: how complete the turn sounded, None when unknown.
+        masked: a phrase covered the silence before the answer; ``playout`` is that phrase's.
+        answered_ahead: the model had been asked before the turn was over, with the same words.
+        resumed: it is the rest of a reply that was cut off for nothing.
     """
 
     turn: int
@@ -57,6 +60,9 @@ class TurnRecord:
     marks_us: dict[str, int] = field(default_factory=dict)
     endpoint_silence_ms: int | None = None
     completeness: float | None = None
+    masked: bool = False
+    answered_ahead: bool = False
+    resumed: bool = False
 
     def spans_ms(self) -> dict[str, float]:
         """Milliseconds between neighbouring marks; a missing mark lends its time to the next span."""
@@ -79,11 +85,18 @@ class TurnRecord:
 
 
 class TurnLog:
-    """Marks and texts of one conversation."""
+    """Marks and texts of one conversation.
+
+    Args:
+        rate_hz: of the caller's audio.
+        keep: turns that are remembered.
+        now_us: wall clock. steady_us: a clock that nobody sets.
+    """
 
     def __init__(
         self,
         *,
+        rate_hz: int = 16_000,
         keep: int = 500,
         now_us: Callable[[], int] | None = None,
         steady_us: Callable[[], int] | None = None,
@@ -97,6 +110,8 @@ class TurnLog:
         self._turns = 0
         self._current = TurnRecord(turn=0)
         self._speech_end_us: int | None = None
+        # The rule by which recordings are read: a packet that is half a last "k" is not loud as a whole.
+        self._caller = AudibleMeter(rate_hz)
         self._transcript_us: int | None = None
         self._active_us = self._steady_us()
 
@@ -121,7 +136,7 @@ class TurnLog:
 
     def heard(self, pcm: bytes) -> None:
         """A piece of the caller's audio arrived; remembers when an audible one last did."""
-        if is_loud_pcm16(pcm):
+        if self._caller.feed(pcm16_to_float(pcm)):
             self._speech_end_us = self._now_us()
             self._active_us = self._steady_us()
 
@@ -143,6 +158,25 @@ class TurnLog:
                 self._current.marks_us["transcript"] = self._transcript_us
         self._current.marks_us["endpoint"] = now_us
 
+    def masked(self) -> None:
+        """A phrase covers the silence before the answer of the current turn."""
+        self._current.masked = True
+
+    def answered_ahead(self) -> None:
+        """The answer of the current turn had been begun before it was over."""
+        self._current.answered_ahead = True
+
+    def interruption(self, act: str, **facts: object) -> dict[str, object]:
+        """What was decided about a voice over the bot, as a message for the client.
+
+        Args:
+            act: "duck", "restore", "cut" or "resume".
+            facts: JSON values that belong to it.
+        """
+        if act == "resume":
+            self._current.resumed = True
+        return {"kind": "barge_in", "act": act, "at_us": self._now_us(), **facts}
+
     def user_said(self, text: str) -> None:
         """What the caller was understood to say in the turn that ended."""
         self._current.user_text = f"{self._current.user_text} {text}".strip()
@@ -153,6 +187,7 @@ class TurnLog:
         self._turns += 1
         self._current = TurnRecord(turn=self._turns, user_text=text)
         self._current.marks_us["endpoint"] = self._now_us()
+        self._active_us = self._steady_us()
 
     def bot_said(self, text: str, *, interrupted: bool) -> None:
         """What the bot said, as far as it came out."""
@@ -167,7 +202,7 @@ class TurnLog:
             marks_us["playout"] = self._now_us()
 
     def idle_ms(self) -> int:
-        """How long neither side has made a sound."""
+        """How long neither side has made a sound or written."""
         return (self._steady_us() - self._active_us) // 1000
 
     def close(self) -> None:

@@ -6,6 +6,8 @@ through. Here chunks are refused until the queue is empty. A refused or dropped 
 passes behind the output is what will be played, and nothing of a cancelled reply follows the interruption.
 """
 
+from abc import abstractmethod
+
 from pipecat.frames.frames import Frame, InterruptionFrame, OutputAudioRawFrame
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_output import BaseOutputTransport
@@ -36,9 +38,9 @@ class InterruptibleOutput(BaseOutputTransport):
         self._last_was_interruptible = frame.interruptible
         return await self.take_audio(frame)
 
+    @abstractmethod
     async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
         """Write a chunk; False when it was dropped before it could be played."""
-        raise NotImplementedError
 
     def drop_unsent(self) -> None:
         """Drop what was taken and not played."""

@@ -1,29 +1,50 @@
 """A language model that only knows its prompt: OpenAI's chat completions, streamed, on loopback.
 
-It is not told what the evaluation expects. Asked for the code, it looks for "my code is X" in the messages
-that it was given; asked to order, it calls the tool ``place_order`` unless a result of that call stands
-behind the question already. What it answers is therefore what the server put into the prompt.
+It is not told what the evaluation expects. Asked for the code, it looks for "my code is X" in what the person
+said; asked to order or to book, it calls the tool unless that call stands behind the question already. What
+it answers is therefore what the server put into the prompt. Every answer has a number of its own: one that
+comes twice is seen.
 """
 
 import asyncio
 import json
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 
+from evals.crash.outside import BOOKING, ORDER
+
+# To the first word, and from word to word. Always the same, so that a kill comes in the phase that was drawn.
+THOUGHT_S = 0.2
 PIECE_S = 0.015
-CODE = re.compile(r"\bcode is (\w+)", re.IGNORECASE)
-ORDER = re.compile(r"\border (\w+)", re.IGNORECASE)
+CODE = re.compile(r"\bmy code is (\w+)", re.IGNORECASE)
+QUESTION = re.compile(r"\bwhat\b.*\bcode\b", re.IGNORECASE)
+# A recogniser's mistake makes no such word.
+WISH = re.compile(r"\b(order|book) (item\w+)", re.IGNORECASE)
+DONE = re.compile(r'"done": ?"(item\w+)"')
+TOOLS = {"order": ORDER, "book": BOOKING}
 UNKNOWN = "I was not told your code."
+# About ten seconds of speech: long enough to be killed in.
+NOTED = (
+    "Thank you, I have noted that as number {}, and I will remember it for as long as this conversation "
+    "goes on, whatever may happen meanwhile to the line, or to me, or to the machine that I am running on."
+)
 
 
+@dataclass
 class ModelPeer:
-    """The model, for ``aiohttp.web``."""
+    """The model, for ``aiohttp.web``.
 
-    def __init__(self) -> None:
-        self._calls = 0
+    Attributes:
+        results: items whose results it was shown.
+    """
+
+    results: list[str] = field(default_factory=list)
+    _answers: int = 0
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """``POST /v1/chat/completions`` with ``stream: true``."""
@@ -37,34 +58,23 @@ class ModelPeer:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         messages = body["messages"]
-        order, text = self._decide(messages)
-        if order is None:
+        self.results += [item for item in shown_results(messages) if item not in self.results]
+        self._answers += 1
+        wish, text = decide(messages, self._answers)
+        await asyncio.sleep(THOUGHT_S)
+        if wish is None:
             for piece in re.findall(r"\S+\s*", text):
-                await asyncio.sleep(PIECE_S)
                 await self._send(response, {"content": piece})
+                await asyncio.sleep(PIECE_S)
             await self._send(response, {}, finish="stop")
         else:
-            self._calls += 1
-            function = {"name": "place_order", "arguments": json.dumps({"item": order})}
-            call = {"index": 0, "id": f"call_{self._calls}", "type": "function", "function": function}
+            tool, item = wish
+            function = {"name": tool, "arguments": json.dumps({"item": item})}
+            call = {"index": 0, "id": f"call_{self._answers}", "type": "function", "function": function}
             await self._send(response, {"tool_calls": [call]})
             await self._send(response, {}, finish="tool_calls")
         await response.write(b"data: [DONE]\n\n")
         return response
-
-    def _decide(self, messages: list[dict[str, Any]]) -> tuple[str | None, str]:
-        asked = max(at for at, message in enumerate(messages) if message["role"] == "user")
-        question = text_of(messages[asked]).strip().splitlines()[-1]
-        results = [text_of(message) for message in messages[asked:] if message["role"] == "tool"]
-        if "what is my code" in question.lower():
-            codes = [code for message in messages for code in CODE.findall(text_of(message))]
-            return None, f"Your code is {codes[-1]}." if codes else UNKNOWN
-        order = ORDER.search(question)
-        if order is None:
-            return None, "Thank you, I have noted that for you and will remember it."
-        if results:
-            return None, f"This is what came of the order: {results[-1]}"
-        return order.group(1), ""
 
     async def _send(
         self, response: web.StreamResponse, delta: dict[str, object], *, finish: str | None = None
@@ -80,7 +90,38 @@ class ModelPeer:
         await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
 
-def text_of(message: dict[str, Any]) -> str:
+def decide(messages: Sequence[Mapping[str, Any]], number: int) -> tuple[tuple[str, str] | None, str]:
+    """The tool to call with its item, or else the answer.
+
+    Args:
+        messages: of the request.
+        number: of the answer.
+    """
+    answered = [at for at, m in enumerate(messages) if m["role"] == "assistant" and text_of(m)]
+    pending = messages[answered[-1] + 1 if answered else 0 :]
+    if not any(message["role"] == "user" for message in pending):
+        # A turn is asked again whose answer was interrupted: what was said of it stands behind it.
+        pending = messages[max(at for at, m in enumerate(messages) if m["role"] == "user") :]
+    lines = [line for m in pending if m["role"] == "user" for line in text_of(m).splitlines() if line.strip()]
+    if QUESTION.search(lines[-1]):
+        codes = [code for m in messages if m["role"] == "user" for code in CODE.findall(text_of(m))]
+        return None, f"Your code is {codes[-1]}." if codes else UNKNOWN
+    called = [json.dumps(message["tool_calls"]) for message in messages if message.get("tool_calls")]
+    for verb, item in (wish for line in lines for wish in WISH.findall(line)):
+        if not any(re.search(rf"\b{item}\b", call) for call in called):
+            return (TOOLS[verb.lower()], item), ""
+    results = [text_of(message) for message in pending if message["role"] == "tool"]
+    if results:
+        return None, f"As number {number}: this is what came of it: {results[-1]}"
+    return None, NOTED.format(number)
+
+
+def shown_results(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Items whose results stand in the messages; a call of unknown outcome has none."""
+    return [item for m in messages if m["role"] == "tool" for item in DONE.findall(text_of(m))]
+
+
+def text_of(message: Mapping[str, Any]) -> str:
     """The words of a message."""
     content = message.get("content")
     if isinstance(content, list):

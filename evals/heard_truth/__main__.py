@@ -16,13 +16,13 @@ from typing import Any
 
 from configs.load import load_deployment
 from core.errors import AgentError, PeerError
-from evals.heard_truth.calls import Interruption, Plan, call
+from evals.command import machine
+from evals.heard_truth.calls import Judged, Plan, call
 from evals.heard_truth.figures import summary, table
 from evals.heard_truth.serving import running
-from evals.latency.__main__ import machine
 from evals.latency.questions import LONG_ANSWERS, Utterance
-from evals.latency.servers import ROOT
 from evals.latency.speech import Speakers, Spoken
+from evals.serving_process import ROOT
 from models.tts import TTS
 from models.tts.flite import FliteSettings
 
@@ -66,28 +66,38 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     speaking = load_deployment(ROOT / arguments.config).speaking
     voice = TTS.create("flite", FliteSettings(**speaking.tts.settings))
     speakers = Speakers(arguments.out_dir / "voices")
-    judged: list[Interruption] = []
+    judged = Judged()
     log = arguments.out_dir / "server.log"
     async with running(arguments.url, arguments.system, arguments.config, log) as url:
         # An engine's first sentence may find cold caches.
         await call(url, _plan(speakers, 2, arguments.seed + 900, 50), voice, arguments.out_dir / "warmup.wav")
         for number in range(MAX_ROUNDS * -(-arguments.interruptions // arguments.per_call)):
-            missing = arguments.interruptions - len(judged)
+            missing = arguments.interruptions - len(judged.interruptions)
             if missing <= 0:
                 break
             count = min(arguments.per_call, missing + -(-missing * SPARE_PERCENT // 100))
             plan = _plan(speakers, count + 1, arguments.seed + number, speaking.delivery.word_due_percent)
-            judged += await call(url, plan, voice, arguments.out_dir / f"call-{number:02d}.wav")
-            _say(f"{len(judged)} of {arguments.interruptions}: {[one.word_error for one in judged[-count:]]}")
-    if len(judged) < arguments.interruptions:
-        raise PeerError(f"only {len(judged)} answers were interrupted; see {arguments.out_dir}")
+            heard = await call(url, plan, voice, arguments.out_dir / f"call-{number:02d}.wav")
+            judged.interruptions += heard.interruptions
+            judged.left_out += heard.left_out
+            errors = [one.word_error for one in heard.interruptions]
+            _say(f"{len(judged.interruptions)} of {arguments.interruptions}: {errors}")
+    surplus = len(judged.interruptions) - arguments.interruptions
+    if surplus < 0:
+        raise PeerError(
+            f"only {len(judged.interruptions)} answers were interrupted, {judged.left_out.total()} were not; "
+            f"see {arguments.out_dir}"
+        )
     settings = {
         "seed": arguments.seed,
         "config": str(arguments.config),
         "url": arguments.url,
         "system": arguments.system,
     }
-    return {**summary(judged[: arguments.interruptions]), "settings": settings, "machine": machine()}
+    figures = summary(
+        judged.interruptions[: arguments.interruptions], left_out=judged.left_out, surplus=surplus
+    )
+    return {**figures, "settings": settings, "machine": machine()}
 
 
 def _plan(speakers: Speakers, questions: int, seed: int, due_percent: int) -> Plan:

@@ -1,13 +1,16 @@
 """Callers who interrupt long answers at random moments, with their next question.
 
 A question is an interruption of the answer to the one before it: voice, at full level, in the middle of the
-bot's speech. Each call is a task of whoever awaits it; it always hangs up. Every wait has a deadline.
+bot's speech. One that interrupted nothing is counted by its reason (``LeftOut``), never just dropped. Each
+call is a task of whoever awaits it; it always hangs up. Every wait has a deadline.
 """
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,9 @@ import numpy as np
 import soxr
 
 from audio.audible import audible_spans
+from core.errors import PeerError
 from core.media import ms_to_samples
+from evals.heard_truth import session
 from evals.heard_truth.stream import stream
 from evals.heard_truth.truth import RATE_HZ, locate, reference, to_ms
 from evals.latency import recording
@@ -34,6 +39,18 @@ GREETING_QUIET_MS = 600
 RECORD_MS = 3_000
 # Sound of the bot that is heard after this much silence is not of the reply before it.
 REPLY_GAP_MS = 900
+# A record that came before the interruption, by no more than a client's buffer and a busy loop hold back, is
+# that of a reply that was just over.
+JUST_OVER_MS = 1_000
+
+
+class LeftOut(StrEnum):
+    """Why a question interrupted nothing."""
+
+    NO_ANSWER = "the question before it was not answered in time"
+    OVER = "the answer was over"
+    NOT_BEGUN = "the answer had not begun"
+    WHOLE = "the answer was heard to its last word"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +66,15 @@ class Interruption:
         record_ms: the server's ``audio_ms``, up to its last audible sample there; None without a record.
         record_words: the server's count of words heard.
         released_words: Pipecat's own, None when the server does not tell.
-        remembered: whether the context holds the text of the record; None when the server does not tell.
+        remembered: whether the context holds the text of the record; None when the server does not tell, or
+            there is no record.
         text: the server's text.
         truth: the text by the recording.
         clauses: what the voice was given.
         recording: file name of the call.
         begun_ms: first audible sample of the reply in it.
+        committed: whether the timeline of the session has it as the record says; None without a session.
+        shown: the same of the view of the model.
     """
 
     at_ms: int
@@ -71,6 +91,8 @@ class Interruption:
     clauses: tuple[str, ...]
     recording: str
     begun_ms: int
+    committed: bool | None = None
+    shown: bool | None = None
 
     @property
     def word_error(self) -> int | None:
@@ -95,38 +117,92 @@ class Plan:
     due_percent: int
 
 
-async def call(url: str, plan: Plan, voice: TextToSpeech, path: Path) -> list[Interruption]:
-    """Place one call and judge its interruptions; those that came after the end of an answer are left out.
+@dataclass(slots=True)
+class Judged:
+    """What came of a call's questions, all but the first one.
+
+    Attributes:
+        interruptions: those that cut an answer off.
+        left_out: how many did not, by reason (``LeftOut``).
+    """
+
+    interruptions: list[Interruption] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+async def call(url: str, plan: Plan, voice: TextToSpeech, path: Path) -> Judged:
+    """Place one call and judge its interruptions.
 
     Raises:
-        PeerError: the call did not connect or broke.
+        PeerError: the call did not connect or broke, or its session cannot be read.
     """
     line = Line(url)
     dice = random.Random(plan.seed)
+    judged = Judged()
     interrupting: list[tuple[Sent, Sent]] = []
+    views: dict[int, Sequence[Mapping[str, Any]]] = {}
     try:
         await line.dial()
         if await line.wait_bot_audible(line.connected_us, ANSWER_MS):
             await line.wait_bot_quiet(GREETING_QUIET_MS, 30_000)
-        before: Sent | None = None
+        before: Sent | LeftOut | None = None
         for question in plan.questions:
             sent = await line.microphone.speak(question)
-            if before is not None:
+            if isinstance(before, LeftOut):
+                judged.left_out[before] += 1
+            elif before is not None:
                 interrupting.append((before, sent))
-            before = None
+            before = LeftOut.NO_ANSWER
             ended_us = line.microphone.at_us(sent.slot + len(question.packets))
-            if await line.wait_bot_audible(ended_us, ANSWER_MS):
+            answered = await line.wait_bot_audible(ended_us, ANSWER_MS)
+            # What is answered is durable, and so is everything before it.
+            views[sent.slot] = await _view(url, line)
+            if answered:
                 await asyncio.sleep(dice.uniform(EARLIEST_MS, LATEST_MS) / 1000)
-                if (line.bot_quiet_us() or 0) < REPLY_GAP_MS * 1000:
-                    before = sent
+                quiet_us = line.bot_quiet_us() or 0
+                before = sent if quiet_us < REPLY_GAP_MS * 1000 else LeftOut.OVER
         await asyncio.sleep(RECORD_MS / 1000)
+        session_id = _session_id(line)
+        events = await session.timeline(url, session_id) if session_id is not None else ()
         recording.write(line, path)
         played = recording.played(line)
     finally:
         await line.hang_up()
     judge = _Judge(line, played, voice, plan.due_percent, path.name)
-    judged = [await asyncio.to_thread(judge.interruption, *pair) for pair in interrupting]
-    return [one for one in judged if one is not None]
+    for asked, cutting in interrupting:
+        stored = Stored(events, views[cutting.slot]) if session_id is not None else None
+        one = await asyncio.to_thread(judge.interruption, asked, cutting, stored)
+        if isinstance(one, LeftOut):
+            judged.left_out[one] += 1
+        else:
+            judged.interruptions.append(one)
+    return judged
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the session held of an interruption.
+
+    Attributes:
+        events: the timeline, at the end of the call.
+        messages: the view of the model, when the interrupting question was answered.
+    """
+
+    events: Sequence[Mapping[str, Any]]
+    messages: Sequence[Mapping[str, Any]]
+
+
+def _session_id(line: Line) -> str | None:
+    """The session of a call; None of a server that keeps none."""
+    ids = {str(data["id"]) for data in line.server_messages("session")}
+    if len(ids) > 1:
+        raise PeerError("the server told two sessions of one call")
+    return ids.pop() if ids else None
+
+
+async def _view(url: str, line: Line) -> Sequence[Mapping[str, Any]]:
+    session_id = _session_id(line)
+    return () if session_id is None else await session.view(url, session_id)
 
 
 class _Judge:
@@ -141,22 +217,26 @@ class _Judge:
         self._voice = voice
         self._due_percent = due_percent
 
-    def interruption(self, question: Sent, interrupting: Sent) -> Interruption | None:
-        """Judge it; None when the reply had ended before, or none was heard."""
+    def interruption(
+        self, question: Sent, interrupting: Sent, stored: Stored | None
+    ) -> Interruption | LeftOut:
+        """Judge it, or say why nothing was interrupted: by what was heard, not by what the server says."""
         asked = self._user_edges(question)[1]
         first, last = self._user_edges(interrupting)
         # The bot is silent while it listens: what it says before the end of the interruption is the reply.
         spans = [span for span in self._spans if asked < span.first < last]
-        if not spans or spans[-1].last < first or spans[0].first > first:
-            return None
+        if not spans or spans[0].first > first:
+            return LeftOut.NOT_BEGUN
+        if spans[-1].last < first:
+            return LeftOut.OVER
         begun, ended = spans[0].first, spans[-1].last
         record = self._record(self._at_us(first))
-        if record is not None and not record["truncated"]:
-            return None
         clauses = self._clauses(self._at_us(asked), self._at_us(last))
         said = reference(self._voice, clauses)
         heard = locate(said, self._sound(asked, last))
         words = said.words_until(heard.samples, self._due_percent) if heard is not None else None
+        if record is not None and not record["truncated"] and words == len(said.words):
+            return LeftOut.WHOLE
         recorded = ms_to_samples(int(record["audio_ms"]), RATE_HZ) if record is not None else 0
         return Interruption(
             at_ms=to_ms(first - begun),
@@ -167,7 +247,7 @@ class _Judge:
             record_ms=to_ms(said.audible_until(recorded)) if record is not None else None,
             record_words=int(record["last_word"]) + 1 if record is not None else None,
             released_words=record.get("released") if record is not None else None,
-            remembered=self._is_remembered(record) if record is not None else None,
+            **self._memory(record, stored),
             text=str(record["text"]) if record is not None else "",
             truth=" ".join(word.text for word in said.words[: words or 0]),
             clauses=tuple(clauses),
@@ -195,11 +275,20 @@ class _Judge:
         return [message for message in self._line.messages if from_us <= message.at_us < to_us]
 
     def _record(self, from_us: int) -> Mapping[str, Any] | None:
-        """The reply that was over when the interruption had been noticed."""
-        for data in _server_data(self._messages(from_us, from_us + RECORD_MS * 1000), "heard"):
-            if data["in_context"]:
-                return data
-        return None
+        """The reply that was over when the interruption had been noticed, or just before it."""
+        behind = _in_context(self._messages(from_us, from_us + RECORD_MS * 1000))
+        before = _in_context(self._messages(from_us - JUST_OVER_MS * 1000, from_us))
+        return behind[0] if behind else before[-1] if before else None
+
+    def _memory(self, record: Mapping[str, Any] | None, stored: Stored | None) -> dict[str, bool | None]:
+        """Fields of an interruption: whether the context agrees with the record."""
+        if record is None:
+            return {"remembered": None}
+        if stored is None:
+            return {"remembered": self._is_remembered(record)}
+        committed = session.is_committed(stored.events, record)
+        shown = session.is_shown(stored.messages, record)
+        return {"remembered": committed and shown, "committed": committed, "shown": shown}
 
     def _is_remembered(self, record: Mapping[str, Any]) -> bool | None:
         remembered = _server_data(self._line.messages, "remembered")
@@ -211,6 +300,10 @@ class _Judge:
         """What the voice was given, as the client is told when it is about to be said."""
         bodies = [m.body for m in self._messages(from_us, to_us) if m.body.get("type") == "bot-output"]
         return [str(body["data"]["text"]) for body in bodies if not body["data"].get("spoken")]
+
+
+def _in_context(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
+    return [data for data in _server_data(messages, "heard") if data["in_context"]]
 
 
 def _server_data(messages: Sequence[Message], kind: str) -> list[Mapping[str, Any]]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,8 +11,17 @@ from evals.heard_truth.calls import Interruption
 GOAL_PERCENT = 95
 
 
-def summary(interruptions: Sequence[Interruption]) -> dict[str, Any]:
-    """The JSON of a run."""
+def summary(
+    interruptions: Sequence[Interruption], *, left_out: Mapping[str, int] | None = None, surplus: int = 0
+) -> dict[str, Any]:
+    """The JSON of a run.
+
+    Args:
+        interruptions: that count.
+        left_out: questions that interrupted nothing, by reason.
+        surplus: interruptions beyond the number that was asked for.
+    """
+    left_out = dict(left_out or {})
     errors = [one.word_error for one in interruptions]
     known = [error for error in errors if error is not None]
     released = [
@@ -28,6 +37,9 @@ def summary(interruptions: Sequence[Interruption]) -> dict[str, Any]:
     told = [one.remembered for one in interruptions if one.remembered is not None]
     return {
         "interruptions": len(interruptions),
+        "attempts": len(interruptions) + surplus + sum(left_out.values()),
+        "left_out": left_out,
+        "surplus": surplus,
         # One that could not be judged counts as a miss: what cannot be shown is not claimed.
         "within_one_word_percent": _percent(sum(abs(error) <= 1 for error in known), len(errors)),
         "exact_percent": _percent(sum(error == 0 for error in known), len(errors)),
@@ -37,7 +49,8 @@ def summary(interruptions: Sequence[Interruption]) -> dict[str, Any]:
         "audio_error_ms": _spread([abs(error) for error in audio_ms]),
         "audio_bias_ms": _quantile(sorted(audio_ms), 50) if audio_ms else None,
         "stop_ms": _spread([one.stop_ms for one in interruptions]),
-        "context_agrees_percent": _percent(sum(told), len(told)) if told else None,
+        # Of all: one without a record is remembered as nothing that anybody was told.
+        "context_agrees_percent": _percent(sum(told), len(interruptions)) if told else None,
         "pipecat_rule": {
             "within_one_word_percent": _percent(sum(abs(e) <= 1 for e in released), len(errors)),
             "exact_percent": _percent(sum(e == 0 for e in released), len(errors)),
@@ -54,6 +67,8 @@ def table(result: dict[str, Any]) -> str:
     rule = result["pipecat_rule"]
     rows = [
         ("interruptions", result["interruptions"], ""),
+        ("attempts that interrupted nothing", _left_out(result["left_out"]), ""),
+        ("interruptions beyond the number asked for", result["surplus"], ""),
         (
             f"last word within one, % (goal {GOAL_PERCENT})",
             result["within_one_word_percent"],
@@ -79,6 +94,10 @@ def table(result: dict[str, Any]) -> str:
             f"{machine['cpus']} CPUs, load {machine['load_1min']} at the end, {machine['finished']}.",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _left_out(reasons: Mapping[str, int]) -> str:
+    return "; ".join(f"{reason}: {count}" for reason, count in reasons.items()) or "0"
 
 
 def _as_text(histogram: dict[str, int]) -> str:

@@ -8,17 +8,10 @@ of the words, counted from the moment when their audio left the voice.
     python -m evals.heard_truth.server --config configs/embedded.yaml --port 7862
 """
 
-import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import uvicorn
-from fastapi import BackgroundTasks, FastAPI
-from loguru import logger
 from pipecat.frames.frames import Frame, TTSSpeakFrame, TTSStartedFrame, TTSTextFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
@@ -33,13 +26,11 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
-from pipecat.transports.smallwebrtc.request_handler import SmallWebRTCRequest, SmallWebRTCRequestHandler
 from pipecat.turns.user_start import VADUserTurnStartStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
-from configs.load import load_deployment
-from core.errors import ConfigError, EngineError
+from evals.serving import command
 from pipelines.engines import Engines
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.playout.assistant import HeardAssistantAggregator
@@ -47,11 +38,9 @@ from processors.playout.heard import HeardReply, PlayoutSettings
 from processors.playout.playout import Playout
 from processors.turns.audio_stop import AudioStop
 from processors.turns.endpoint import EndpointStopStrategy
-from runtime import event_loop
 from transports.webrtc.transport import PacedWebRTCTransport
-from turn_taking.endpointing import Endpointer
+from turn_taking.policies import endpoint_policy
 
-HOST = "127.0.0.1"
 INPUT_RATE_HZ = 16_000
 
 
@@ -94,7 +83,7 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
         on_packet=playout.played,
     )
     endpoint = EndpointStopStrategy(
-        Endpointer(hearing.endpoint), completeness=engines.turn, executor=engines.executors.turn
+        endpoint_policy(hearing.endpoint), completeness=engines.turn, executor=engines.executors.turn
     )
     vad = SharedVadAnalyzer(
         engines.vad,
@@ -152,60 +141,5 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
             telling.cancel()
 
 
-def create_app(engines: Engines) -> FastAPI:
-    """The server around Pipecat's own request handler."""
-    handler = SmallWebRTCRequestHandler()
-
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        yield
-        await handler.close()
-
-    app = FastAPI(lifespan=lifespan)
-
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @app.post("/api/offer")
-    async def offer(request: SmallWebRTCRequest, background_tasks: BackgroundTasks) -> dict[str, str] | None:
-        async def on_connection(connection: SmallWebRTCConnection) -> None:
-            background_tasks.add_task(run_bot, engines, connection)
-
-        return await handler.handle_web_request(request, on_connection)
-
-    return app
-
-
-async def serve(config: Path, port: int) -> None:
-    """Load the engines of a deployment and serve until a signal.
-
-    Raises:
-        ConfigError: the deployment is wrong.
-        EngineError: an engine does not load.
-    """
-    async with await Engines.load(load_deployment(config)) as engines:
-        settings = uvicorn.Config(
-            create_app(engines), host=HOST, port=port, log_level="warning", access_log=False
-        )
-        await uvicorn.Server(settings).serve()
-
-
-def main() -> int:
-    """Command line; 2 with one line when the deployment cannot be served."""
-    parser = argparse.ArgumentParser(description="A cascade that tells what was heard of each reply.")
-    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
-    parser.add_argument("--port", type=int, default=7862)
-    arguments = parser.parse_args()
-    logger.remove()
-    logger.add(sys.stderr, level="WARNING")
-    try:
-        event_loop.run(serve(arguments.config, arguments.port))
-    except (ConfigError, EngineError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(run_bot, description="A cascade that tells what was heard of each reply.", port=7862))

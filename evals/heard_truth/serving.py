@@ -1,6 +1,5 @@
 """The server under test: one that runs, the product, or the bare cascade of ``evals.heard_truth.server``."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from core.errors import PeerError
 from evals.latency import servers
-from evals.latency.servers import ROOT, free_port, healthy
+from evals.serving_process import free_port, healthy, started
 
 
 @asynccontextmanager
@@ -29,13 +28,5 @@ async def running(url: str | None, system: str, config: Path, log: Path) -> Asyn
         return
     port = free_port()
     command = [sys.executable, "-m", "evals.heard_truth.server", "--config", str(config), "--port", str(port)]
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            own = f"http://127.0.0.1:{port}"
-            await servers._wait_healthy(own, process, log)
-            yield own
-        finally:
-            await servers._stop(process)
+    async with started(command, port, log) as server:
+        yield server.url

@@ -10,26 +10,28 @@ line and status 2.
 import argparse
 import asyncio
 import json
-import os
-import platform
 import sys
-import time
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from core.errors import AgentError, PeerError
+from core.errors import AgentError, ConfigError, PeerError
+from evals.command import count, machine, positive
 from evals.latency import call_start, capacity, report
 from evals.latency.client import JITTER_PREFETCH
 from evals.latency.conversation import Manners, converse
 from evals.latency.figures import TurnFigures, ratio, summary
 from evals.latency.questions import LONG_ANSWERS, Utterance, conversation, plan
-from evals.latency.servers import ROOT, Server, healthy, running
+from evals.latency.servers import running
 from evals.latency.speech import Speakers, Spoken
+from evals.latency.techniques import TECHNIQUES, write
+from evals.serving_process import ROOT, Server, healthy
 
 # A turn of natural talk is longer than this: so many questions last for a step.
 SECONDS_PER_TURN = 12
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,14 +43,21 @@ def parser() -> argparse.ArgumentParser:
     kind = root.add_mutually_exclusive_group()
     kind.add_argument("--capacity", action="store_true", help="how many simultaneous calls")
     kind.add_argument("--call-start", action="store_true", help="what a starting call does to a running one")
-    root.add_argument("--turns", type=_positive, default=40, help="measured questions")
-    root.add_argument("--turns-per-call", type=_positive, default=10)
-    root.add_argument("--warmup", type=int, default=1, help="unmeasured questions in a call before")
-    root.add_argument("--seconds", type=_positive, default=60, help="length of a capacity step")
-    root.add_argument("--max-calls", type=_positive, default=32, help="largest capacity step")
-    root.add_argument("--starts", type=_positive, default=20, help="calls started beside the running one")
+    root.add_argument("--turns", type=positive, default=40, help="measured questions")
+    root.add_argument("--turns-per-call", type=positive, default=10)
+    root.add_argument("--warmup", type=count, default=1, help="unmeasured questions in a call before")
+    root.add_argument("--seconds", type=positive, default=60, help="length of a capacity step")
+    root.add_argument("--max-calls", type=positive, default=32, help="largest capacity step")
+    root.add_argument("--starts", type=positive, default=20, help="calls started beside the running one")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    root.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=tuple(TECHNIQUES),
+        help="switch this off in the product; may be given again",
+    )
     root.add_argument("--url", help="measure this running server instead of starting one")
     root.add_argument("--baseline", choices=["stock"], help="also measure a stock Pipecat pipeline")
     root.add_argument(
@@ -61,13 +70,6 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
-
-
 async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run what was asked for and return the JSON.
 
@@ -76,8 +78,11 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     if not arguments.url and not (ROOT / arguments.config).exists():
         raise PeerError(f"no configuration at {arguments.config}")
+    if arguments.url and arguments.without:
+        raise ConfigError("--without changes the server that is started here, not the one at --url")
     if arguments.url and not await healthy(arguments.url):
         raise PeerError(f"no healthy server at {arguments.url}")
+    _check_outputs(arguments)
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
     questions = await asyncio.to_thread(_speak_all, arguments)
     systems = ["parley"] * (not arguments.only_baseline)
@@ -94,6 +99,21 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**result, "settings": _settings(arguments), "machine": machine()}
 
 
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Find out before minutes of measuring whether the results can be written; folders are made."""
+    for path in (arguments.json, arguments.table, arguments.waterfall):
+        if path is None:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            path.open("r+b").close()
+        else:
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+    if arguments.waterfall is not None and arguments.waterfall.suffix not in PICTURES:
+        raise ConfigError(f"--waterfall {arguments.waterfall}: not a picture", known=PICTURES)
+
+
 def _speak_all(arguments: argparse.Namespace) -> list[Spoken]:
     speakers = Speakers(arguments.out_dir / "voices")
     if arguments.capacity:
@@ -108,7 +128,10 @@ def _speak_all(arguments: argparse.Namespace) -> list[Spoken]:
 def _server(system: str, arguments: argparse.Namespace) -> AbstractAsyncContextManager[Server]:
     if system == "parley" and arguments.url:
         return nullcontext(Server(arguments.url))
-    return running(system, arguments.config, arguments.out_dir / f"{system}.log")
+    config = arguments.config
+    if system == "parley" and arguments.without:
+        config = write(config, arguments.without, arguments.out_dir / "without.yaml")
+    return running(system, config, arguments.out_dir / f"{system}.log")
 
 
 async def _one(
@@ -156,17 +179,6 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "client_jitter_buffer_packets": JITTER_PREFETCH,
         "audible": "RMS over 10 ms at or above -45 dBFS for 20 ms",
         "percentile": "nearest rank",
-    }
-
-
-def machine() -> dict[str, Any]:
-    """What it was measured on."""
-    return {
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "load_1min": round(os.getloadavg()[0], 2),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
 

@@ -4,7 +4,8 @@ The first caller asks and hears the bot speak; a moment later a second caller, i
 same server. Added lateness of a start is the worst packet of the first call within ``WINDOW_US`` of the
 offer, minus the median of the second before it. The same figure for the stretch before the offer, when
 nothing starts, is the control: what the machine does by itself. A start counts when the bot was still audible
-half a second behind the offer.
+half a second behind the offer. On a virtual machine the time that the host stole is reported with each
+start (``stolen``), and the starts without any by themselves too; whether the limit is met is decided by all.
 """
 
 import asyncio
@@ -19,13 +20,15 @@ from core.errors import PeerError
 from evals.latency.capacity import packet_lateness, tenths_ms
 from evals.latency.client import Line, now_us
 from evals.latency.conversation import Manners, hear_greeting
-from evals.latency.servers import ROOT, Server
 from evals.latency.speech import Spoken
+from evals.latency.stolen import StolenTime
+from evals.serving_process import ROOT, Server
 
 WINDOW_US = 1_500_000
 CALM_US = 1_000_000
 STILL_SPEAKING_US = 500_000
 LIMIT_MS = 20
+TICK_US = 10_000
 SPEAKS_FOR_S = 0.4
 EXTRA_TIMEOUT_S = 30.0
 MAX_ATTEMPTS_PER_START = 3
@@ -38,21 +41,33 @@ class Disturbance:
     Attributes:
         added_us: worst lateness behind the offer over the calm median.
         control_us: the same of the calm stretch before it.
+        stolen_us: CPU time that the host took meanwhile; None when that is not known.
+        worst_at_us: when the worst packet came, from the offer.
     """
 
     added_us: int
     control_us: int
+    stolen_us: int | None = None
+    worst_at_us: int = 0
+
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether the machine was ours; a tick of the counter may be a remainder of earlier."""
+        return self.stolen_us is not None and self.stolen_us <= TICK_US
 
 
-def disturbance(arrivals_us: Sequence[int], late_us: Sequence[int], offer_us: int) -> Disturbance | None:
+def disturbance(
+    arrivals_us: Sequence[int], late_us: Sequence[int], offer_us: int, stolen_us: int | None = None
+) -> Disturbance | None:
     """Lateness around an offer, or None when there are no packets on both sides of it."""
     pairs = list(zip(arrivals_us, late_us, strict=True))
     calm = [late for at, late in pairs if offer_us - CALM_US <= at < offer_us]
-    behind = [late for at, late in pairs if offer_us <= at < offer_us + WINDOW_US]
+    behind = [(late, at - offer_us) for at, late in pairs if offer_us <= at < offer_us + WINDOW_US]
     if not calm or not behind:
         return None
     middle = int(statistics.median(calm))
-    return Disturbance(max(0, max(behind) - middle), max(0, max(calm) - middle))
+    worst_us, worst_at_us = max(behind)
+    return Disturbance(max(0, worst_us - middle), max(0, max(calm) - middle), stolen_us, worst_at_us)
 
 
 async def measure(server: Server, questions: Sequence[Spoken], *, starts: int) -> dict[str, Any]:
@@ -72,17 +87,19 @@ async def measure(server: Server, questions: Sequence[Spoken], *, starts: int) -
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
+    stolen = StolenTime()
     try:
         await _expect(extra)
         await line.dial()
         await hear_greeting(line, Manners())
         offers: list[int] = []
-        for attempt in range(starts * MAX_ATTEMPTS_PER_START):
-            if len(offers) == starts:
-                break
-            offer_us = await _start_one(line, extra, questions[attempt % len(questions)])
-            if offer_us is not None:
-                offers.append(offer_us)
+        async with stolen:
+            for attempt in range(starts * MAX_ATTEMPTS_PER_START):
+                if len(offers) == starts:
+                    break
+                offer_us = await _start_one(line, extra, questions[attempt % len(questions)])
+                if offer_us is not None:
+                    offers.append(offer_us)
         late, _ = packet_lateness(line)
     finally:
         await line.hang_up()
@@ -91,20 +108,37 @@ async def measure(server: Server, questions: Sequence[Spoken], *, starts: int) -
         await extra.wait()
     if len(offers) < starts:
         raise PeerError(f"only {len(offers)} of {starts} calls could be started while the bot spoke")
-    found = [disturbance(line.ears.arrivals.at_us, late, offer_us) for offer_us in offers]
-    seen = [item for item in found if item is not None]
-    worst_us = max(item.added_us for item in seen)
+    found = [
+        disturbance(line.ears.arrivals.at_us, late, offer_us, stolen.between(offer_us, offer_us + WINDOW_US))
+        for offer_us in offers
+    ]
+    return summary([item for item in found if item is not None])
+
+
+def summary(seen: Sequence[Disturbance]) -> dict[str, Any]:
+    """The JSON of all starts; at least one."""
+    ours = [item for item in seen if item.is_undisturbed]
     return {
         "starts": len(seen),
-        "added_ms": {**tenths_ms([item.added_us for item in seen]), "max": round(worst_us / 1000, 1)},
-        "control_ms": {
-            **tenths_ms([item.control_us for item in seen]),
-            "max": round(max(item.control_us for item in seen) / 1000, 1),
-        },
+        "added_ms": _worst_ms([item.added_us for item in seen]),
+        "control_ms": _worst_ms([item.control_us for item in seen]),
         "each_added_ms": [round(item.added_us / 1000, 1) for item in seen],
+        "each_control_ms": [round(item.control_us / 1000, 1) for item in seen],
+        "each_worst_at_ms": [round(item.worst_at_us / 1000) for item in seen],
+        "each_stolen_ms": [
+            None if item.stolen_us is None else round(item.stolen_us / 1000, 1) for item in seen
+        ],
+        "nothing_stolen": {
+            "starts": len(ours),
+            "added_ms": _worst_ms([item.added_us for item in ours]) if ours else None,
+        },
         "limit_ms": LIMIT_MS,
-        "met": worst_us <= LIMIT_MS * 1000,
+        "met": max(item.added_us for item in seen) <= LIMIT_MS * 1000,
     }
+
+
+def _worst_ms(values_us: Sequence[int]) -> dict[str, float | None]:
+    return {**tenths_ms(values_us), "max": round(max(values_us) / 1000, 1)}
 
 
 async def _start_one(line: Line, extra: asyncio.subprocess.Process, question: Spoken) -> int | None:

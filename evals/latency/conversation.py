@@ -80,6 +80,7 @@ def figures(line: Line, sent: Sent, edges: TurnEdges, turns: Sequence[Mapping[st
     spans: dict[str, int] = {}
     buffer_us = None
     heard_as = reply = ""
+    masked = answered_ahead = False
     end_us = user_end_us(line, sent)
     first_us = bot_first_us(line, end_us)
     if edges.voice_to_voice_us is not None and first_us is not None:
@@ -88,6 +89,8 @@ def figures(line: Line, sent: Sent, edges: TurnEdges, turns: Sequence[Mapping[st
         if turn is not None:
             spans = turn_spans(end_us, first_us, turn["marks_us"])
             heard_as, reply = str(turn.get("user_text", "")), str(turn.get("bot_text", ""))
+            masked = bool(turn.get("masked", False))
+            answered_ahead = bool(turn.get("answered_ahead", False))
     return TurnFigures(
         text=sent.spoken.text,
         pause_ms=sent.spoken.pause_ms,
@@ -100,4 +103,6 @@ def figures(line: Line, sent: Sent, edges: TurnEdges, turns: Sequence[Mapping[st
         send_late_us=max(line.microphone.send_late_us[sent.slot :][: len(sent.spoken.packets)], default=0),
         heard_as=heard_as,
         reply=reply,
+        masked=masked,
+        answered_ahead=answered_ahead,
     )

@@ -2,18 +2,21 @@
 
 Protocol on standard streams, one line each: it prints ``ready`` when its offer is made, dials on ``go``,
 prints the wall-clock microseconds of its offer and of its connection as JSON, listens for ``--listen-s``,
-hangs up, and makes the next offer. End of input ends it. A process of its own, because making a connection
-costs the caller milliseconds of computing, which in the process of the first caller would look like lateness
-of the server.
+hangs up, and makes the next offer. End of input ends it. A process of its own and of low priority, because
+making a connection costs the caller milliseconds of computing, which somebody else's machine does: in the
+process of the first caller, or before the server, it would look like lateness of the server.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import sys
 
 from core.errors import AgentError
 from evals.latency.client import Line
+
+NICENESS = 10
 
 
 async def serve(url: str, listen_s: float) -> None:
@@ -47,6 +50,7 @@ def main() -> int:
     parser.add_argument("--url", required=True)
     parser.add_argument("--listen-s", type=float, default=2.0)
     arguments = parser.parse_args()
+    os.nice(NICENESS)
     try:
         asyncio.run(serve(arguments.url, arguments.listen_s))
     except AgentError as error:

@@ -46,6 +46,8 @@ class TurnFigures:
             heard.
         heard_as: what the server understood, empty when it does not say.
         reply: what the server answered, empty when it does not say.
+        masked: what was heard first was a phrase that covers the wait, not the answer.
+        answered_ahead: the model had been asked before the turn was over, with the same words.
     """
 
     text: str
@@ -59,6 +61,8 @@ class TurnFigures:
     cut_in_us: int | None = None
     heard_as: str = ""
     reply: str = ""
+    masked: bool = False
+    answered_ahead: bool = False
 
     @property
     def unexplained_us(self) -> int | None:
@@ -83,6 +87,8 @@ class TurnFigures:
             "spans_ms": {name: round(ms, 1) for name, ms in spans.items()},
             "heard_as": self.heard_as,
             "reply": self.reply,
+            "masked": self.masked,
+            "answered_ahead": self.answered_ahead,
         }
 
 
@@ -121,6 +127,8 @@ def summary(turns: Sequence[TurnFigures]) -> dict[str, Any]:
         "voice_to_voice_ms": percentiles_ms(values_us),
         "false_cut_ins": sum(turn.cut_in for turn in turns),
         "unanswered": sum(turn.unanswered for turn in turns),
+        "masked": sum(turn.masked for turn in turns),
+        "answered_ahead": sum(turn.answered_ahead for turn in turns),
         "spans_ms": mean_spans_ms(turns),
         "span_error_ms": {"p95": percentiles_ms(errors_us)["p95"]},
         "turns_with_pause": len(paused),

@@ -4,7 +4,8 @@ A reply is its audible stretches. Silence that load inserts leaves the audible m
 found again in the unloaded reply by the material before it: what it has there is the voice's own pause, what
 it has more here was inserted. Edges move by a hop from one coding to the next; an excess within ``NOISE_US``
 is therefore none. What many small insertions add up to shows in the length of the whole reply, which has no
-such threshold.
+such threshold; the shorter ones count as material, so each pause is looked for where the pause before it was
+found, and not where it would be without them.
 """
 
 from collections.abc import Sequence
@@ -93,12 +94,13 @@ def stretch(loaded: Reply, unloaded: Reply) -> Stretch:
     """Compare a reply with the unloaded one of the same answer."""
     inserted_us = 0
     audible_gaps = 0
+    shift_us = 0
     for gap in loaded.gaps:
-        own_us = max(
-            (other.length_us for other in unloaded.gaps if abs(other.after_us - gap.after_us) <= ALIGN_US),
-            default=0,
-        )
-        excess_us = gap.length_us - own_us
+        here_us = gap.after_us - shift_us
+        own = [other for other in unloaded.gaps if abs(other.after_us - here_us) <= ALIGN_US]
+        excess_us = gap.length_us - max((other.length_us for other in own), default=0)
+        if own:
+            shift_us = gap.after_us - min(own, key=lambda other: abs(other.after_us - here_us)).after_us
         if excess_us > NOISE_US:
             inserted_us += excess_us
             audible_gaps += excess_us > AUDIBLE_GAP_US

@@ -55,6 +55,16 @@ def latency_table(result: Mapping[str, Any]) -> str:
             f"| {name} | {turns} | {_cell(value['p50'])} | {_cell(value['p95'])} | {_cell(value['p99'])} "
             f"| {cut_ins} | {figures['unanswered']} |"
         )
+    for name, figures in systems.items():
+        if figures["masked"]:
+            lines += ["", f"{name}: {figures['masked']} turns began with a phrase that covers the wait."]
+    for name, figures in systems.items():
+        if figures["answered_ahead"]:
+            ahead, turns = figures["answered_ahead"], figures["turns"]
+            lines += [
+                "",
+                f"{name}: the model had been asked ahead, with the same words, in {ahead} of {turns}.",
+            ]
     if result.get("ratio_p50") is not None:
         lines += ["", f"p50 is {result['ratio_p50']:.2f} of the stock pipeline's."]
     for name, figures in systems.items():
@@ -86,20 +96,22 @@ def capacity_table(result: Mapping[str, Any]) -> str:
     lines = []
     for name, figures in _systems(result).items():
         lines += [
-            f"{name}: {figures['capacity']} simultaneous calls",
+            f"{name}: {figures['capacity']} simultaneous calls; by lateness alone "
+            f"{figures['capacity_by_lateness']}",
             "",
             "| calls | lateness p50 / p95 / p99 ms | stretch p50 / p95 / p99 ms | gaps > 40 ms | unanswered "
-            "| server CPU | client lag p99 ms | |",
-            "|---|---|---|---|---|---|---|---|",
+            "| server CPU | host took | client lag p99 ms | |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
         for step in figures["steps"]:
             cpu = "" if step["server_cpu"] is None else f"{step['server_cpu'] * 100:.0f} %"
             gaps = f"{step['gaps_over_40_ms']} of {step['replies']}"
             silent = f"{step['unanswered']} of {step['questions']}"
-            verdict = "passed" if step["passed"] else "failed"
+            taken = "" if step["host_took"] is None else f"{step['host_took'] * 100:.1f} %"
+            verdict = "passed" if step["passed"] else step["broken"] or "failed"
             lines.append(
                 f"| {step['calls']} | {_three(step['lateness_ms'])} | {_three(step['stretch_ms'])} | {gaps} "
-                f"| {silent} | {cpu} | {_cell(step['client_lag_ms']['p99'])} | {verdict} |"
+                f"| {silent} | {cpu} | {taken} | {_cell(step['client_lag_ms']['p99'])} | {verdict} |"
             )
         lines.append("")
     return "\n".join(lines)
@@ -108,13 +120,16 @@ def capacity_table(result: Mapping[str, Any]) -> str:
 def call_start_table(result: Mapping[str, Any]) -> str:
     """What a starting call adds to a running one, as markdown."""
     lines = [
-        "| system | starts | added p50 / p95 / p99 ms | worst ms | without a start, worst ms | limit ms |",
-        "|---|---|---|---|---|---|",
+        "| system | starts | added p50 / p95 / p99 ms | worst ms | without a start, worst ms | limit ms "
+        "| starts in which the host stole nothing: worst ms |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, figures in _systems(result).items():
+        ours = figures["nothing_stolen"]
+        worst = f"{ours['starts']}: {ours['added_ms']['max']}" if ours["added_ms"] else "0"
         lines.append(
             f"| {name} | {figures['starts']} | {_three(figures['added_ms'])} | {figures['added_ms']['max']} "
-            f"| {figures['control_ms']['max']} | {figures['limit_ms']} |"
+            f"| {figures['control_ms']['max']} | {figures['limit_ms']} | {worst} |"
         )
     return "\n".join(lines) + "\n"
 

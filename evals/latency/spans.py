@@ -14,6 +14,7 @@ import numpy as np
 
 from audio.audible import first_audible, last_audible
 from evals.latency.client import Line, Sent
+from evals.latency.playout import place
 from evals.latency.speech import RATE_HZ
 
 SPANS = (
@@ -28,6 +29,9 @@ SPANS = (
 )
 UNEXPLAINED = "unexplained"
 MARK_SLACK_US = 200_000
+PACKET_US = 20_000
+# Longer than a frame: what the last one holds belongs to the time line.
+TAIL_US = 200_000
 # The span that ends at each mark of the server, between its first and its last.
 _ENDS = {
     "endpoint": "endpoint_wait",
@@ -49,7 +53,9 @@ def turn_spans(user_end_us: int, bot_first_us: int, marks_us: Mapping[str, int])
     reached_us = user_end_us
     if "speech_end" in marks_us:
         spans["network_in"] = max(0, marks_us["speech_end"] - user_end_us)
-        reached_us = marks_us["speech_end"]
+        # The server judges whole packets: the last one, whose beginning is audible, may be too soft for it.
+        is_packet_before = 0 < user_end_us - marks_us["speech_end"] <= PACKET_US
+        reached_us = user_end_us if is_packet_before else marks_us["speech_end"]
     limit_us = marks_us.get("playout", bot_first_us)
     # Streaming recognition ends before the endpoint, segmented recognition behind it: the clock decides.
     decided = sorted({"endpoint", "transcript"} & marks_us.keys(), key=lambda mark: marks_us[mark])
@@ -73,19 +79,15 @@ def user_end_us(line: Line, sent: Sent) -> int:
 
 
 def bot_first_us(line: Line, after_wall_us: int) -> int | None:
-    """Wall-clock time of the bot's first audible sample behind a moment, from the release of its frames."""
+    """Wall-clock time of the bot's first audible sample behind a moment, as its frames were released."""
     after_us = after_wall_us - line.wall_offset_us
     frames = [frame for frame in line.ears.frames if frame.release_us >= after_us]
     if not frames:
         return None
-    heard = np.concatenate([frame.pcm for frame in frames]).astype(np.float32) / 32768
-    first = first_audible(heard, RATE_HZ)
-    if first is None:
-        return None
-    sizes = np.cumsum([frame.pcm.size for frame in frames])
-    index = int(np.searchsorted(sizes, first, side="right"))
-    offset = first - (int(sizes[index - 1]) if index else 0)
-    return frames[index].release_us + offset * 1_000_000 // RATE_HZ + line.wall_offset_us
+    # With the gaps that late packets leave: a first sound that breaks off is not yet the answer.
+    heard = place(frames, RATE_HZ, after_us, frames[-1].release_us + TAIL_US).pcm
+    first = first_audible(heard.astype(np.float32) / 32768, RATE_HZ)
+    return None if first is None else after_us + first * 1_000_000 // RATE_HZ + line.wall_offset_us
 
 
 def match_marks(

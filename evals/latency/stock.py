@@ -14,21 +14,13 @@ the difference.
 
     python -m evals.latency.stock --config configs/embedded.yaml --port 7861
 
-One process serves ``GET /health`` and ``POST /api/offer``. A call's pipeline is a background task of its
-request, as in Pipecat's own runner; the engines are closed when the server ends.
+``evals.serving`` says what the process around the pipeline does.
 """
 
-import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import uvicorn
-from fastapi import BackgroundTasks, FastAPI
-from loguru import logger
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.frames.frames import TTSSpeakFrame
 from pipecat.pipeline.pipeline import Pipeline
@@ -42,17 +34,12 @@ from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_transport import TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
-from pipecat.transports.smallwebrtc.request_handler import SmallWebRTCRequest, SmallWebRTCRequestHandler
 from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 from pipecat.workers.runner import WorkerRunner
 
-from configs.load import load_deployment
-from core.errors import ConfigError, EngineError
+from evals.serving import command
 from pipelines.engines import Engines
-from runtime import event_loop
-
-HOST = "127.0.0.1"
 
 
 async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
@@ -100,60 +87,7 @@ def by_sentence(tts: FrameProcessor) -> FrameProcessor:
     return tts
 
 
-def create_app(engines: Engines) -> FastAPI:
-    """The server around Pipecat's own request handler."""
-    handler = SmallWebRTCRequestHandler()
-
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        yield
-        await handler.close()
-
-    app = FastAPI(lifespan=lifespan)
-
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @app.post("/api/offer")
-    async def offer(request: SmallWebRTCRequest, background_tasks: BackgroundTasks) -> dict[str, str] | None:
-        async def on_connection(connection: SmallWebRTCConnection) -> None:
-            background_tasks.add_task(run_bot, engines, connection)
-
-        return await handler.handle_web_request(request, on_connection)
-
-    return app
-
-
-async def serve(config: Path, port: int) -> None:
-    """Load the engines of a deployment and serve until a signal.
-
-    Raises:
-        ConfigError: the deployment is wrong.
-        EngineError: an engine does not load.
-    """
-    async with await Engines.load(load_deployment(config)) as engines:
-        settings = uvicorn.Config(
-            create_app(engines), host=HOST, port=port, log_level="warning", access_log=False
-        )
-        await uvicorn.Server(settings).serve()
-
-
-def main() -> int:
-    """Command line; 2 with one line when the deployment cannot be served."""
-    parser = argparse.ArgumentParser(description="A stock Pipecat pipeline with the engines of a deployment.")
-    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
-    parser.add_argument("--port", type=int, default=7861)
-    arguments = parser.parse_args()
-    logger.remove()
-    logger.add(sys.stderr, level="WARNING")
-    try:
-        event_loop.run(serve(arguments.config, arguments.port))
-    except (ConfigError, EngineError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        command(run_bot, description="A stock Pipecat pipeline with the engines of a deployment.", port=7861)
+    )

@@ -5,14 +5,22 @@ in it, commits them to the session, puts the session's own view in the place of 
 lets the context pass to the model. The model therefore sees what the store holds and nothing else: what was
 said on other transports, replies as far as they were heard, older turns in short.
 
-Waiting happens in the processor's own queue of ordered frames: audio and interruptions pass by. A database
-that is slow is covered by a short filler, said again while it lasts. An interruption cancels the wait, not
-the commit: the turn stays in the session; the next one is asked with it, and when none comes (somebody only
-coughed) it is asked by itself once it is durable. A turn that cannot be committed is not asked: the caller
-hears a refusal, or, when another process claimed the session, the call ends (``Conversation.lost``).
+Waiting happens in the processor's own queue of ordered frames: audio and interruptions pass by; what the
+caller hears meanwhile is the affair of ``wait_guard``. An interruption cancels the wait, not the commit: the
+turn stays in the session; the next one is asked with it, and when none comes (somebody only coughed) it is
+asked by itself once it is durable; ``waits_again`` says that somebody waits for that. A turn that cannot be
+committed is not asked: the caller hears a refusal, or, when another process claimed the session, the call
+ends (``Conversation.lost``). Words of a turn that was not over when the call ended are committed and not
+asked: whoever comes back has said them.
+
+A turn of which it is not sure what was said (``turn_taking.asking_back``) is committed like any other and not
+asked: the caller is asked back instead, as part of the conversation. A caller who says yes has the turn
+before answered: the model is asked with the view as it ended with that turn, since a model that looks for
+its answer in the last words would look for one to "yes".
 
 Guesses (speculative contexts) do not pass: Pipecat answers a confirmed one without asking again, so it would
-be answered without a record. Nothing in Parley speculates in front of this gate.
+be answered without a record. Parley guesses behind this gate (``speculation``), which says what the question
+would be (``foreseen``).
 """
 
 import asyncio
@@ -21,7 +29,10 @@ from typing import Any, cast
 
 from loguru import logger
 from pipecat.frames.frames import (
+    CancelFrame,
+    EndFrame,
     Frame,
+    InterruptionFrame,
     LLMContextFrame,
     TTSSpeakFrame,
     UserStartedSpeakingFrame,
@@ -29,35 +40,32 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from core.errors import AgentError
 from processors.dialogue.engine_llm import text_of
 from processors.fusion.perception import Perceived
 from session_store.conversation import Conversation
+from turn_taking.asking_back import AskBack, AskingBack, Confirmed
 
-Perceive = Callable[[], Awaitable[Perceived]]
+# Given the words of a turn.
+Perceive = Callable[[str], Awaitable[Perceived]]
 
 # Longer than the end of a turn takes from silence to its question.
 LATER_S = 1.0
+# For the last words of a call on their way to the session, where they are kept while the store is away.
+LAST_WORDS_S = 0.5
 
 
 class CommitGateSettings(BaseModel):
-    """What the caller hears while the session store is slow.
+    """What the caller hears when the session store is away for too long.
 
     Attributes:
-        filler: said when a turn has waited for ``filler_after_ms``; empty for nothing.
-        filler_after_ms: DESIGN section 5 masks dead air from 700 ms on; the rest of the reply's latency is
-            still to come.
-        filler_again_ms: from one filler to the next.
         refusal: said when no turn can be taken because too much waits already.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    filler: str = "One moment, please."
-    filler_after_ms: int = Field(default=500, ge=50, le=10_000)
-    filler_again_ms: int = Field(default=8_000, ge=1_000, le=60_000)
     refusal: str = "Sorry, I cannot write that down right now. Please try again in a moment."
 
 
@@ -68,8 +76,11 @@ class CommitGate(FrameProcessor):
         conversation: the session.
         context: of the aggregators; its messages are replaced by the session's view.
         transport: how the person talks, for the record.
-        settings: fillers.
+        settings: see the model.
         perceive: what was perceived of the turn.
+        waits_again: told that a turn whose wait was interrupted is still to be asked; must not block.
+        asking: which turns are asked back, or None for never.
+        on_asked_back: told that a turn is not asked, whatever was guessed of it; must not block.
     """
 
     def __init__(
@@ -80,6 +91,9 @@ class CommitGate(FrameProcessor):
         transport: str,
         settings: CommitGateSettings | None = None,
         perceive: Perceive | None = None,
+        waits_again: Callable[[], None] | None = None,
+        asking: AskingBack | None = None,
+        on_asked_back: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
         self._conversation = conversation
@@ -87,12 +101,17 @@ class CommitGate(FrameProcessor):
         self._transport = transport
         self._settings = settings or CommitGateSettings()
         self._perceive = perceive
+        self._waits_again = waits_again
+        self._asking = asking
+        self._on_asked_back = on_asked_back
         self._tasks: set[asyncio.Task[None]] = set()
-        # A turn whose wait was interrupted before the model could be asked.
+        # A turn whose wait was interrupted before the model could be asked, and what asks it.
         self._unasked: asyncio.Task[None] | None = None
+        self._later: asyncio.Task[None] | None = None
         # The person is not speaking.
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self._over = False
         self._pinned: list[LLMContextMessage] = []
         self._known = 0
         self.rebuild()
@@ -104,50 +123,120 @@ class CommitGate(FrameProcessor):
         self._context.set_messages([*view, *behind])
         self._known = len(view)
 
+    def foreseen(self, said: str) -> LLMContext | None:
+        """The question that would pass if the turn ended now with these words; None when none would."""
+        if self._over or self._conversation.loss is not None or self._unasked is not None:
+            return None
+        if self._asking is not None and self._asking.is_open:
+            # Its answer decides which turn is asked.
+            return None
+        context = self._context
+        if self._words_of(context.messages[self._known :]):
+            # Words of another turn are on their way.
+            return None
+        view = self._conversation.foreseen(said, transport=self._transport)
+        messages = cast(list[LLMContextMessage], list(view.messages))
+        return LLMContext(
+            messages=[*self._pinned, *messages], tools=context.tools, tool_choice=context.tool_choice
+        )
+
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, UserStartedSpeakingFrame):
             self._quiet.clear()
         elif isinstance(frame, UserStoppedSpeakingFrame):
             self._quiet.set()
+        elif isinstance(frame, (EndFrame, CancelFrame)):
+            self._over = True
+            self._keep_last_words()
+        elif isinstance(frame, InterruptionFrame) and self._unasked is not None:
+            self._ask_later(self._unasked)
         if isinstance(frame, LLMContextFrame) and direction is FrameDirection.DOWNSTREAM:
-            if frame.speculation or not await self._admit():
+            said = None if frame.speculation else await self._admit()
+            if said is None:
                 return
+            outcome = self._asking.on_turn(said) if self._asking is not None and said else None
+            if isinstance(outcome, AskBack):
+                await self._ask_back(outcome)
+                return
+            if isinstance(outcome, Confirmed):
+                frame = LLMContextFrame(self._turn_before())
         await self.push_frame(frame, direction)
 
     async def cleanup(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_WORDS_S)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         await super().cleanup()
 
-    async def _admit(self) -> bool:
-        """Commit what is new; whether the model may be asked."""
-        self._unasked = None
-        upto = len(self._context.messages)
-        new, self._known = self._context.messages[self._known :], upto
-        texts: list[str] = []
-        for message in new:
-            if not isinstance(message, dict):
-                continue
-            if message.get("role") == "user":
-                texts.append(text_of(message.get("content")))
-            elif message.get("role") in ("system", "developer"):
-                self._pinned.append(message)
-        said = "\n".join(text for text in texts if text)
+    async def _ask_back(self, doubt: AskBack) -> None:
+        logger.info(f"{self}: a turn of confidence {doubt.confidence:.2f} is asked back")
+        if self._on_asked_back is not None:
+            self._on_asked_back()
+        await self.push_frame(TTSSpeakFrame(doubt.text, append_to_context=True))
+
+    def _turn_before(self) -> LLMContext:
+        """The context without the last question of the bot and the caller's yes to it."""
+        context = self._context
+        messages = context.messages
+        roles = [message.get("role") for message in messages[-3:] if isinstance(message, dict)]
+        if roles == ["user", "assistant", "user"]:
+            messages = messages[:-2]
+        return LLMContext(messages=messages, tools=context.tools, tool_choice=context.tool_choice)
+
+    async def _admit(self) -> str | None:
+        """Commit what is new; its words when the model may be asked, otherwise None."""
+        if self._over:
+            # Pipecat hands on what was said last behind the end of the call, too.
+            self._keep_last_words()
+            return None
+        commit, self._unasked = self._unasked, None
+        said = self._new_words()
+        upto = self._known
         if said:
             commit = self._own(self._commit(said), "commit")
+        # Without new words a turn whose wait was interrupted is asked again: it is waited for once more.
+        if commit is not None and not commit.cancelled():
             try:
-                await self._wait_with_filler(commit)
+                await asyncio.wait({commit})
             except asyncio.CancelledError:
                 self._unasked = commit
-                self._own(self._ask_later(commit), "later")
                 raise
             if not await self._is_durable(commit):
-                return False
+                return None
         self.rebuild(self._context.messages[upto:])
-        return True
+        return said
+
+    def _new_words(self) -> str:
+        """What the person said since the last question; known from here on."""
+        messages = self._context.messages
+        new, self._known = messages[self._known :], len(messages)
+        self._pinned.extend(
+            message
+            for message in new
+            if isinstance(message, dict) and message.get("role") in ("system", "developer")
+        )
+        return self._words_of(new)
+
+    @staticmethod
+    def _words_of(messages: Sequence[LLMContextMessage]) -> str:
+        """What the person says in them."""
+        texts = (
+            text_of(message.get("content"))
+            for message in messages
+            if isinstance(message, dict) and message.get("role") == "user"
+        )
+        return "\n".join(text for text in texts if text)
+
+    def _keep_last_words(self) -> None:
+        said = self._new_words()
+        if said:
+            self._own(self._commit_last(said), "commit")
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         # Not Pipecat's ``create_task``, which logs an error and returns None in its place.
@@ -168,32 +257,42 @@ class CommitGate(FrameProcessor):
             await self._say(self._settings.refusal)
         return False
 
-    async def _ask_later(self, commit: asyncio.Task[None]) -> None:
+    def _ask_later(self, commit: asyncio.Task[None]) -> None:
         """An interruption came while the turn was not durable yet; when nobody goes on, it is asked."""
-        await asyncio.wait({commit})
-        await self._quiet.wait()
-        # What was said meanwhile comes as a question of its own, and brings this turn with it.
-        await asyncio.sleep(LATER_S)
-        if self._unasked is not commit or commit.cancelled() or not await self._is_durable(commit):
+        if self._later is not None:
+            self._later.cancel()
+        self._later = self._own(self._ask_when_quiet(commit), "later")
+
+    async def _ask_when_quiet(self, commit: asyncio.Task[None]) -> None:
+        somebody_speaks = True
+        while somebody_speaks:
+            await self._quiet.wait()
+            # What was said meanwhile comes as a question of its own, and brings this turn with it.
+            await asyncio.sleep(LATER_S)
+            somebody_speaks = not self._quiet.is_set()
+        if self._unasked is commit and not commit.done():
+            if self._waits_again is not None:
+                self._waits_again()
+            await asyncio.wait({commit})
+        if self._unasked is not commit:
             return
         self._unasked = None
+        if commit.cancelled() or not await self._is_durable(commit):
+            return
         self.rebuild(self._context.messages[self._known :])
         await self.push_frame(LLMContextFrame(self._context))
 
+    async def _commit_last(self, said: str) -> None:
+        try:
+            await self._commit(said)
+        except AgentError as error:
+            logger.warning(f"{self}: the last words are not in the session: {type(error).__name__}: {error}")
+
     async def _commit(self, said: str) -> None:
-        seen = await self._perceive() if self._perceive is not None else Perceived("", ())
+        seen = await self._perceive(said) if self._perceive is not None else Perceived("", ())
         await self._conversation.user_turn(
             said, transport=self._transport, rendered=seen.text, tokens=seen.tokens
         )
-
-    async def _wait_with_filler(self, commit: asyncio.Task[None]) -> None:
-        timeout_ms = self._settings.filler_after_ms
-        while True:
-            done, _ = await asyncio.wait({commit}, timeout=timeout_ms / 1000)
-            if done:
-                return
-            await self._say(self._settings.filler)
-            timeout_ms = self._settings.filler_again_ms
 
     async def _say(self, text: str) -> None:
         if text:

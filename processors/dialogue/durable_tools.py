@@ -16,23 +16,28 @@ begun goes on here, its result is committed, and the next turn's view shows it t
 its commit has not begun; it is withdrawn and never runs. Without ``cancel_on_interruption`` a tool would be
 an asynchronous one to Pipecat: results that come late stand in the context as messages of a developer, which
 a view that is made from the session alone neither has nor needs.
+
+The request behind a result is made from the session too, like the one behind the person's words: Pipecat
+keeps a context of its own in step, and what the service is asked with is another one, made at that moment
+(``_Exchange``). Calls that were refused or repeated have no event, because nothing happened; the model is
+told of them, in their place in the row, for as long as it answers this turn.
 """
 
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from loguru import logger
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
-from pipecat.frames.frames import FunctionCallResultProperties
-from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.frames.frames import Frame, FunctionCallResultProperties, LLMContextFrame
+from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage, LLMSpecificMessage
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.llm_service import FunctionCallParams, LLMService
 
@@ -47,8 +52,10 @@ from core.errors import (
 from models.tools import EffectUnknownError, Tool
 from models.tools.arguments import argument_faults, schema_faults
 from processors.dialogue.engine_llm import EngineLlmService
+from processors.dialogue.speculation import TurnConfirmedFrame
 from session_store.conversation import Conversation
 from session_store.events import Draft, Event, Kind
+from session_store.memory import text_in
 
 # As JSON, in ASCII. More than a model can use, and far under what the store takes as one event.
 MAX_ARGUMENT_BYTES = 65_536
@@ -57,6 +64,11 @@ MAX_RESULT_BYTES = 262_144
 COMMIT_WAIT_S = 15.0
 # For what runs when the last user of the session leaves.
 DRAIN_S = 10.0
+# What was heard of the words before a call is recorded, not awaited; a commit takes milliseconds. A database
+# that is away delays the answer no longer than this.
+RECORDED_S = 0.5
+# Seqs of what is told beside the session: behind every event, so that they stand last at their moment.
+BESIDE_SEQ = 2**62
 
 NOT_RUN = "the call could not be written down, so it was not run"
 WITHDRAWN = "the call was interrupted before it began and was not run"
@@ -83,14 +95,16 @@ class _Call:
     Attributes:
         key: of the event.
         effect_key: what the tool is given; that of an earlier call whose outcome is to be found out.
+        turn: seq of the person's turn that it was made for; None in a call of an older release.
     """
 
     key: str
     call_id: str
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Any
     idempotent: bool
     effect_key: str
+    turn: int | None = None
 
     @property
     def wish(self) -> tuple[str, str]:
@@ -98,17 +112,36 @@ class _Call:
         return self.name, _canonical(self.arguments)
 
     @classmethod
-    def of(cls, event: Event) -> "_Call":
-        """From the timeline."""
+    def of(cls, event: Event) -> "_Call | None":
+        """From the timeline; None for an event that does not say which call it is, or of what."""
+        if event.kind is not Kind.TOOL_CALL:
+            return None
         payload = event.payload
+        call_id, name = text_in(payload, "call_id"), text_in(payload, "name")
+        if not call_id or not name:
+            return None
         return cls(
             key=event.key,
-            call_id=str(payload["call_id"]),
-            name=str(payload["name"]),
-            arguments=payload["arguments"],
-            idempotent=bool(payload["idempotent"]),
-            effect_key=str(payload.get("effect_key", f"{event.session_id}.{event.key}")),
+            call_id=call_id,
+            name=name,
+            arguments=payload.get("arguments"),
+            idempotent=payload.get("idempotent") is True,
+            effect_key=text_in(payload, "effect_key") or f"{event.session_id}.{event.key}",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the model is told of a call.
+
+    Attributes:
+        result: of it.
+        call_id: of the call in the timeline whose result it is; None for a refusal or a repetition, of which
+            the timeline says nothing.
+    """
+
+    result: Mapping[str, Any]
+    call_id: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -165,15 +198,17 @@ class DurableTools:
         Args:
             llm: the service that answers. An embedded engine knows no tools and is offered none.
             context: of that pipeline.
-            turn: the USER_TURN that is answered; None for the newest one at the time of each call.
+            turn: the USER_TURN that is answered; None for the newest one whenever the model is asked.
 
         Returns:
             Whether they were offered.
         """
         if not self._tools or not isinstance(llm, LLMService) or isinstance(llm, EngineLlmService):
             return False
+        exchange = _Exchange(self._conversation, context, self._tools, turn)
         for tool in self._tools.values():
-            llm.register_function(tool.name, partial(self._answer, turn), cancel_on_interruption=True)
+            llm.register_function(tool.name, partial(self._answer, exchange), cancel_on_interruption=True)
+        llm.add_event_handler("on_before_process_frame", exchange.on_frame)
         offered = [
             FunctionSchema(
                 name=tool.name,
@@ -195,16 +230,9 @@ class DurableTools:
         ``recover`` at the same time joins this one. A session that is no longer ours stays as it is:
         ``Conversation.lost`` says so.
         """
-        settled = {
-            event.payload.get("call_id")
-            for event in self._conversation.events
-            if event.kind is Kind.TOOL_RESULT
-        }
-        for event in self._conversation.events:
-            if event.kind is not Kind.TOOL_CALL or event.payload["call_id"] in settled:
-                continue
-            if event.key not in self._runs and event.key not in self._withdrawn:
-                self._start(_Call.of(event), recovery=True)
+        for call in open_calls(self._conversation.events):
+            if call.key not in self._runs and call.key not in self._withdrawn:
+                self._start(call, recovery=True)
         recoveries = [run.task for run in self._runs.values() if run.recovery]
         if recoveries:
             await asyncio.wait(recoveries)
@@ -227,7 +255,7 @@ class DurableTools:
         for task in late:
             task.cancel()
         if late:
-            logger.warning(f"session {self._conversation.session_id}: {len(late)} tools did not end in time")
+            logger.warning(f"session {self._conversation.shown_id}: {len(late)} tools did not end in time")
             await asyncio.wait(late)
 
     async def call(self, name: str, arguments: object, *, turn: Event | None = None) -> Mapping[str, Any]:
@@ -236,35 +264,39 @@ class DurableTools:
         Args:
             name: of one of the tools.
             arguments: as the model gives them; what does not fit the schema is not run.
-            turn: see ``offer``.
+            turn: the USER_TURN that it is made for; None for the newest one.
 
         Raises:
             FencedError, UnknownSessionError: the session is no longer ours.
             CapacityError, StoreError: the store does not take the call, so it was not run.
         """
+        turn_seq = newest_turn_seq(self._conversation) if turn is None else turn.seq
+        return (await self._call(name, arguments, turn_seq)).result
+
+    async def _call(self, name: str, arguments: object, turn_seq: int) -> _Told:
+        """See ``call``."""
         tool = self._tools[name]
         faults = _argument_faults(tool, arguments)
         if faults or not isinstance(arguments, Mapping):
-            return _failure(f"the arguments do not fit: {'; '.join(faults)}")
+            return _Told(_failure(f"the arguments do not fit: {'; '.join(faults)}"))
         wish = tool.name, _canonical(arguments)
         run = next((run for run in self._runs.values() if run.call.wish == wish), None)
         if run is not None:
-            return _repeated(await self._follow(run, tool))
-        turn_seq = self._turn_seq(turn)
+            return _Told(_repeated(await self._follow(run, tool)))
         known = self._result_since(wish, turn_seq)
         if known is not None:
-            return _repeated(known)
+            return _Told(_repeated(known))
         call = self._new_call(tool, arguments, turn_seq)
         if call.key in self._withdrawn:
             # Its commit and that of its result still wait.
-            return _repeated(_failure(WITHDRAWN))
-        return await self._follow(self._start(call), tool)
+            return _Told(_repeated(_failure(WITHDRAWN)))
+        return _Told(await self._follow(self._start(call), tool), call.call_id)
 
     # From a call to its run
 
-    async def _answer(self, turn: Event | None, params: FunctionCallParams) -> None:
+    async def _answer(self, exchange: "_Exchange", params: FunctionCallParams) -> None:
         try:
-            told = await self.call(params.function_name, params.arguments, turn=turn)
+            told = await self._call(params.function_name, params.arguments, exchange.turn_seq)
         except (FencedError, UnknownSessionError) as error:
             # Nobody answers in this session from here any more.
             logger.warning(f"tool {params.function_name}: no record of its call, {error}")
@@ -272,14 +304,9 @@ class DurableTools:
             await params.result_callback(_failure(GONE), properties=silent)
             return
         except (CapacityError, StoreError):
-            told = _failure(NOT_RUN)
-        await params.result_callback(told)
-
-    def _turn_seq(self, turn: Event | None) -> int:
-        if turn is not None:
-            return turn.seq
-        turns = (event.seq for event in self._conversation.events if event.kind is Kind.USER_TURN)
-        return max(turns, default=0)
+            told = _Told(_failure(NOT_RUN))
+        exchange.tell(params, told)
+        await params.result_callback(told.result)
 
     def _new_call(self, tool: Tool, arguments: Mapping[str, Any], turn_seq: int) -> _Call:
         canonical = _canonical(arguments)
@@ -298,6 +325,7 @@ class DurableTools:
             arguments=json.loads(canonical),
             idempotent=tool.idempotent,
             effect_key=effect_key,
+            turn=turn_seq,
         )
 
     def _results(self, wish: tuple[str, str]) -> list[tuple[_Call, Event]]:
@@ -305,20 +333,20 @@ class DurableTools:
         calls: dict[str, _Call] = {}
         found: list[tuple[_Call, Event]] = []
         for event in self._conversation.events:
-            if event.kind is Kind.TOOL_CALL and event.payload["name"] == wish[0]:
-                call = _Call.of(event)
-                if call.wish == wish:
-                    calls[call.call_id] = call
-            elif event.kind is Kind.TOOL_RESULT and event.payload["call_id"] in calls:
-                found.append((calls[event.payload["call_id"]], event))
+            call = _Call.of(event)
+            if call is not None and call.name == wish[0] and call.wish == wish:
+                calls[call.call_id] = call
+            elif event.kind is Kind.TOOL_RESULT and text_in(event.payload, "call_id") in calls:
+                found.append((calls[text_in(event.payload, "call_id")], event))
         return found
 
     def _result_since(self, wish: tuple[str, str], turn_seq: int) -> Mapping[str, Any] | None:
         results = self._results(wish)
         if not results or results[-1][1].seq < turn_seq:
             return None
-        payload = results[-1][1].payload
-        return _told(Outcome(payload["outcome"]), payload["result"])
+        event = results[-1][1]
+        result = event.payload.get("result")
+        return _told(_outcome(event), result if isinstance(result, Mapping) else {"result": result})
 
     def _unknown_effect(self, wish: tuple[str, str]) -> str | None:
         """The key of the newest call when nobody knows yet what became of it."""
@@ -326,7 +354,7 @@ class DurableTools:
         if not results:
             return None
         key = results[-1][0].effect_key
-        outcomes = {event.payload["outcome"] for call, event in results if call.effect_key == key}
+        outcomes = {_outcome(event) for call, event in results if call.effect_key == key}
         return key if Outcome.UNKNOWN in outcomes and Outcome.DONE not in outcomes else None
 
     async def _follow(self, run: _Run, tool: Tool) -> Mapping[str, Any]:
@@ -395,6 +423,7 @@ class DurableTools:
         if (
             tool is None
             or not (tool.idempotent and call.idempotent)
+            or not isinstance(call.arguments, Mapping)
             or _argument_faults(tool, call.arguments)
         ):
             return await self._record(call, Outcome.UNKNOWN, {"error": UNKNOWN})
@@ -431,6 +460,7 @@ class DurableTools:
             arguments=call.arguments,
             idempotent=call.idempotent,
             effect_key=call.effect_key,
+            turn=call.turn,
         )
 
     def _result_draft(self, call: _Call, outcome: Outcome, result: Mapping[str, Any]) -> Draft:
@@ -443,6 +473,176 @@ class DurableTools:
             result=result,
             outcome=outcome.value,
         )
+
+
+class _Exchange:
+    """What the model asks and is told in one pipeline while it answers one turn.
+
+    Stands in front of the service (``on_frame``): a request that follows results of tools is made with a
+    context of its own, from the timeline as it is then. Pipecat's context, which the aggregators keep in
+    step, is left alone.
+
+    Args:
+        conversation: the session.
+        context: Pipecat's, of the pipeline.
+        own: names of the tools whose calls are in the timeline.
+        turn: the only one that is answered; None for the newest one whenever the model is asked.
+
+    Attributes:
+        turn_seq: of the turn that is answered.
+    """
+
+    def __init__(
+        self, conversation: Conversation, context: LLMContext, own: Collection[str], turn: Event | None
+    ) -> None:
+        self._conversation = conversation
+        self._context = context
+        self._own = own
+        self._turn = turn
+        self.turn_seq = 0 if turn is None else turn.seq
+        # Ids under which results stand in views of the session. All others are the provider's.
+        self._viewed: set[str] = set()
+        # Call and result as events that are not in the timeline, and of which call they tell, if of any.
+        self._beside: list[tuple[str | None, tuple[Event, Event]]] = []
+        # The provider's id of a call -> that in the view.
+        self._ids: dict[str, str] = {}
+        # Calls that others answered, by the message of the result.
+        self._foreign: list[LLMContextMessage] = []
+
+    def tell(self, params: FunctionCallParams, told: _Told) -> None:
+        """A call is answered with this."""
+        self._add(params.tool_call_id, params.function_name, params.arguments, told.result, told.call_id)
+
+    async def on_frame(self, _service: object, frame: Frame) -> None:
+        """Of every frame, before the service has it."""
+        if isinstance(frame, TurnConfirmedFrame):
+            # What the model says and wants from here on belongs to the turn that it had guessed.
+            self._begin()
+            return
+        if not isinstance(frame, LLMContextFrame) or frame.context is not self._context:
+            return
+        if not self._new_results():
+            # The person's turn, which the gate has put into the context as it is in the session.
+            self._begin()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RECORDED_S):
+                await self._conversation.flushed()
+        frame.context = LLMContext(
+            messages=self._messages(), tools=self._context.tools, tool_choice=self._context.tool_choice
+        )
+
+    def _begin(self) -> None:
+        if self._turn is None:
+            self.turn_seq = newest_turn_seq(self._conversation)
+        self._viewed.update(_result_ids(self._context.messages))
+        self._beside.clear()
+        self._ids.clear()
+        self._foreign.clear()
+
+    def _new_results(self) -> set[str]:
+        """Ids of results that stand in the context and in no view: they came since the turn was asked."""
+        given = set(_result_ids(self._context.messages)) - self._viewed
+        if given:
+            self._viewed.update(_result_ids(self._conversation.view().messages))
+        return given - self._viewed
+
+    def _messages(self) -> list[LLMContextMessage]:
+        """The session's view, what a client pinned to the context, and what only this exchange knows."""
+        self._take_foreign()
+        events = self._conversation.events
+        recorded = {text_in(event.payload, "call_id") for event in events if event.kind is Kind.TOOL_CALL}
+        beside = [event for of, pair in self._beside if of is None or of not in recorded for event in pair]
+        view = self._conversation.view(turn=self.turn_seq, beside=beside)
+        pinned = [
+            message
+            for message in self._context.messages
+            if isinstance(message, dict) and message.get("role") in ("system", "developer")
+        ]
+        return self._with_thoughts([*pinned, *cast(Sequence[LLMContextMessage], view.messages)])
+
+    def _take_foreign(self) -> None:
+        """Results that no tool of the session gave: of a function that nobody offers, or a client's own."""
+        calls: dict[str, dict[str, Any]] = {}
+        for message in self._context.messages:
+            if not isinstance(message, dict):
+                continue
+            plain = cast(dict[str, Any], message)
+            calls.update({call["id"]: call["function"] for call in plain.get("tool_calls") or ()})
+            call_id = str(plain.get("tool_call_id"))
+            if plain["role"] != "tool" or call_id in self._viewed or call_id not in calls:
+                continue
+            name = calls[call_id]["name"]
+            if name not in self._own and not any(message is known for known in self._foreign):
+                self._foreign.append(message)
+                arguments = calls[call_id].get("arguments")
+                self._add(call_id, name, arguments, str(plain.get("content", "")), None)
+
+    def _add(self, given_id: str, name: str, arguments: object, result: object, call_id: str | None) -> None:
+        number = 2 * len(self._beside)
+        shown_id = call_id or f"call_{self.turn_seq}_beside_{number}"
+        self._ids[given_id] = shown_id
+        now_us = self._conversation.clock.now_us()
+        payload: dict[str, object] = {"call_id": shown_id, "name": name, "turn": self.turn_seq}
+
+        def event(kind: Kind, seq: int, **more: object) -> Event:
+            return Event(
+                session_id=self._conversation.session_id,
+                seq=seq,
+                epoch=self._conversation.epoch,
+                kind=kind,
+                payload={**payload, **more},
+                event_us=now_us,
+                arrival_us=now_us,
+                source="system",
+                speaker=None,
+                final=True,
+                confidence=1.0,
+                key=f"{shown_id}.{kind.value}",
+            )
+
+        pair = (
+            event(Kind.TOOL_CALL, BESIDE_SEQ + number, arguments=arguments),
+            event(Kind.TOOL_RESULT, BESIDE_SEQ + number + 1, result=result),
+        )
+        self._beside.append((call_id, pair))
+
+    def _with_thoughts(self, messages: list[LLMContextMessage]) -> list[LLMContextMessage]:
+        """What only the service itself can read, in front of the call that it was thought for.
+
+        Claude signs its thoughts and wants them back with the call, while the turn lasts.
+        """
+        thoughts: list[LLMContextMessage] = []
+        for message in self._context.messages:
+            if isinstance(message, LLMSpecificMessage):
+                thoughts.append(message)
+                continue
+            ids = {self._ids.get(call_id) for call_id in _call_ids(message)}
+            if not thoughts or not ids:
+                continue
+            place = next((at for at, one in enumerate(messages) if ids & set(_call_ids(one))), None)
+            while place and _is_words(messages[place - 1]):
+                place -= 1
+            if place is not None:
+                messages[place:place] = thoughts
+            thoughts = []
+        return messages
+
+
+def newest_turn_seq(conversation: Conversation) -> int:
+    """Of what the person said last; 0 when they have said nothing."""
+    return max((event.seq for event in conversation.events if event.kind is Kind.USER_TURN), default=0)
+
+
+def open_calls(events: Iterable[Event]) -> list[_Call]:
+    """Calls that have no result, once each. What does not say which call it is cannot have one."""
+    known = list(events)
+    settled = {text_in(event.payload, "call_id") for event in known if event.kind is Kind.TOOL_RESULT}
+    found: dict[str, _Call] = {}
+    for call in map(_Call.of, known):
+        if call is not None and call.call_id not in settled:
+            found.setdefault(call.call_id, call)
+    return list(found.values())
 
 
 @dataclass(slots=True)
@@ -556,6 +756,29 @@ def _canonical(arguments: object) -> str:
 def _told(outcome: Outcome, result: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the model reads of a result."""
     return result if outcome is Outcome.DONE else {"outcome": outcome.value, **result}
+
+
+def _outcome(result: Event) -> Outcome:
+    """Of a TOOL_RESULT; one of which it cannot be read is unknown."""
+    outcome = result.payload.get("outcome")
+    return Outcome(outcome) if outcome in list(Outcome) else Outcome.UNKNOWN
+
+
+def _result_ids(messages: Iterable[object]) -> Iterator[str]:
+    for message in messages:
+        if isinstance(message, dict) and message.get("role") == "tool":
+            yield str(message.get("tool_call_id"))
+
+
+def _call_ids(message: LLMContextMessage) -> list[str]:
+    if not isinstance(message, dict):
+        return []
+    return [call["id"] for call in cast(dict[str, Any], message).get("tool_calls") or ()]
+
+
+def _is_words(message: LLMContextMessage) -> bool:
+    """Whether it is something that the assistant says."""
+    return isinstance(message, dict) and message.get("role") == "assistant" and not _call_ids(message)
 
 
 def _failure(reason: str) -> Mapping[str, Any]:

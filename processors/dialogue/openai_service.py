@@ -1,13 +1,16 @@
 """Pipecat's OpenAI service, set up for servers that are compatible but not OpenAI's.
 
 They know no ``developer`` role, and the retries of the SDK are bounded by the row instead of by the server's
-``retry-after``. Everything else is Pipecat's.
+``retry-after``. Connections are given back when the pipeline ends; Pipecat leaves them to the garbage
+collector. Everything else is Pipecat's.
 """
 
 from typing import Any
 
 from openai import AsyncOpenAI
 from pipecat.services.openai.llm import OpenAILLMService
+
+from processors.dialogue.connections import close_client
 
 
 class OpenAiCompatibleService(OpenAILLMService):
@@ -24,3 +27,7 @@ class OpenAiCompatibleService(OpenAILLMService):
         """Pipecat's client with our limits."""
         client: AsyncOpenAI = super().create_client(*args, **kwargs)
         return client.with_options(**self._limits)
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await close_client(self._client)

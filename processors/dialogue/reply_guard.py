@@ -69,7 +69,7 @@ from processors.dialogue.reply_watch import (
 )
 from runtime.loop_clock import LoopClock
 
-_REPLY_FRAMES = (
+REPLY_FRAMES = (
     LLMFullResponseStartFrame,
     LLMTextFrame,
     LLMFullResponseEndFrame,
@@ -557,7 +557,7 @@ class ReplyGuardTail(FrameProcessor):
         elif isinstance(frame, ReplyCancelFrame):
             guard.on_cancelled()
             return
-        elif isinstance(frame, _REPLY_FRAMES):
+        elif isinstance(frame, REPLY_FRAMES):
             await guard.on_reply_frame(frame)
             return
         elif isinstance(frame, FunctionCallsStartedFrame):

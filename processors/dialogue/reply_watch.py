@@ -10,6 +10,8 @@ from enum import Enum, StrEnum, auto
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from processors.dialogue.wait_watch import WaitSettings
+
 # A sentence ends at its mark plus what closes around it; the mark of "3.5" or "x.y" is followed by no space.
 _SENTENCE_END = re.compile(r"[.!?…][\"')\]”’]*(?=\s|$)|[。！？][」』”’]*")
 _MARKS = frozenset('.,;:!?…)]"”’。、，！？；：」』')
@@ -34,7 +36,9 @@ class GuardSettings(BaseModel):
         max_failures: consecutive failures after which the model is not asked any more.
         cool_down_ms: for how long it is not asked.
         bridge: said when the model broke off inside a sentence.
-        apology: said when the fallback failed as well.
+        apology: said when the fallback failed as well, when a model without one answered nothing, or when
+            nothing came in ``waiting.give_up_ms``.
+        waiting: what a caller hears until the answer comes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +55,7 @@ class GuardSettings(BaseModel):
     cool_down_ms: int = Field(default=30_000, ge=0, le=3_600_000)
     bridge: str = "Sorry, I lost my connection for a moment."
     apology: str = "I cannot answer that right now. Please ask me again in a moment."
+    waiting: WaitSettings = WaitSettings()
 
 
 class FailureReason(StrEnum):

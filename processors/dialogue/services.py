@@ -128,7 +128,8 @@ class Anthropic(ServiceRow[AnthropicSettings]):
         """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
         self.check()
         from anthropic import AsyncAnthropic
-        from pipecat.services.anthropic.llm import AnthropicLLMService
+
+        from processors.dialogue.anthropic_service import ClaudeService
 
         settings = self.settings
         key = secret(self.name, settings.api_key_env)
@@ -142,7 +143,7 @@ class Anthropic(ServiceRow[AnthropicSettings]):
         }
         if settings.temperature is not None:
             fields["temperature"] = settings.temperature
-        return AnthropicLLMService(
+        return ClaudeService(
             api_key=key,
             client=AsyncAnthropic(
                 api_key=key,
@@ -150,7 +151,7 @@ class Anthropic(ServiceRow[AnthropicSettings]):
                 timeout=settings.request_timeout_ms / 1000,
                 max_retries=settings.sdk_retries,
             ),
-            settings=AnthropicLLMService.Settings(**fields),
+            settings=ClaudeService.Settings(**fields),
         )
 
 

@@ -40,7 +40,7 @@ class VadSettings(BaseModel):
 
     confidence: float = Field(default=0.7, gt=0, lt=1, description="from here on a window holds a voice")
     start_ms: int = Field(default=128, ge=32, le=2_000, description="voice before speech has begun")
-    stop_ms: int = Field(default=160, ge=32, le=5_000, description="quiet before speech has ended")
+    stop_ms: int = Field(default=128, ge=32, le=5_000, description="quiet before speech has ended")
     pause_ms: int = Field(default=96, ge=32, le=5_000, description="quiet that is reported as a possible end")
     min_volume: float = Field(default=0.5, ge=0, le=1, description="0 is -110 dB, 1 is -10 dB full scale")
 
@@ -64,6 +64,7 @@ class SharedVadAnalyzer(VADAnalyzer):
         on_pause: told once when ``pause_ms`` of quiet have passed inside speech, before it has ended: the
             moment to begin what will be needed if it does. Called on the loop; must not block.
         pause_ms: see there.
+        on_resume: told when the speech goes on behind such a pause. Called on the loop; must not block.
         on_onset: told when the first window of a possible speech was heard. Called on the loop; must not
             block.
         on_audio: shown every piece of the caller's audio before it is judged, so that whoever keeps it has
@@ -83,12 +84,14 @@ class SharedVadAnalyzer(VADAnalyzer):
         params: VADParams | None = None,
         on_pause: Callable[[], None] | None = None,
         pause_ms: int = 96,
+        on_resume: Callable[[], None] | None = None,
         on_onset: Callable[[], None] | None = None,
         on_audio: Callable[[bytes], None] | None = None,
     ) -> None:
         self._on_audio = on_audio
         self._on_onset = on_onset
         self._on_pause = on_pause
+        self._on_resume = on_resume
         self._pause_ms = pause_ms
         super().__init__(sample_rate=detector.rate_hz, params=params or VadSettings().params())
         self.speech_started_sample: int | None = None
@@ -106,6 +109,8 @@ class SharedVadAnalyzer(VADAnalyzer):
         self._run_began_sample = 0
         self._start_windows = 1
         self._stop_windows = 1
+        # ``on_pause`` was told of this silence.
+        self._paused = False
         self._min_power = 0.0
 
     def set_sample_rate(self, sample_rate: int) -> None:
@@ -130,6 +135,12 @@ class SharedVadAnalyzer(VADAnalyzer):
         self._min_power = math.pow(10.0, (QUIETEST_DB + LOUDNESS_RANGE_DB * params.min_volume) / 10.0)
         self._state = VADState.QUIET
         self._run_windows = 0
+        self._paused = False
+
+    @property
+    def judged_ms(self) -> int:
+        """How much audio has been judged so far."""
+        return self._position * 1000 // self._detector.rate_hz
 
     def num_frames_required(self) -> int:
         """Samples per window."""
@@ -186,6 +197,10 @@ class SharedVadAnalyzer(VADAnalyzer):
         """The state after one more window, which has been counted in the run of its kind."""
         speaking = self._state in (VADState.SPEAKING, VADState.STOPPING)
         if speaking == voice:
+            if self._paused:
+                self._paused = False
+                if self._on_resume:
+                    self._on_resume()
             return VADState.SPEAKING if speaking else VADState.QUIET
         if voice:
             if self._run_windows < self._start_windows:
@@ -195,8 +210,11 @@ class SharedVadAnalyzer(VADAnalyzer):
             self.speech_started_sample = self._run_began_sample
             return VADState.SPEAKING
         if self._run_windows < self._stop_windows:
-            if self._run_windows == self._pause_windows and self._on_pause:
-                self._on_pause()
+            if self._run_windows == self._pause_windows:
+                self._paused = True
+                if self._on_pause:
+                    self._on_pause()
             return VADState.STOPPING
+        self._paused = False
         self.speech_stopped_sample = self._run_began_sample
         return VADState.QUIET

@@ -8,11 +8,19 @@ unchanged and at once. Pure work of microseconds, in the task of whoever pushes;
 A turn waits for specialists that are still at work, at most ``settle_ms`` and only when there are any. One
 that is gone, late or silent costs its own tags. What was committed, and the operations that a replay needs to
 reach the same order (``session_store.replay``), is written to the session as records: nothing waits for them.
+
+A turn gets its own words. What no turn has taken is forgotten by age and number (a television talks for an
+hour and nobody answers it), and what is older than the words of the turn by more than fusion's
+``epsilon_us`` (a late tag brings the statement of an earlier turn again) is left out. The model reads the
+words of the turn's record, which whoever takes the turn names, with what was perceived of the same words
+(``processors.fusion.said``).
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 from pipecat.frames.frames import (
     Frame,
@@ -35,7 +43,9 @@ from core.timeline import (
 )
 from models.stt import Transcript
 from processors.dialogue.engine_llm import text_of
+from processors.fusion.said import as_said
 from processors.perception.engine_stt import BEGAN_S
+from sequencer.calibration import LearntLatencies
 from sequencer.fusion import Fused, Fusion, FusionSettings
 from sequencer.merge import Committed, Sequencer, SequencerSettings
 from sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Operation, Report, to_json
@@ -55,6 +65,9 @@ class PerceptionSettings(BaseModel):
     Attributes:
         settle_ms: how long a turn that is over waits for specialists that are still at work.
         latency_ms: what is believed of each specialist's latency before its first report.
+        remembered_ms: what no turn has taken by then is forgotten, in session time; longer than anybody
+            speaks without a pause.
+        remembered: statements that no turn has taken, at most; the oldest are forgotten.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,6 +76,8 @@ class PerceptionSettings(BaseModel):
     latency_ms: dict[Source, int] = Field(
         default={Source.STT: 80, Source.PROSODY: 80, Source.VISION: 200, Source.DIAR: 400, Source.TEXT: 0}
     )
+    remembered_ms: int = Field(default=120_000, ge=1_000, le=3_600_000)
+    remembered: int = Field(default=256, ge=1, le=10_000)
     sequencer: SequencerSettings = SequencerSettings()
     fusion: FusionSettings = FusionSettings()
     rendering: RenderingSettings = RenderingSettings()
@@ -98,6 +113,34 @@ class Perceived:
     tokens: Sequence[dict[str, object]]
 
 
+@dataclass(slots=True)
+class _Revised:
+    """A statement that is still revised.
+
+    Attributes:
+        revision: the newest.
+        start_us: the earliest moment that was ever given for it.
+        touched_us: when it was revised last.
+    """
+
+    revision: int
+    start_us: int
+    touched_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Words of a turn that is not over.
+
+    Attributes:
+        start_us: when they began.
+        arrival_us: when they were final.
+    """
+
+    start_us: int
+    arrival_us: int
+
+
 class Perception(FrameProcessor):
     """The sequencer and the fusion of one call.
 
@@ -105,16 +148,31 @@ class Perception(FrameProcessor):
         conversation: the session.
         call_id: of the call.
         settings: see the model.
+        latencies: what earlier calls have learnt, and where this one leaves what it has.
+        engines: what reports in each stream; one that is not named begins anew in each call.
+        notice: shown every frame; must not block.
     """
 
     def __init__(
-        self, conversation: Conversation, *, call_id: str, settings: PerceptionSettings | None = None
+        self,
+        conversation: Conversation,
+        *,
+        call_id: str,
+        settings: PerceptionSettings | None = None,
+        latencies: LearntLatencies | None = None,
+        engines: Mapping[Source, str] = MappingProxyType({}),
+        notice: Callable[[Frame], None] | None = None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
+        self._notice = notice
         self._settings = settings or PerceptionSettings()
         self._conversation = conversation
         self._clock = conversation.clock
         self._call_id = call_id
+        self._latencies = latencies or LearntLatencies()
+        self._engines = engines
+        # Streams of which this call has samples of its own.
+        self._learnt: set[Source] = set()
         self._sequencer: Sequencer[Annotation] = Sequencer(self._settings.sequencer)
         self._fusion = Fusion(self._settings.fusion)
         self._journal: Journal[Annotation] = Journal()
@@ -124,14 +182,24 @@ class Perception(FrameProcessor):
         self._reports = 0
         self._journaled = False
         self._joined: set[str] = set()
-        # The newest of each statement since the last turn.
-        self._fused: dict[int, Fused] = {}
-        self._revisions: dict[str, int] = {}
+        # The newest of each statement since the last turn and when it came out, the longest unrevised first.
+        self._fused: dict[int, tuple[int, Fused]] = {}
+        # In the same order.
+        self._revisions: dict[str, _Revised] = {}
+        # Finals since the last turn.
+        self._said: deque[_Said] = deque()
         self._utterances = 0
         self._news = asyncio.Event()
 
+    @property
+    def untaken(self) -> int:
+        """How many things are remembered for the next turn."""
+        return len(self._fused) + len(self._revisions) + len(self._said)
+
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
+        if self._notice is not None:
+            self._notice(frame)
         if isinstance(frame, StartFrame):
             for stream in OWN_STREAMS:
                 self._join(stream)
@@ -143,8 +211,17 @@ class Perception(FrameProcessor):
             self._take_in(frame)
         await self.push_frame(frame, direction)
 
-    async def take(self) -> Perceived:
-        """The turn that is over: its tokens, once each. Waits for specialists at most ``settle_ms``."""
+    async def cleanup(self) -> None:
+        for stream in self._learnt & self._engines.keys():
+            self._latencies.learnt(self._engines[stream], stream, self._sequencer.latency_us(stream))
+        await super().cleanup()
+
+    async def take(self, said: str) -> Perceived:
+        """The turn that is over: its tokens, once each. Waits for specialists at most ``settle_ms``.
+
+        Args:
+            said: its words, as they are recorded.
+        """
         now_us = self._clock.now_us()
         for stream in OWN_STREAMS:
             self._apply(Heartbeat(stream, now_us, now_us))
@@ -157,12 +234,30 @@ class Perception(FrameProcessor):
                     self._advance()
         except TimeoutError:
             self._advance(overdue=True)
-        fused, self._fused = self._fused, {}
-        tokens = [token for number in sorted(fused) if fused[number].final for token in fused[number].tokens]
+        tokens = self._turn()
         self._write()
         rendering = self._settings.rendering
-        adds = len({token.speaker_id for token in tokens}) > 1 or any(tags(t, rendering) for t in tokens)
-        return Perceived(render(tokens, rendering) if adds else "", [_as_json(token) for token in tokens])
+        shown = as_said(said, tokens)
+        adds = len({token.speaker_id for token in shown}) > 1 or any(tags(t, rendering) for t in shown)
+        return Perceived(render(shown, rendering) if adds else "", [_as_json(token) for token in tokens])
+
+    def forget_words(self) -> None:
+        """What was said since the last turn is nobody's: the next turn does not have it."""
+        self._said.clear()
+
+    def _turn(self) -> list[EnrichedToken]:
+        """The tokens of the turn."""
+        fused, self._fused = self._fused, {}
+        said, self._said = self._said, deque()
+        since_us = min((each.start_us for each in said), default=self._clock.now_us())
+        since_us -= self._settings.fusion.epsilon_us
+        return [
+            token
+            for _, (_, one) in sorted(fused.items())
+            if one.final
+            for token in one.tokens
+            if token.event_us >= since_us
+        ]
 
     def _hear(self, frame: TranscriptionFrame | InterimTranscriptionFrame, *, final: bool) -> None:
         arrival_us = self._clock.now_us()
@@ -183,6 +278,7 @@ class Perception(FrameProcessor):
             confidence = frame.result.confidence
             if words and final:
                 self._apply(Learn(Source.STT, max(0, arrival_us - words[-1].end_us)))
+                self._learnt.add(Source.STT)
         event_us = words[0].start_us if words else began_us
         self._report(
             Source.STT,
@@ -237,11 +333,16 @@ class Perception(FrameProcessor):
         final: bool = True,
     ) -> None:
         self._join(stream)
-        revision = 0
-        if identity is not None:
-            revision = self._revisions[identity] = self._revisions.get(identity, -1) + 1
         if event_us is None:
             event_us = arrival_us - self._sequencer.latency_us(stream)
+        revision, start_us = 0, event_us
+        if identity is not None:
+            known = self._revisions.pop(identity, None)
+            if known is not None:
+                revision, start_us = known.revision + 1, min(known.start_us, event_us)
+            self._revisions[identity] = _Revised(revision, start_us, arrival_us)
+        if final:
+            self._said.append(_Said(start_us, arrival_us))
         annotation = Annotation(
             event_us, arrival_us, stream, payload, confidence=min(1.0, max(0.0, confidence)), final=final
         )
@@ -253,14 +354,16 @@ class Perception(FrameProcessor):
         if stream not in self._joined:
             self._joined.add(stream)
             latency_us = self._settings.latency_ms.get(stream, 0) * 1000
-            self._apply(Join(stream, latency_us, self._clock.now_us()))
+            engine = self._engines.get(stream)
+            prior_us = None if engine is None else self._latencies.prior_us(engine, stream)
+            self._apply(Join(stream, latency_us, self._clock.now_us(), prior_us))
 
     def _apply(self, operation: Operation[Annotation]) -> None:
         self._sequencer.apply(operation)
         self._keep(operation)
 
     def _advance(self, *, overdue: bool = False) -> None:
-        now_us = self._clock.now_us()
+        now_us = real_us = self._clock.now_us()
         if overdue:
             # The turn waits no longer: as if everybody's deadline had passed.
             chosen = self._settings
@@ -269,11 +372,26 @@ class Perception(FrameProcessor):
         passed_us = self._sequencer.passed_us(SPECIALISTS, now_us)
         fused = self._fusion.advance(committed, now_us=now_us, passed_us=passed_us)
         for one in fused:
-            self._fused[one.statement] = one
+            self._fused.pop(one.statement, None)
+            self._fused[one.statement] = real_us, one
+        self._forget(real_us)
         self._keep(Advance(now_us), yielded=bool(committed))
         self._committed.extend(committed)
         if len(self._operations) + len(self._committed) >= MAX_OPERATIONS:
             self._write()
+
+    def _forget(self, now_us: int) -> None:
+        """What no turn has taken is kept for so long and up to so many."""
+        most, before_us = self._settings.remembered, now_us - self._settings.remembered_ms * 1000
+        fused, revisions, said = self._fused, self._revisions, self._said
+        while fused and (len(fused) > most or fused[next(iter(fused))][0] < before_us):
+            del fused[next(iter(fused))]
+        while revisions and (
+            len(revisions) > most or revisions[next(iter(revisions))].touched_us < before_us
+        ):
+            del revisions[next(iter(revisions))]
+        while said and (len(said) > most or said[0].arrival_us < before_us):
+            said.popleft()
 
     def _keep(self, operation: Operation[Annotation], *, yielded: bool = False) -> None:
         kept = self._journal.record(operation, yielded=yielded)

@@ -48,7 +48,8 @@ class PlayoutSettings(BaseModel):
     Attributes:
         word_due_percent: the share of a word that is played when it counts as heard.
         client_delay_ms: from the moment a packet leaves to the moment its sound leaves the loudspeaker: one
-            way through the network, and the client's jitter buffer (20-60 ms in a browser).
+            way through the network, and the client's jitter buffer (20-60 ms in a browser). Holds until the
+            transport knows better (``Playout.set_client_delay_ms``).
         flushes: the client empties its buffer when it is told of an interruption (a telephone provider).
         drain_ms: how long a conversation that ends in good order waits for the last packets.
     """
@@ -93,6 +94,8 @@ class HeardReply:
         in_context: whether it is part of the conversation; a filler is not.
         started_us: when its first sound reached the ear, None when none did.
         ended_us: when its last sound did, or when it was cut off without any.
+        delay_ms: what was believed of the client's delay when the reply was over.
+        delay_reported: the client or the transport said so; otherwise it is the setting.
     """
 
     reply_id: str
@@ -103,6 +106,8 @@ class HeardReply:
     in_context: bool
     started_us: int | None
     ended_us: int
+    delay_ms: int = 0
+    delay_reported: bool = False
 
     def as_message(self) -> dict[str, object]:
         """For the client and for files."""
@@ -116,6 +121,8 @@ class HeardReply:
             "last_word": self.mark.last_word,
             "source": self.mark.source.value,
             "in_context": self.in_context,
+            "client_delay_ms": self.delay_ms,
+            "client_delay_reported": self.delay_reported,
         }
 
 
@@ -196,8 +203,11 @@ class HeardClock:
     def __init__(self, settings: PlayoutSettings | None = None) -> None:
         self._settings = settings or PlayoutSettings()
         self._delay_us = self._settings.client_delay_ms * 1000
+        self._delay_reported = False
         self._open: dict[str, _Reply] = {}
         self._over: dict[str, HeardReply] = {}
+        # Whose first sound has left since the last ``take_started``.
+        self._started: list[str] = []
         self._pieces: deque[_Piece] = deque()
         # What the output is writing now, and how far it has come.
         self._current: _Reply | None = None
@@ -214,6 +224,7 @@ class HeardClock:
     @delay_ms.setter
     def delay_ms(self, delay_ms: int) -> None:
         self._delay_us = max(0, delay_ms) * 1000
+        self._delay_reported = True
 
     @property
     def is_drained(self) -> bool:
@@ -227,6 +238,11 @@ class HeardClock:
         if reply_id not in self._open:
             self._over.pop(reply_id, None)
             self._open[reply_id] = _Reply(reply_id, in_context)
+
+    @property
+    def open_ids(self) -> frozenset[str]:
+        """Replies that have begun and are not over."""
+        return frozenset(self._open)
 
     def is_open(self, reply_id: str) -> bool:
         """Whether the reply has begun and is not over."""
@@ -332,10 +348,11 @@ class HeardClock:
         if reply is not None and reply.parts:
             reply.parts -= 1
 
-    def parts_over(self) -> None:
-        """The output has nothing more: every stretch that began is over."""
+    def parts_over(self, *, but: Collection[str] = ()) -> None:
+        """The output has nothing more: every stretch that began is over, but for those of some replies."""
         for reply in self._open.values():
-            reply.parts = 0
+            if reply.reply_id not in but:
+                reply.parts = 0
 
     def written(self, duration_us: int, at_us: int) -> bool:
         """The output has taken audio of whatever it speaks now; True as for ``played``."""
@@ -403,12 +420,10 @@ class HeardClock:
         seen_us = at_us - quiet_us
         return self._cut(at_us, lambda reply: self._ear_us(reply, seen_us), ())
 
-    def finished(self) -> list[HeardReply]:
-        """Replies that have been played to their end since the last call."""
-        done = []
-        for reply in [reply for reply in self._open.values() if reply.is_played_out]:
-            done.append(self._finish(reply, reply.sent_us, reply.last_sent_us or self._moved_us))
-        return done
+    def finished(self, at_us: int) -> list[HeardReply]:
+        """Replies that have been played to their end since the last call; one without a sound ends now."""
+        done = [reply for reply in self._open.values() if reply.is_played_out]
+        return [self._finish(reply, reply.sent_us, at_us) for reply in done]
 
     def finish(self, reply_id: str, at_us: int) -> HeardReply | None:
         """The reply ends here, however far it came."""
@@ -416,6 +431,13 @@ class HeardClock:
         return self._finish(reply, reply.sent_us, at_us) if reply is not None else None
 
     # Answers.
+
+    def take_started(self) -> list[str]:
+        """Replies whose first sound has left since the last call."""
+        if not self._started:
+            return self._started
+        started, self._started = self._started, []
+        return started
 
     def progress(self, at_us: int) -> list[HeardSoFar]:
         """Replies of which another clause has left since the last call."""
@@ -461,6 +483,7 @@ class HeardClock:
         reply.last_sent_us = at_us
         if reply.first_sent_us is None:
             reply.first_sent_us = at_us
+            self._started.append(reply.reply_id)
         flight = reply.flight
         flight.append((at_us, position_us))
         while flight[0][0] < at_us - _HISTORY_US:
@@ -502,8 +525,12 @@ class HeardClock:
             in_context=reply.in_context,
             started_us=None if reply.first_sent_us is None else reply.first_sent_us + self._delay_us,
             ended_us=at_us if reply.last_sent_us is None else reply.last_sent_us + self._delay_us,
+            delay_ms=self.delay_ms,
+            delay_reported=self._delay_reported,
         )
         del self._open[reply.reply_id]
+        if reply.reply_id in self._started:
+            self._started.remove(reply.reply_id)
         self._over[reply.reply_id] = over
         if len(self._over) > _KEPT:
             del self._over[next(iter(self._over))]

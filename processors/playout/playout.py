@@ -15,6 +15,11 @@ voice. Here the frames that end a reply wait behind the output until its last pa
 interruptions carry the text that was heard to the aggregator, which takes no other. Recording and context
 therefore hold the same words.
 
+Whoever speaks sets ``interruptible=False`` on a ``TTSSpeakFrame`` that may not be interrupted. Pipecat keeps
+such a frame through every interruption. When somebody who can tell a stop word from a cough decides about
+interruptions (``guards_protected``), they keep it instead, and an interruption that does come ends it like
+any other reply.
+
 The exit owns one task, which tells ``on_reply`` and ``on_progress`` and lets waiting frames go. A packet
 costs a few additions and never waits.
 """
@@ -40,6 +45,7 @@ from pipecat.frames.frames import (
     OutputAudioRawFrame,
     SystemFrame,
     TTSAudioRawFrame,
+    TTSSpeakFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
     TTSTextFrame,
@@ -51,16 +57,24 @@ from core.media import PCM_BYTES_PER_SAMPLE
 from core.timeline import HeardMark
 from processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
 from processors.playout.heard import HeardClock, HeardReply, HeardSoFar, PlayoutSettings
+from processors.playout.replies import FollowsReplies
 from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
 from runtime.loop_clock import LoopClock
 
 _US_PER_S = 1_000_000
 _NS_PER_US = 1_000
 _REPLY_ID = "parley_reply_id"
+# Of an interruption: the replies that it meets. One that begins behind it may be here before it has passed
+# the output.
+_MEETS = "parley_meets"
+# The text type of protected speech, which the voice hands on from the ``thought`` to the ``entry``.
+_PROTECTED = "protected"
 # Contexts of cancelled replies whose late audio is known. A provider is late by seconds, not by replies.
 _CANCELLED = 64
 # Texts on their way to the aggregator. More than one waits only when the loop is late.
 _TEXTS = 8
+
+Notice = Callable[[Frame], None]
 
 
 @dataclass(slots=True)
@@ -73,11 +87,13 @@ class _Context:
         interruptible: whether an interruption ends it.
         queued_us: its audio so far.
         origin_ns: the moment from which Pipecat counts its words, in the pipeline's clock.
+        is_ahead: it has begun in front of the output and not yet behind it.
     """
 
     reply_id: str
     start_us: int
     interruptible: bool
+    is_ahead: bool
     queued_us: int = 0
     origin_ns: int | None = None
 
@@ -112,23 +128,38 @@ class Playout:
         self.on_progress = on_progress
         self.follows_packets = follows_packets
         self.peer_quiet_ms = peer_quiet_ms
+        # Told words as they are said, behind the output; a voice without times tells a sentence at a time.
+        self.on_words: Callable[[str], None] | None = None
         self.contexts: dict[str, _Context] = {}
         self.rate_hz = 0
         self.late_frames = 0
+        # Who follows the replies, and whether they see to it that protected ones are not interrupted.
+        self.follower: FollowsReplies | None = None
+        self.guards_protected = False
         self._texts: dict[str, HeardText] = {}
         self._news = asyncio.Event()
         # Set with the next packet, while somebody waits for it.
         self._packet: asyncio.Event | None = None
 
-    def taps(self) -> tuple["ThoughtTap", "PlayoutEntry", "PlayoutExit"]:
-        """The three processors: in front of the voice, in front of the output and behind it."""
-        return ThoughtTap(self), PlayoutEntry(self), PlayoutExit(self)
+    def taps(
+        self, *, on_thought: Notice | None = None, on_speech: Notice | None = None
+    ) -> tuple["ThoughtTap", "PlayoutEntry", "PlayoutExit"]:
+        """The three processors: in front of the voice, in front of the output and behind it.
+
+        Args:
+            on_thought: shown every frame in front of the voice; must not block.
+            on_speech: the same in front of the output.
+        """
+        return ThoughtTap(self, on_thought), PlayoutEntry(self, on_speech), PlayoutExit(self)
 
     def played(self, pcm: bytes) -> None:
         """A packet of 16-bit PCM leaves now. On the event loop; for a transport's ``on_packet``."""
         duration_us = len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self.rate_hz if self.rate_hz else 0
         if self.books.played(duration_us, self.clock.now_us()):
             self.wake()
+        for reply_id in self.books.take_started():
+            if self.follower is not None:
+                self.follower.on_reply_started(reply_id)
         if self._packet is not None:
             self._packet.set()
 
@@ -166,6 +197,8 @@ class Playout:
                 self._texts = {key: text for key, text in self._texts.items() if not text.taken}
                 while len(self._texts) > _TEXTS:
                     del self._texts[next(iter(self._texts))]
+            if self.follower is not None:
+                self.follower.on_reply_over(reply)
             known = reply.text or reply.unheard or reply.mark.audio_ms
             if known and self.on_reply is not None:
                 self.on_reply(reply)
@@ -183,13 +216,16 @@ class Playout:
 class ThoughtTap(FrameProcessor):
     """In front of the voice: names the model's replies and reads what it writes."""
 
-    def __init__(self, playout: Playout) -> None:
+    def __init__(self, playout: Playout, notice: Notice | None = None) -> None:
         super().__init__(enable_direct_mode=True)
         self._playout = playout
+        self._notice = notice
         self._reply_id: str | None = None
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
+        if self._notice is not None:
+            self._notice(frame)
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMTextFrame):
                 if self._reply_id is not None and not frame.skip_tts:
@@ -199,17 +235,28 @@ class ThoughtTap(FrameProcessor):
                 if not frame.skip_tts:
                     self._reply_id = frame.metadata[_REPLY_ID] = uuid.uuid4().hex
                     self._playout.books.open(self._reply_id)
+                    if self._playout.follower is not None:
+                        self._playout.follower.on_reply_begun(self._reply_id)
+            elif isinstance(frame, TTSSpeakFrame):
+                if self._playout.guards_protected and not frame.interruptible:
+                    frame.interruptible, frame.text_type = True, _PROTECTED
             elif isinstance(frame, (LLMFullResponseEndFrame, InterruptionFrame)):
+                if self._playout.follower is not None and self._reply_id is not None:
+                    if isinstance(frame, LLMFullResponseEndFrame):
+                        self._playout.follower.on_reply_written(self._reply_id)
                 self._reply_id = None
+                if isinstance(frame, InterruptionFrame):
+                    frame.metadata[_MEETS] = self._playout.books.open_ids
         await self.push_frame(frame, direction)
 
 
 class PlayoutEntry(FrameProcessor):
     """In front of the output: what there is to be heard, and no late audio of a cancelled reply."""
 
-    def __init__(self, playout: Playout) -> None:
+    def __init__(self, playout: Playout, notice: Notice | None = None) -> None:
         super().__init__(enable_direct_mode=True)
         self._playout = playout
+        self._notice = notice
         self._books = playout.books
         self._contexts = playout.contexts
         # In the order of their cancellation; a dict for its quick look-up.
@@ -217,11 +264,15 @@ class PlayoutEntry(FrameProcessor):
         self._reply_id: str | None = None
         self._last: _Context | None = None
         self._last_pts = 0
-        # Texts that the voice announced before the context that they are spoken in began.
+        # Texts that the voice announced before the context that they are spoken in began, and contexts of
+        # speech that may not be interrupted.
         self._announced: list[tuple[str | None, str]] = []
+        self._protected: set[str] = set()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
+        if self._notice is not None:
+            self._notice(frame)
         if direction is FrameDirection.DOWNSTREAM:
             if self._is_late(frame):
                 self._playout.late_frames += 1
@@ -254,6 +305,9 @@ class PlayoutEntry(FrameProcessor):
         elif isinstance(frame, LLMAssistantPushAggregationFrame) and self._last is not None:
             frame.metadata[_REPLY_ID] = self._last.reply_id
         elif isinstance(frame, InterruptionFrame):
+            if _MEETS in frame.metadata:
+                # What began to sound since, too.
+                frame.metadata[_MEETS] |= {context.reply_id for context in self._contexts.values()}
             self._cancel()
 
     def _response_begins(self, frame: LLMFullResponseStartFrame) -> None:
@@ -272,15 +326,28 @@ class PlayoutEntry(FrameProcessor):
         key = context_id or uuid.uuid4().hex
         reply_id = self._reply_id if self._reply_id is not None and in_context else key
         self._books.open(reply_id, in_context=in_context)
-        context = _Context(reply_id, self._books.part_begins(reply_id), interruptible)
+        context = _Context(
+            reply_id, self._books.part_begins(reply_id), interruptible, is_ahead=context_id is not None
+        )
         self._contexts[key] = self._last = context
+        self._tell_coming(context, key)
         announced, self._announced = self._announced, []
         for spoken_in, text in announced:
             if spoken_in in (None, key):
-                self._books.announced(reply_id, text)
+                self._say(reply_id, text)
             else:
                 self._announced.append((spoken_in, text))
         return context
+
+    def _tell_coming(self, context: _Context, key: str) -> None:
+        if self._playout.follower is not None:
+            protected = not context.interruptible or key in self._protected
+            self._playout.follower.on_reply_coming(context.reply_id, protected=protected)
+
+    def _say(self, reply_id: str, text: str) -> None:
+        self._books.announced(reply_id, text)
+        if self._playout.follower is not None:
+            self._playout.follower.on_reply_saying(reply_id, text)
 
     def _audio(self, frame: TTSAudioRawFrame) -> None:
         context = self._context(frame.context_id)
@@ -297,8 +364,12 @@ class PlayoutEntry(FrameProcessor):
         if frame.will_be_spoken:
             context = self._contexts.get(frame.context_id or "")
             text = frame.raw_text or frame.text
+            if frame.text_type == _PROTECTED and frame.context_id:
+                self._protected.add(frame.context_id)
+                if context is not None:
+                    self._tell_coming(context, frame.context_id)
             if context is not None:
-                self._books.announced(context.reply_id, text)
+                self._say(context.reply_id, text)
             else:
                 self._announced.append((frame.context_id, text))
         elif frame.append_to_context and self._reply_id is not None and not frame.metadata.get(HEARD_LATER):
@@ -336,6 +407,7 @@ class PlayoutEntry(FrameProcessor):
     def _end(self, frame: TTSStoppedFrame) -> None:
         context = self._context(frame.context_id)
         self._last = None
+        self._protected.discard(frame.context_id or "")
         if context is not None and context.reply_id != self._reply_id:
             self._books.close(context.reply_id)
 
@@ -347,6 +419,7 @@ class PlayoutEntry(FrameProcessor):
         while len(self._cancelled) > _CANCELLED:
             del self._cancelled[next(iter(self._cancelled))]
         self._announced.clear()
+        self._protected.clear()
         self._reply_id = None
         self._last_pts = 0
 
@@ -369,8 +442,12 @@ class PlayoutExit(FrameProcessor):
         self._books = playout.books
         self._current: _Context | None = None
         self._last_chunk_interruptible = True
-        # In order; the first one ends a reply that is not over yet.
+        # In order; the first one ends a reply that is not over yet, or begins one before the last has ended.
         self._waiting: deque[Frame] = deque()
+        # The reply whose frame that ends it has still to come.
+        self._unended: str | None = None
+        # Two tasks let frames go, and their order is kept.
+        self._releasing = asyncio.Lock()
         self._pump: asyncio.Task[None] | None = None
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own
@@ -396,11 +473,13 @@ class PlayoutExit(FrameProcessor):
                 await self._end_in_good_order(frame)
             else:
                 self._ordered(frame)
-                if self._waiting or self._ends_open_reply(frame):
-                    self._waiting.append(frame)
-                    return
-                self._give_text(frame)
+                self._waiting.append(frame)
+                await self._release()
+                return
         await self.push_frame(frame, direction)
+
+    def _begins_too_early(self, frame: Frame) -> bool:
+        return self._unended is not None and isinstance(frame, LLMFullResponseStartFrame)
 
     def _chunk(self, frame: OutputAudioRawFrame) -> None:
         playout = self._playout
@@ -425,6 +504,8 @@ class PlayoutExit(FrameProcessor):
     def _ordered(self, frame: Frame) -> None:
         if isinstance(frame, TTSStartedFrame):
             context = self._playout.contexts.get(frame.context_id or "")
+            if context is not None:
+                context.is_ahead = False
             self._current = context
             self._books.speaks(context.reply_id if context else None, context.start_us if context else 0)
         elif isinstance(frame, TTSStoppedFrame):
@@ -434,23 +515,36 @@ class PlayoutExit(FrameProcessor):
             if context is not None:
                 self._books.part_over(context.reply_id)
                 self._settle()
+        elif isinstance(frame, TTSTextFrame):
+            if self._playout.on_words is not None:
+                self._playout.on_words(frame.text)
+        elif isinstance(frame, LLMFullResponseEndFrame):
+            # A reply without a sound, as one that only calls a tool, is over here: no packet will say so.
+            self._settle()
 
     def _system(self, frame: Frame) -> None:
         playout = self._playout
         if isinstance(frame, InterruptionFrame):
             kept = {context.reply_id for context in playout.contexts.values() if not context.interruptible}
+            kept |= self._books.open_ids - frame.metadata.get(_MEETS, self._books.open_ids)
             playout.tell(
                 self._books.interrupted(
                     playout.clock.now_us(), keep=kept, still_playing=not self._last_chunk_interruptible
                 )
             )
             self._waiting = deque(waiting for waiting in self._waiting if not waiting.interruptible)
+            self._unended = None
+            if self._waiting:
+                # The result of a tool stays, and what it waited for is over.
+                playout.wake()
             heard_texts(frame, playout.texts_not_taken())
         elif isinstance(frame, CancelFrame):
             self._hang_up()
             heard_texts(frame, playout.texts_not_taken())
         elif isinstance(frame, BotStoppedSpeakingFrame) and self._books.is_drained:
-            self._books.parts_over()
+            # A stretch that follows another directly has not come here yet when that one stops.
+            contexts = self._playout.contexts.values()
+            self._books.parts_over(but={context.reply_id for context in contexts if context.is_ahead})
             self._settle()
 
     async def _end_in_good_order(self, frame: EndFrame) -> None:
@@ -458,6 +552,7 @@ class PlayoutExit(FrameProcessor):
         await self._playout.drained()
         self._books.parts_over()
         self._settle()
+        self._unended = None
         await self._release()
         self._playout.tell(self._books.interrupted(self._playout.clock.now_us()))
         heard_texts(frame, self._playout.texts_not_taken())
@@ -467,7 +562,7 @@ class PlayoutExit(FrameProcessor):
         self._playout.tell(self._books.hung_up(self._playout.clock.now_us(), quiet_us=quiet_ms * 1000))
 
     def _settle(self) -> None:
-        self._playout.tell(self._books.finished())
+        self._playout.tell(self._books.finished(self._playout.clock.now_us()))
         if self._waiting:
             self._playout.wake()
 
@@ -481,18 +576,53 @@ class PlayoutExit(FrameProcessor):
             heard_texts(frame, self._playout.text_of(frame))
 
     async def _release(self) -> None:
-        """Let frames go that waited for the end of a reply."""
-        while self._waiting and not self._ends_open_reply(self._waiting[0]):
-            frame = self._waiting.popleft()
-            self._give_text(frame)
-            await self.push_frame(frame)
+        """Let frames go that wait for nothing any more."""
+        async with self._releasing:
+            while self._waiting:
+                self._put_end_in_place()
+                if self._waits(self._waiting[0]):
+                    return
+                frame = self._waiting.popleft()
+                reply_id = frame.metadata.get(_REPLY_ID)
+                if isinstance(frame, LLMFullResponseStartFrame):
+                    self._unended = reply_id
+                elif isinstance(frame, LLMFullResponseEndFrame) and reply_id == self._unended:
+                    self._unended = None
+                self._give_text(frame)
+                await self.push_frame(frame)
+
+    def _put_end_in_place(self) -> None:
+        """Have the frame that ends a reply go before the one that begins the next.
+
+        The output sends the end of a reply at the time of its last word, and what follows it when the audio
+        has been taken: where the last word is shorter than what the output holds, the next reply is here
+        first.
+        """
+        if not self._begins_too_early(self._waiting[0]):
+            return
+        other_ended = False
+        for place, frame in enumerate(self._waiting):
+            if isinstance(frame, LLMFullResponseEndFrame):
+                if frame.metadata.get(_REPLY_ID) == self._unended:
+                    del self._waiting[place]
+                    self._waiting.appendleft(frame)
+                    return
+                other_ended = True
+        if other_ended and not self._books.is_open(self._unended or ""):
+            # Its end was lost: it has been heard, and another's is here.
+            self._unended = None
+
+    def _waits(self, frame: Frame) -> bool:
+        return self._ends_open_reply(frame) or self._begins_too_early(frame)
 
     async def _tell(self) -> None:
         playout = self._playout
         while True:
             await playout.news()
-            playout.tell(self._books.finished())
+            playout.tell(self._books.finished(playout.clock.now_us()))
             for heard in self._books.progress(playout.clock.now_us()):
+                if playout.follower is not None:
+                    playout.follower.on_reply_progress(heard)
                 if playout.on_progress is not None:
                     playout.on_progress(heard)
             await self._release()

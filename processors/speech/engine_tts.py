@@ -50,13 +50,17 @@ _CONTEXT_QUIET_S = 60.0
 _KEEPALIVE_S = 10.0
 # The marker of a failed clause is handled at once unless its context waits behind another one.
 _MARKER_DEADLINE_S = 1.0
+# Frames of a clause that are short: what the track needs to begin on a busy loop.
+SHORT_FRAMES = 2
 
 
 class EngineTtsSettings(BaseModel):
     """How an engine speaks into a pipeline.
 
     Attributes:
-        frame_ms: length of an audio frame; 40 is one chunk of Pipecat's output transports.
+        frame_ms: length of a clause's first audio frames; 40 is one chunk of Pipecat's output transports.
+        longest_frame_ms: length of those behind them, where the engine is as far ahead: each costs the loop
+            the same, whatever its length, and a clause that is ready comes in one go.
         max_lead_ms: a further clause is synthesised when less than this is left to play.
         buffer_ms: audio of one clause between the synthesis thread and the loop.
         stall_timeout_ms: the thread waits this long for room in the buffer.
@@ -68,6 +72,7 @@ class EngineTtsSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     frame_ms: int = Field(default=40, ge=10, le=40)
+    longest_frame_ms: int = Field(default=120, ge=10, le=1_000)
     max_lead_ms: int = Field(default=4_000, ge=100, le=60_000)
     buffer_ms: int = Field(default=30_000, ge=100, le=120_000)
     stall_timeout_ms: int = Field(default=2_000, ge=10, le=60_000)
@@ -134,6 +139,11 @@ class _Crossing:
         self._waiting_bytes = 0
         self._stopped = False
         self._stalled = False
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the thread has given up waiting for room."""
+        return self._stalled
 
     def start(self, executor: Executor, text: str) -> None:
         """Have the clause synthesised; an executor that refuses (it is shut down) ends it."""
@@ -337,6 +347,8 @@ class EngineTtsService(TTSService):
         self._playout = _PlayoutClock()
         self._places = _Places()
         self._crossings: dict[_Crossing, str] = {}
+        # A clause that may be asked for, and what synthesises it.
+        self._prepared: tuple[str, _Crossing] | None = None
 
     def can_generate_metrics(self) -> bool:
         return True
@@ -382,6 +394,37 @@ class EngineTtsService(TTSService):
         self._places.context_over(context_id)
         await super().on_audio_context_interrupted(context_id)
 
+    def prepare(self, clause: str) -> None:
+        """Synthesise a clause that will probably be the next one; one is kept. See ``PreparesSpeech``."""
+        self.forget_prepared()
+        crossing = self._new_crossing()
+        crossing.start(self._executor, clause)
+        self._prepared = clause, crossing
+
+    def forget_prepared(self) -> None:
+        """It will not be said: the engine stops."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared[1].stop()
+
+    def _new_crossing(self) -> _Crossing:
+        return _Crossing(
+            self._engine,
+            limit_bytes=ms_to_samples(self._options.buffer_ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE,
+            stall_s=self._options.stall_timeout_ms / 1000,
+        )
+
+    def _started_crossing(self, clause: str) -> _Crossing:
+        """What synthesises a clause that is to be said now: begun ahead, or begun here."""
+        if self._prepared is not None and self._prepared[0] == clause:
+            (_, crossing), self._prepared = self._prepared, None
+            # One that waited longer for the end of the turn than for room has lost its end.
+            if not crossing.is_stalled:
+                return crossing
+        crossing = self._new_crossing()
+        crossing.start(self._executor, clause)
+        return crossing
+
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Synthesise one clause, or a longer text that did not come through the aggregator.
 
@@ -397,15 +440,12 @@ class EngineTtsService(TTSService):
                     yield frame
 
     async def _speak(self, clause: str, context_id: str) -> AsyncGenerator[Frame, None]:
-        crossing = _Crossing(
-            self._engine,
-            limit_bytes=ms_to_samples(self._options.buffer_ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE,
-            stall_s=self._options.stall_timeout_ms / 1000,
-        )
+        crossing = self._started_crossing(clause)
         self._crossings[crossing] = context_id
-        cutter = _FrameCutter(self._options.frame_ms, self._engine.rate_hz)
+        cutter = _FrameCutter(
+            self._options.frame_ms, self._engine.rate_hz, longest_frame_ms=self._options.longest_frame_ms
+        )
         try:
-            crossing.start(self._executor, clause)
             while isinstance(
                 item := await crossing.take(self._options.engine_timeout_ms / 1000), SpeechPiece
             ):
@@ -487,6 +527,7 @@ class EngineTtsService(TTSService):
 
     def _drop_pending(self, *, everything: bool) -> None:
         """Stop the engine for what an interruption drops; speech marked uninterruptible goes on."""
+        self.forget_prepared()
         kept = set()
         if not everything:
             kept = {key for key, context in self._tts_contexts.items() if not context.interruptible}
@@ -498,18 +539,21 @@ class EngineTtsService(TTSService):
 
 
 class _FrameCutter:
-    """Pieces of any length to frames of one length, each with the words that begin in it.
+    """Pieces of any length to frames, each with the words that begin in it.
 
     A word is released with the frame in which it begins, so a clause that breaks off has reported no later
-    word.
+    word. No frame waits for more audio than the shortest.
 
     Args:
-        frame_ms: length of a frame.
+        frame_ms: length of the shortest frame, and of the first ``SHORT_FRAMES``.
         rate_hz: samples per second.
+        longest_frame_ms: of the others, as far as there is audio.
     """
 
-    def __init__(self, frame_ms: int, rate_hz: int) -> None:
+    def __init__(self, frame_ms: int, rate_hz: int, *, longest_frame_ms: int) -> None:
         self.frame_bytes = ms_to_samples(frame_ms, rate_hz) * PCM_BYTES_PER_SAMPLE
+        self._longest_frames = max(1, longest_frame_ms // frame_ms)
+        self._short_frames_left = SHORT_FRAMES
         # When the clause is heard, and where it lies in the audio of its context.
         self.start_ns: int | None = None
         self.start_us = 0
@@ -523,11 +567,19 @@ class _FrameCutter:
         self._words.extend(piece.words)
         self._pcm += piece.pcm
         frames = []
-        whole = len(self._pcm) - len(self._pcm) % self.frame_bytes
-        for start in range(0, whole, self.frame_bytes):
-            frames.append(self._cut(bytes(self._pcm[start : start + self.frame_bytes])))
-        del self._pcm[:whole]
+        start = 0
+        while whole := (len(self._pcm) - start) // self.frame_bytes:
+            end = start + self._frames_in_one(whole) * self.frame_bytes
+            frames.append(self._cut(bytes(self._pcm[start:end])))
+            start = end
+        del self._pcm[:start]
         return frames
+
+    def _frames_in_one(self, whole: int) -> int:
+        if self._short_frames_left:
+            self._short_frames_left -= 1
+            return 1
+        return min(whole, self._longest_frames)
 
     def finish(self) -> list[tuple[bytes, list[WordTime]]]:
         """The short last frame, if any."""

@@ -1,8 +1,9 @@
 """Marks of the answer's way through the pipeline, for ``telemetry.turns``.
 
-Three taps, because the stages between them consume what they work on: ``TypingTap`` stands first and sees
-typed text, ``ThinkingTap`` before the speech synthesis sees the first text of the answer, ``SpeakingTap``
-behind it sees the first clause and the first audio. They pass every frame on, in the task of whoever pushes.
+Three places, because the stages between them consume what they work on: in front of the user aggregator typed
+text is seen, in front of the voice the first text of the answer, behind it the first clause and the first
+audio. Processors that stand there anyway call these methods with each frame: one of our own in each place
+would cost every frame another hop.
 """
 
 from pipecat.frames.frames import (
@@ -12,52 +13,35 @@ from pipecat.frames.frames import (
     TTSAudioRawFrame,
     TTSStartedFrame,
 )
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from telemetry.turns import TurnLog
 
 
-class TypingTap(FrameProcessor):
-    """Notes what the person typed; spoken words come from the user aggregator."""
+class TurnMarks:
+    """Writes into the turn log of one call.
+
+    Args:
+        turns: of the call.
+    """
 
     def __init__(self, turns: TurnLog) -> None:
-        super().__init__(enable_direct_mode=True)
         self._turns = turns
 
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        await super().process_frame(frame, direction)
+    def typing(self, frame: Frame) -> None:
+        """What the person typed; spoken words come from the user aggregator."""
         if isinstance(frame, LLMMessagesAppendFrame):
             for message in frame.messages:
                 if isinstance(message, dict) and message.get("role") == "user":
                     self._turns.user_typed(str(message.get("content", "")))
-        await self.push_frame(frame, direction)
 
-
-class ThinkingTap(FrameProcessor):
-    """Marks ``llm_first_token``."""
-
-    def __init__(self, turns: TurnLog) -> None:
-        super().__init__(enable_direct_mode=True)
-        self._turns = turns
-
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        await super().process_frame(frame, direction)
+    def thinking(self, frame: Frame) -> None:
+        """``llm_first_token``."""
         if isinstance(frame, LLMTextFrame):
             self._turns.mark("llm_first_token")
-        await self.push_frame(frame, direction)
 
-
-class SpeakingTap(FrameProcessor):
-    """Marks ``first_clause`` and ``tts_first_audio``."""
-
-    def __init__(self, turns: TurnLog) -> None:
-        super().__init__(enable_direct_mode=True)
-        self._turns = turns
-
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        await super().process_frame(frame, direction)
+    def speaking(self, frame: Frame) -> None:
+        """``first_clause`` and ``tts_first_audio``."""
         if isinstance(frame, TTSStartedFrame):
             self._turns.mark("first_clause")
         elif isinstance(frame, TTSAudioRawFrame):
             self._turns.mark("tts_first_audio")
-        await self.push_frame(frame, direction)

@@ -1,4 +1,8 @@
-"""Ends the user's turn: the Pipecat shell of ``turn_taking.endpointing``.
+"""Ends the user's turn: the Pipecat shell of the policies of ``turn_taking.policies``.
+
+A turn may begin late: barge-in finds out only after a while that a voice over the bot is meant. What was
+heard and understood before that belongs to it, so nothing is forgotten when a turn begins; ``forget`` is told
+when it was not meant. Between turns nothing is decided.
 
 In: voice activity and transcripts, as the user aggregator shows them to a stop strategy, and the caller's
 audio straight from the voice activity detector (``hear``): as frames it would cross the aggregator fifty
@@ -10,16 +14,19 @@ The model takes 40 to 90 ms, so it is asked early, when a pause has just begun (
 at hand when voice activity confirms the silence. Anything else is asked again then, with the silence in its
 ears, and that answer counts. (A run that believed the lower of the two, with a higher threshold and a longer
 hanging wait, had 4 cut-ins in 40 turns instead of 7 and a median of 769 ms instead of 577; the three changes
-were not measured apart.)
+were not measured apart.) A policy may have it asked again while the turn stays open (``next_look_ms``), and
+may want the end of the pitch, or of the whole voice, beside it: that is measured by the same thread.
 """
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+import numpy as np
 from loguru import logger
 from pipecat.frames.frames import (
     Frame,
+    InterimTranscriptionFrame,
     TranscriptionFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
@@ -34,10 +41,17 @@ from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.stt import Transcript
 from models.turn import TurnCompleteness
 from runtime.loop_clock import LoopClock
-from turn_taking.endpointing import Endpoint, Endpointer
+from turn_taking.endpointing import Endpoint, EndpointPolicy
+from turn_taking.evidence_pitch import Contour, final_contour
+from turn_taking.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
+from turn_taking.speculation import Guesser
 
 # Audio before the voice was detected that the completeness model hears too: a soft onset belongs to the turn.
 PRE_SPEECH_MS = 500
+# The end of the pitch is looked for in so much audio: the last words and the silence behind them.
+CONTOUR_MS = 1_500
+# Key of a transcription frame's metadata: its words were not meant, and no turn has them.
+NOT_MEANT = "parley_not_meant"
 
 
 class EndpointStopStrategy(BaseUserTurnStopStrategy):
@@ -49,16 +63,26 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         executor: where the model runs; shared by all calls.
         on_endpoint: told about every decision, for telemetry; must not block.
         on_words: told when final words arrive, for telemetry; must not block.
+        guesser: says what a pause may be the end of, or None to guess nothing.
+        on_guess: told the text that the turn would have if it ended now, None when that has become void; must
+            not block.
+        on_completeness: told how complete a pause sounds, whenever that is known; must not block.
+        on_due: told when the turn ends if the caller stays silent, None while that is not known; must not
+            block.
     """
 
     def __init__(
         self,
-        endpointer: Endpointer,
+        endpointer: EndpointPolicy,
         *,
         completeness: TurnCompleteness | None,
         executor: Executor,
         on_endpoint: Callable[[Endpoint], None] | None = None,
         on_words: Callable[[], None] | None = None,
+        guesser: Guesser | None = None,
+        on_guess: Callable[[str | None], None] | None = None,
+        on_completeness: Callable[[float], None] | None = None,
+        on_due: Callable[[int | None], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
@@ -67,9 +91,18 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._executor = executor
         self._on_endpoint = on_endpoint
         self._on_words = on_words
+        self._guesser = guesser if on_guess is not None else None
+        self._on_guess = on_guess
+        self._on_completeness = on_completeness
+        self._on_due = on_due
+        # A turn is open: what is understood outside of one is nobody's question.
+        self._in_turn = False
         self._clock = clock or LoopClock()
         self._audio = bytearray()
         self._voice = False
+        # A turn is open; it was open for nothing and ends without an answer when the voice does.
+        self._in_turn = False
+        self._is_abandoned = False
         self._timer: asyncio.Task[None] | None = None
         self._inference: asyncio.Task[None] | None = None
         self._early: float | None = None
@@ -84,10 +117,15 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         await self._drop_conclusions()
 
     async def handle_user_turn_started(self) -> None:
-        self._endpointer.reset()
-        await self._drop_conclusions()
+        self._in_turn = True
+        self._is_abandoned = False
+        if self._guesser is not None:
+            self._tell(self._guesser.on_turn())
 
     async def handle_user_turn_stopped(self) -> None:
+        self._in_turn = self._is_abandoned = False
+        if self._guesser is not None:
+            self._guesser.reset()
         self._endpointer.reset()
         self._audio.clear()
         await self._drop_conclusions()
@@ -97,20 +135,62 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             self._voice = True
             self._early = None
             self._endpointer.on_voice_started(self._clock.now_ms())
+            if self._guesser is not None and self._guesser.on_voice() and self._on_guess is not None:
+                self._on_guess(None)
             await self._drop_conclusions()
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._voice = False
             self._endpointer.on_voice_stopped(self._clock.now_ms(), silence_ms=int(frame.stop_secs * 1000))
+            if self._is_abandoned:
+                await self.abandon()
+                return ProcessFrameResult.CONTINUE
+            if self._guesser is not None:
+                self._tell(self._guesser.on_pause())
             await self._conclude_pause()
             await self._rearm()
-        elif isinstance(frame, TranscriptionFrame):
+        elif isinstance(frame, TranscriptionFrame) and NOT_MEANT not in frame.metadata:
             self._endpointer.on_transcript(
                 self._clock.now_ms(), frame.text, last_word_confidence=_last_word_confidence(frame)
             )
             if self._on_words:
                 self._on_words()
+            if self._guesser is not None:
+                self._tell(self._guesser.on_final(frame.text))
             await self._rearm()
+        elif isinstance(frame, InterimTranscriptionFrame) and self._guesser is not None:
+            self._tell(self._guesser.on_partial(frame.text))
         return ProcessFrameResult.CONTINUE
+
+    async def take_up(self) -> None:
+        """A turn began late, or is one after all: its end may be near already."""
+        self._is_abandoned = False
+        await self._rearm()
+
+    async def forget(self) -> None:
+        """What was heard and understood since the last turn was not meant."""
+        if not self._in_turn:
+            if self._guesser is not None:
+                self._guesser.reset()
+            self._endpointer.reset()
+            await self._drop_conclusions()
+
+    async def abandon(self) -> None:
+        """The open turn was none: it ends now without words, or as soon as the voice does."""
+        if not self._in_turn:
+            await self.forget()
+            return
+        if self._guesser is not None and self._guesser.on_abandoned() and self._on_guess is not None:
+            self._on_guess(None)
+        self._endpointer.reset()
+        await self._drop_conclusions()
+        self._is_abandoned = True
+        if not self._voice:
+            await self.trigger_user_turn_stopped()
+
+    async def end_turn(self) -> None:
+        """The open turn has lasted too long: it ends now, with what was understood."""
+        if self._in_turn:
+            await self.trigger_user_turn_stopped()
 
     def hear(self, pcm: bytes) -> None:
         """A piece of the caller's audio, 16-bit at the pipeline's rate."""
@@ -127,6 +207,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
 
     def on_pause(self) -> None:
         """The voice has paused and may have ended: ask the model while voice activity makes sure."""
+        if self._guesser is not None and self._voice:
+            self._tell(self._guesser.on_pause())
         if self._model is None or not self._voice:
             return
         self._early = None
@@ -135,11 +217,24 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             self._inference.cancel()
         self._start_inference(self._model)
 
+    def on_resume(self) -> None:
+        """The voice goes on behind such a pause."""
+        if self._guesser is not None:
+            self._guesser.on_resume()
+
+    def _tell(self, guess: str | None) -> None:
+        if guess is not None and self._on_guess is not None:
+            self._on_guess(guess)
+
+    def on_bot_said(self, text: str) -> None:
+        """The bot's last words: what the caller is answering."""
+        self._endpointer.on_bot_said(text)
+
     async def _conclude_pause(self) -> None:
         if self._model is None:
             return
         if self._early is not None and self._endpointer.is_complete(self._early):
-            self._endpointer.on_completeness(self._early)
+            self._complete(self._early)
         elif self._early is not None or self._inference is None:
             self._start_inference(self._model)
 
@@ -151,36 +246,72 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     async def _infer(self, model: TurnCompleteness, pcm: bytes) -> None:
         loop = asyncio.get_running_loop()
         asked_in_voice = self._voice
-        try:
-            probability = await loop.run_in_executor(
-                self._executor, lambda: model.probability(pcm16_to_float(pcm))
+        wants_contour, wants_voice_end = self._endpointer.wants_contour, self._endpointer.wants_voice_end
+
+        def measure() -> tuple[float, Contour | None, VoiceEnd | None]:
+            audio = pcm16_to_float(pcm)
+
+            def last(ms: int) -> np.ndarray:
+                return audio[-ms * self._rate_hz // 1000 :]
+
+            return (
+                model.probability(audio),
+                final_contour(last(CONTOUR_MS), self._rate_hz) if wants_contour else None,
+                voice_end(last(VOICE_END_MS), self._rate_hz) if wants_voice_end else None,
             )
+
+        try:
+            probability, contour, end = await loop.run_in_executor(self._executor, measure)
         except EngineError as error:
             logger.warning(f"{self}: turn completeness failed, waiting by time alone: {error}")
             return
         self._inference = None
+        # Of an early look too: the silence that follows changes no voice.
+        if wants_contour:
+            self._endpointer.on_contour(contour)
+        if end is not None:
+            self._endpointer.on_voice_end(end)
         if self._voice:
             self._early = probability
         elif asked_in_voice and not self._endpointer.is_complete(probability):
             self._start_inference(model)
         else:
-            self._endpointer.on_completeness(probability)
+            self._complete(probability)
             await self._rearm()
+
+    def _complete(self, probability: float) -> None:
+        self._endpointer.on_completeness(probability)
+        if self._on_completeness is not None:
+            self._on_completeness(probability)
 
     async def _rearm(self) -> None:
         await self._cancel_timer()
         deadline_ms = self._endpointer.next_deadline_ms()
-        if deadline_ms is None:
+        is_due = deadline_ms is not None and self._in_turn and not self._is_abandoned
+        if self._on_due is not None:
+            self._on_due(deadline_ms if is_due else None)
+        if deadline_ms is None or not is_due:
             return
         if deadline_ms <= self._clock.now_ms():
             await self._decide()
             return
-        self._timer = self.task_manager.create_task(self._wait(deadline_ms), f"{self}::deadline")
+        look_ms = self._endpointer.next_look_ms() if self._model is not None else None
+        self._timer = self.task_manager.create_task(self._wait(deadline_ms, look_ms), f"{self}::deadline")
 
-    async def _wait(self, deadline_ms: int) -> None:
+    async def _wait(self, deadline_ms: int, look_ms: int | None) -> None:
+        if look_ms is not None and look_ms < deadline_ms:
+            await self._clock.sleep_until_ms(look_ms)
+            self._look_again()
         await self._clock.sleep_until_ms(deadline_ms)
         self._timer = None
         await self._decide()
+
+    def _look_again(self) -> None:
+        """Ask the model once more; the timer goes on, and the answer sets it anew."""
+        self._endpointer.on_look(self._clock.now_ms())
+        # One that is still thinking answers soon, and has heard nearly as much.
+        if self._model is not None and self._inference is None:
+            self._start_inference(self._model)
 
     async def _decide(self) -> None:
         endpoint = self._endpointer.on_deadline(self._clock.now_ms())
@@ -197,9 +328,11 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         await self._cancel_inference()
 
     async def _cancel_timer(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None and timer is not asyncio.current_task():
-            await self.task_manager.cancel_task(timer)
+        # Somebody else may set one while this one ends: none is left behind.
+        while (timer := self._timer) is not None:
+            self._timer = None
+            if timer is not asyncio.current_task():
+                await self.task_manager.cancel_task(timer)
 
     async def _cancel_inference(self) -> None:
         inference, self._inference = self._inference, None
@@ -213,3 +346,11 @@ def _last_word_confidence(frame: TranscriptionFrame) -> float:
     if isinstance(transcript, Transcript) and transcript.words:
         return transcript.words[-1].confidence
     return 1.0
+
+
+def word_confidences(frame: TranscriptionFrame) -> tuple[float, ...] | None:
+    """How well each word was understood; None from a recogniser that does not say."""
+    transcript = frame.result
+    if not isinstance(transcript, Transcript) or len(transcript.words) != len(frame.text.split()):
+        return None
+    return tuple(word.confidence for word in transcript.words)

@@ -2,13 +2,16 @@
 
 In: requests of browsers and Pipecat clients, by a name that is this server's (a page that made its own name
 point here is refused). Out: one conversation per accepted call, run by ``run_call`` in a task that the app
-owns (``serving.gateway.calls``). Whatever is malformed is a 4xx that says why and disturbs nobody else. The
-number of conversations is capped: the one too many gets 503. A surface is a router of its own:
-``webrtc_routes``, ``eval_socket``, ``page``.
+owns (``serving.gateway.calls``). Whatever is malformed is a 4xx that says why and disturbs nobody else. What
+may go on at a time is capped (``limits``): the one too many gets 503, or 429 where it is one client's or one
+session's share. A surface is a router of its own: ``webrtc_routes``, ``eval_socket``, ``session_api``,
+``page``.
 """
 
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import NoneType
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,9 +24,11 @@ from starlette.middleware.cors import CORSMiddleware
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
 from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.eval_socket import EvalSocket
-from serving.gateway.middleware import BodyLimit, KnownHosts, PageHeaders, known_hosts
+from serving.gateway.limits import RETRY_S, Rate, ShareError
+from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
 from serving.gateway.page import health_router, serve_page
-from serving.gateway.session_api import Typing, on_store_error, session_api
+from serving.gateway.requests import BodyError
+from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
 from serving.gateway.settings import ServerSettings
 from serving.gateway.webrtc_routes import Door, OnConnection, WebRtcRoutes
 from session_store.conversation import Conversations
@@ -51,8 +56,15 @@ def create_app(
     calls = CallTasks(
         run_call, max_calls=settings.max_calls, drain_s=settings.drain_s, hang_up_s=settings.hang_up_s
     )
+    new_sessions = Rate(
+        settings.sessions_per_minute,
+        f"over {settings.sessions_per_minute} new sessions a minute from this address, try again later",
+        clients=settings.counted_clients,
+    )
 
     async def check_body(body: Mapping[str, object]) -> None:
+        if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
+            raise PeerError("echo_cancellation: true, false or nothing")
         if conversations is not None and not conversations.store.available:
             # A call would be picked up and hear nothing until its session can be claimed.
             raise StoreUnavailableError("the session store is away, try again in a moment")
@@ -81,29 +93,34 @@ def create_app(
     add_middleware(app, settings)
     add_error_answers(app)
     app.include_router(health_router(calls, max_calls=settings.max_calls, describe=describe))
-    app.include_router(WebRtcRoutes(settings, door=door, calls=calls, check_body=check_body).router())
+    routes = WebRtcRoutes(settings, door=door, calls=calls, check_body=check_body, new_sessions=new_sessions)
+    app.include_router(routes.router())
     if settings.eval_socket:
-        app.include_router(EvalSocket(settings, calls=calls).router())
+        app.include_router(EvalSocket(settings, calls=calls, new_sessions=new_sessions).router())
     if conversations is not None and type_turn is not None:
-        app.include_router(session_api(conversations, type_turn, settings))
+        app.include_router(session_api(conversations, type_turn, settings, new_sessions))
     serve_page(app)
     return app
 
 
 def add_middleware(app: FastAPI, settings: ServerSettings) -> None:
     """What every request passes; the last one added sees it first."""
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, within_s=settings.body_s)
+    app.add_middleware(
+        BodyLimit, max_bytes=settings.max_body_bytes, within_s=settings.body_s, streamed=(IMPORT_PATH,)
+    )
     names = known_hosts(settings)
     if names is not None:
         app.add_middleware(KnownHosts, names=names)
-    app.add_middleware(PageHeaders)
+    app.add_middleware(Failures)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(settings.allowed_origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
             allow_headers=["content-type", "idempotency-key"],
+            expose_headers=["retry-after"],
         )
+    app.add_middleware(PageHeaders, private=PATH)
 
 
 def add_error_answers(app: FastAPI) -> None:
@@ -113,9 +130,21 @@ def add_error_answers(app: FastAPI) -> None:
     async def on_peer_error(_request: Request, error: PeerError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=400)
 
+    @app.exception_handler(BodyError)
+    async def on_body_error(_request: Request, error: BodyError) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, status_code=error.status)
+
     @app.exception_handler(CapacityError)
     async def on_capacity_error(_request: Request, error: CapacityError) -> JSONResponse:
-        return JSONResponse({"error": str(error)}, status_code=503, headers={"Retry-After": "5"})
+        return JSONResponse(
+            {"error": str(error)}, status_code=503, headers={"Retry-After": str(math.ceil(RETRY_S))}
+        )
+
+    @app.exception_handler(ShareError)
+    async def on_share_error(_request: Request, error: ShareError) -> JSONResponse:
+        return JSONResponse(
+            {"error": str(error)}, status_code=429, headers={"Retry-After": str(math.ceil(error.retry_s))}
+        )
 
     app.add_exception_handler(StoreError, on_store_error)
 

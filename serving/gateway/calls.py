@@ -10,10 +10,11 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 
-from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
+from serving.gateway.faults import log_failure
+from serving.gateway.limits import Place, Places
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
 
@@ -30,7 +31,7 @@ class CallTasks:
 
     def __init__(self, run_call: RunCall, *, max_calls: int, drain_s: float, hang_up_s: float) -> None:
         self._run_call = run_call
-        self._max_calls = max_calls
+        self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -39,7 +40,7 @@ class CallTasks:
     @property
     def active(self) -> int:
         """Conversations that are running."""
-        return len(self._tasks)
+        return self._lines.taken
 
     def get(self, call_id: str) -> asyncio.Task[None] | None:
         """The running conversation that was started under this id."""
@@ -49,10 +50,7 @@ class CallTasks:
         """Raises CapacityError when no further conversation may start."""
         if self._stopping:
             raise CapacityError("the server is stopping, try another or later", limit=0)
-        if self.active >= self._max_calls:
-            raise CapacityError(
-                f"every line is taken ({self._max_calls} in all), try again later", limit=self._max_calls
-            )
+        self._lines.check()
 
     def start(
         self, arguments: RunnerArguments, *, call_id: str, hang_up: Callable[[], Awaitable[None]]
@@ -68,13 +66,15 @@ class CallTasks:
             CapacityError: every line is taken, or the server is stopping.
         """
         self.check_room()
+        line = self._lines.take()
         task = asyncio.create_task(self._run(arguments, hang_up), name=f"call.{call_id}")
         self._tasks[call_id] = task
-        task.add_done_callback(lambda _task: self._ended(call_id))
+        task.add_done_callback(lambda _task: self._ended(call_id, line))
         return task
 
-    def _ended(self, call_id: str) -> None:
+    def _ended(self, call_id: str, line: Place) -> None:
         del self._tasks[call_id]
+        line.give_back()
         if not self._tasks:
             # A call leaves cycles that hold codecs with their threads. Nobody is listening now: a pause is
             # free.
@@ -83,9 +83,9 @@ class CallTasks:
     async def _run(self, arguments: RunnerArguments, hang_up: Callable[[], Awaitable[None]]) -> None:
         try:
             await self._run_call(arguments)
-        except Exception:
+        except Exception as error:
             # The edge of one conversation: it ends, the others go on.
-            logger.exception("conversation failed")
+            log_failure("a conversation failed", error)
         finally:
             # A peer whose conversation is over would stay connected in silence and hold its line.
             await hang_up()

@@ -16,8 +16,9 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from core.errors import CapacityError, PeerError
 from serving.gateway.calls import CallTasks
+from serving.gateway.limits import Places, Rate
 from serving.gateway.middleware import POLICY_VIOLATION
-from serving.gateway.requests import check_origin
+from serving.gateway.requests import check_origin, client_of
 from serving.gateway.settings import ServerSettings
 
 # WebSocket close code (IANA registry).
@@ -30,13 +31,15 @@ class EvalSocket:
     Args:
         settings: bounds.
         calls: where conversations are started.
+        new_sessions: what each client may begin; every conversation here is a session of its own.
     """
 
-    def __init__(self, settings: ServerSettings, *, calls: CallTasks) -> None:
+    def __init__(self, settings: ServerSettings, *, calls: CallTasks, new_sessions: Rate) -> None:
         self._settings = settings
         self._calls = calls
+        self._new_sessions = new_sessions
         # Accepted sockets that have not said what they are.
-        self._opening = 0
+        self._opening = Places(settings.max_calls, "too many sockets are opening, try again later")
 
     def router(self) -> APIRouter:
         """The route, to be included in an application."""
@@ -50,6 +53,7 @@ class EvalSocket:
         try:
             check_origin(websocket, allowed=self._settings.allowed_origins)
             self._calls.check_room()
+            self._new_sessions.take(client_of(websocket, trusted_proxies=self._settings.trusted_proxies))
             await websocket.accept()
             task = await self._open(websocket)
         except (HTTPException, PeerError) as error:
@@ -63,19 +67,15 @@ class EvalSocket:
     async def _open(self, websocket: WebSocket) -> asyncio.Task[None]:
         """Start the conversation of an accepted socket once it has said what it is."""
         settings = self._settings
-        if self._opening >= settings.max_calls:
-            raise CapacityError("too many sockets are opening, try again later", limit=settings.max_calls)
-        self._opening += 1
         try:
-            async with asyncio.timeout(settings.socket_open_s):
-                # Kept on the socket: ``run_call`` parses it again without reading again.
-                kind, _ = await parse_telephony_websocket(websocket)
+            with self._opening.take():
+                async with asyncio.timeout(settings.socket_open_s):
+                    # Kept on the socket: ``run_call`` parses it again without reading again.
+                    kind, _ = await parse_telephony_websocket(websocket)
         except TimeoutError as error:
             raise PeerError(f"no eval-connect within {settings.socket_open_s} s") from error
         except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
             raise PeerError("the first message is not an eval-connect") from error
-        finally:
-            self._opening -= 1
         if kind != "eval":
             raise PeerError("only eval-connect is served on this socket")
         return self._calls.start(

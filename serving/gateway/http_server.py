@@ -22,7 +22,10 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
             log_level="warning",
             lifespan="on",
             ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
+            # A path holds the id of a session, and whoever knows that may use it.
             access_log=False,
+            # Its own reading of X-Forwarded-For believes everybody on this machine: see ``client_of``.
+            proxy_headers=False,
             # Without it one request whose body never comes keeps a stopping server for ever.
             timeout_graceful_shutdown=settings.stop_requests_s,
         )

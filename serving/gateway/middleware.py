@@ -1,17 +1,19 @@
 """What is decided of every request before a route sees it, and said with every answer.
 
 In: any request. A body over a size or too slow to arrive is refused before it is parsed; so is a request that
-calls this server by a name that is not its own. Out: the application's answer, with headers that tell a
-browser to load nothing that is not served here.
+calls this server by a name that is not its own. Out: the application's answer, or a 500 where it failed, with
+headers that tell a browser to load nothing that is not served here, and to keep nothing of a session.
 """
 
 import asyncio
 import ipaddress
 import re
+from collections.abc import Collection
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serving.gateway.faults import log_failure
 from serving.gateway.settings import ServerSettings
 
 # WebSocket close code (RFC 6455, 7.4.1).
@@ -29,16 +31,28 @@ CONTENT_SECURITY_POLICY = (
 class BodyLimit:
     """ASGI middleware: refuses bodies over a size with 413, and those that take too long to arrive with 408,
     before anything parses them.
+
+    Args:
+        app: what sees the requests that are taken in.
+        max_bytes: of a body.
+        within_s: longest wait for it.
+        streamed: paths whose route reads its body itself, with bounds of its own.
     """
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int, within_s: float) -> None:
+    def __init__(
+        self, app: ASGIApp, *, max_bytes: int, within_s: float, streamed: Collection[str] = ()
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._within_s = within_s
+        self._streamed = frozenset(streamed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if scope["path"] in self._streamed:
+            await self._pass_on(scope, receive, send)
             return
         too_long = refusal(413, f"body over {self._max_bytes} bytes")
         declared = dict(scope["headers"]).get(b"content-length", b"0")
@@ -58,6 +72,23 @@ class BodyLimit:
             await too_long(scope, receive, send)
             return
         await self._app(scope, replayed(body, receive), send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A route that answers before it has read all ends the connection: see ``refusal``."""
+        whole = False
+
+        async def receive_and_see() -> Message:
+            nonlocal whole
+            message = await receive()
+            whole = whole or not message.get("more_body", False)
+            return message
+
+        async def send_and_close(message: Message) -> None:
+            if message["type"] == "http.response.start" and not whole:
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        await self._app(scope, receive_and_see, send_and_close)
 
     async def _read(self, receive: Receive) -> bytes | None:
         """The body, or its beginning once it is too long; None when the client went away.
@@ -138,16 +169,11 @@ def known_hosts(settings: ServerSettings) -> frozenset[str] | None:
     return LOOPBACK_NAMES | {name.lower() for name in settings.allowed_hosts}
 
 
-class PageHeaders:
-    """ASGI middleware: answers tell browsers to load nothing that this server does not serve."""
+class Failures:
+    """ASGI middleware: what no route has expected is a 500 and one record in the log.
 
-    _HEADERS = (
-        (b"content-security-policy", CONTENT_SECURITY_POLICY.encode("ascii")),
-        (b"x-content-type-options", b"nosniff"),
-        (b"referrer-policy", b"no-referrer"),
-        # A page must not meet scripts of the release before it; unchanged files still answer 304.
-        (b"cache-control", b"no-cache"),
-    )
+    The server's own record of it would hold whatever the error says, ids of sessions too.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -156,10 +182,57 @@ class PageHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        begun = False
+
+        async def send_and_see(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_see)
+        except Exception as error:
+            # The edge of one request. Half an answer is cut off: the server closes what is not complete.
+            log_failure("a request failed", error)
+            if not begun:
+                await refusal(500, "the server failed at this request")(scope, receive, send)
+
+
+class PageHeaders:
+    """ASGI middleware: answers tell browsers to load nothing that this server does not serve, and what they
+    may keep.
+
+    Args:
+        app: whose answers.
+        private: path below which nothing may be kept.
+    """
+
+    _HEADERS = (
+        (b"content-security-policy", CONTENT_SECURITY_POLICY.encode("ascii")),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+    )
+    # A page must not meet scripts of the release before it; unchanged files still answer 304.
+    _FRESH = (b"cache-control", b"no-cache")
+    # What people said stays in no cache, of a browser or on the way.
+    _PRIVATE = (b"cache-control", b"no-store")
+
+    def __init__(self, app: ASGIApp, *, private: str) -> None:
+        self._app = app
+        self._private = private
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        path = scope["path"]
+        private = path == self._private or path.startswith(f"{self._private}/")
+        added = (*self._HEADERS, self._PRIVATE if private else self._FRESH)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *self._HEADERS]}
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

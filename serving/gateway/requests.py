@@ -1,14 +1,72 @@
-"""What a route asks of a request before it acts on it: who sent it, and that its body is a JSON object."""
+"""What a route asks of a request before it acts on it: who sent it, and what its body is."""
 
+import asyncio
+import ipaddress
 import json
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 
 from core.errors import PeerError
+
+# A provider gives a customer a network of this size: within it an address is theirs to choose.
+IPV6_CLIENT_BITS = 64
+
+
+class BodyError(PeerError):
+    """A body that is not taken in.
+
+    Attributes:
+        status: of the answer.
+    """
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def client_of(connection: HTTPConnection, *, trusted_proxies: Collection[str]) -> str:
+    """Who asks, for counting: an IPv4 address, or the network of an IPv6 one.
+
+    ``X-Forwarded-For`` grows at its end, and every proxy writes down who asked it. From the connection back,
+    the first address that is no trusted proxy is the client; what stands before it anybody may have made up.
+    """
+    trusted = [ipaddress.ip_network(proxy) for proxy in trusted_proxies]
+    peer = connection.client.host if connection.client else ""
+    told = ",".join(connection.headers.getlist("x-forwarded-for"))
+    for hop in reversed(told.split(",")):
+        address = _address(peer)
+        if address is None or not any(address in network for network in trusted):
+            break
+        if _address(hop) is None:
+            break
+        peer = hop
+    address = _address(peer)
+    if address is None:
+        return peer
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((int(address), IPV6_CLIENT_BITS), strict=False))
+    return str(address)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address, perhaps in brackets and with a port, as proxies write it."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
 
 
 def check_origin(connection: HTTPConnection, *, allowed: Collection[str]) -> None:
@@ -48,3 +106,63 @@ async def read_json(request: Request, *, allowed_origins: Collection[str]) -> di
     if not isinstance(body, dict):
         raise PeerError("the body must be a JSON object")
     return body
+
+
+async def read_lines(
+    request: Request, *, max_bytes: int, max_line_bytes: int, within_s: float
+) -> AsyncGenerator[str, None]:
+    """The lines of a body that is too large to be held, as they come in.
+
+    Args:
+        request: whose body nobody has read.
+        max_bytes: of the body.
+        max_line_bytes: of one line.
+        within_s: longest wait for the next piece of it.
+
+    Raises:
+        BodyError: 413, it is too large; 408, it stays away; 400, a line is too long, or the sender left.
+        PeerError: a line is not UTF-8.
+    """
+    too_large = BodyError(f"body over {max_bytes} bytes", status=413)
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdigit() or len(declared) > 12 or int(declared) > max_bytes:
+        raise too_large
+    came, number, rest = 0, 0, bytearray()
+    async with aclosing(request.stream()) as pieces:
+        while (piece := await _next_piece(pieces, within_s=within_s)) is not None:
+            came += len(piece)
+            if came > max_bytes:
+                raise too_large
+            *ended, last = piece.split(b"\n")
+            for end in ended:
+                number += 1
+                yield _line(bytes(rest) + end, number, max_bytes=max_line_bytes)
+                rest.clear()
+            rest += last
+            if len(rest) > max_line_bytes:
+                raise _line_too_long(number + 1, max_line_bytes)
+    if rest:
+        yield _line(bytes(rest), number + 1, max_bytes=max_line_bytes)
+
+
+async def _next_piece(pieces: AsyncGenerator[bytes, None], *, within_s: float) -> bytes | None:
+    try:
+        async with asyncio.timeout(within_s):
+            return await anext(pieces, None)
+    except TimeoutError:
+        raise BodyError(f"no more of the body arrived within {within_s} s", status=408) from None
+    except ClientDisconnect:
+        raise BodyError("the sender left before the end of the body", status=400) from None
+
+
+def _line(line: bytes, number: int, *, max_bytes: int) -> str:
+    if len(line) > max_bytes:
+        raise _line_too_long(number, max_bytes)
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PeerError(f"line {number} is not UTF-8") from error
+
+
+def _line_too_long(number: int, max_bytes: int) -> BodyError:
+    return BodyError(f"line {number} is over {max_bytes} bytes (max_import_line_bytes)", status=400)

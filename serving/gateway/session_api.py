@@ -3,10 +3,11 @@
     POST   /api/sessions                      a new session: its id, which nobody can guess
     GET    /api/sessions                      newest first, ``limit`` and ``before``; for the operator only
     GET    /api/sessions/{id}                 state of one
-    GET    /api/sessions/{id}/timeline        events by event time, ``limit`` and ``after``
+    GET    /api/sessions/{id}/timeline        events by event time: ``limit``, ``after``, ``kind``, ``order``
     GET    /api/sessions/{id}/prompt          what the model would be given now
     GET    /api/sessions/{id}/events          server-sent events: every commit from ``after_seq`` on, live
-    GET    /api/sessions/{id}/export          JSON lines that ``POST /api/sessions/import`` takes
+    GET    /api/sessions/{id}/export          JSON lines
+    POST   /api/sessions/import               takes them, also a file too large to be held; for the operator
     POST   /api/sessions/{id}/messages        a typed turn; the answer streams as server-sent events
     DELETE /api/sessions/{id}                 every trace of it
 
@@ -17,6 +18,9 @@ not set, from a server that listens on a loopback address only.
 A typed turn answers 200 once the turn is durable. Its events are ``turn`` (the committed turn), ``delta``
 (more of the answer), ``done`` (the answer is durable) or ``error``. ``Idempotency-Key`` makes a repeated
 request harmless. A reader that goes away ends the turn: what it had been given is committed as cut off.
+
+What an open server can be asked for at a time is bounded (``limits``, ``ServerSettings``): new sessions of
+one address, typed turns and followers, in all and of one session. A refused request has changed nothing.
 """
 
 import asyncio
@@ -24,25 +28,39 @@ import hmac
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Protocol
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Annotated, Literal, Protocol
 
-from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request
-from fastapi.responses import JSONResponse, StreamingResponse
-from loguru import logger
+from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import AgentError, FencedError, PeerError, StoreUnavailableError, UnknownSessionError
+from core.errors import (
+    AgentError,
+    FencedError,
+    KeyReusedError,
+    SessionExistsError,
+    StoreUnavailableError,
+    UnknownSessionError,
+)
+from serving.gateway.event_stream import EventStream
+from serving.gateway.faults import log_failure
+from serving.gateway.limits import Place, Places, Rate
 from serving.gateway.middleware import is_loopback
-from serving.gateway.requests import check_origin
+from serving.gateway.requests import check_origin, client_of, read_lines
 from serving.gateway.settings import ServerSettings
 from session_store.conversation import Conversations
-from session_store.events import Event
+from session_store.events import Event, Kind
+from session_store.rows import SESSION_ID
 
-SESSION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+PATH = "/api/sessions"
+IMPORT_PATH = f"{PATH}/import"
 MAX_PAGE = 1_000
+# Of a page, between two turns of the loop: a millisecond.
+EVENTS_AT_ONCE = 50
 # Events of other kinds have keys too, with a dot in them: a client's key has none.
 CLIENT_KEY = r"^[A-Za-z0-9_-]{1,200}$"
 FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
@@ -85,23 +103,39 @@ def known_id(session_id: str) -> str:
 
 
 SessionId = Annotated[str, Depends(known_id)]
+Chunks = AsyncGenerator[str, None]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
-def session_api(conversations: Conversations, type_turn: Typing, settings: ServerSettings) -> APIRouter:
+def session_api(
+    conversations: Conversations, type_turn: Typing, settings: ServerSettings, new_sessions: Rate
+) -> APIRouter:
     """The routes.
 
     Args:
         conversations: of this process, with their store.
         type_turn: answers typed turns.
         settings: of the server.
+        new_sessions: what each client may begin.
     """
     store = conversations.store
+    turns = Places(
+        settings.max_typed_turns,
+        f"{settings.max_typed_turns} typed turns are under way, try again in a moment",
+        each=1 + settings.max_waiting_turns,
+        each_full=f"{settings.max_waiting_turns} turns of this session wait already, try again in a moment",
+    )
+    followers = Places(
+        settings.max_followers,
+        f"{settings.max_followers} readers follow sessions here, try again later",
+        each=settings.max_session_followers,
+        each_full=f"{settings.max_session_followers} readers follow this session, try again later",
+    )
 
     def origin_allowed(request: Request) -> None:
         check_origin(request, allowed=settings.allowed_origins)
 
-    router = APIRouter(prefix="/api/sessions", dependencies=[Depends(origin_allowed)])
+    router = APIRouter(prefix=PATH, dependencies=[Depends(origin_allowed)])
 
     def check_operator(request: Request, authorization: Annotated[str, Header()] = "") -> None:
         token = os.environ.get(settings.admin_token_env, "")
@@ -109,7 +143,8 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
         if token and hmac.compare_digest(given.encode(), token.encode()):
             return
         # What a proxy on this machine passes on comes from anywhere.
-        proxied = settings.allowed_hosts or any(name in request.headers for name in FORWARDING_HEADERS)
+        named = settings.allowed_hosts or settings.trusted_proxies
+        proxied = named or any(name in request.headers for name in FORWARDING_HEADERS)
         if not token and is_loopback(settings.host) and not proxied:
             return
         raise HTTPException(
@@ -117,7 +152,8 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
         )
 
     @router.post("", status_code=201)
-    async def create() -> dict[str, object]:
+    async def create(request: Request) -> dict[str, object]:
+        new_sessions.take(client_of(request, trusted_proxies=settings.trusted_proxies))
         return asdict(await store.create())
 
     @router.get("", dependencies=[Depends(check_operator)])
@@ -130,11 +166,14 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
 
     @router.post("/import", status_code=201, dependencies=[Depends(check_operator)])
     async def taken_in(request: Request) -> dict[str, object]:
-        try:
-            text = (await request.body()).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise PeerError("the session is not UTF-8") from error
-        return asdict(await store.import_(text.splitlines()))
+        lines = read_lines(
+            request,
+            max_bytes=settings.max_import_bytes,
+            max_line_bytes=settings.max_import_line_bytes,
+            within_s=settings.body_s,
+        )
+        async with aclosing(lines):
+            return asdict(await store.import_(lines))
 
     @router.get("/{session_id}")
     async def shown(session_id: SessionId) -> dict[str, object]:
@@ -142,13 +181,22 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
         return {**asdict(await store.info(session_id)), "live": live is not None}
 
     @router.get("/{session_id}/timeline")
-    async def timeline(session_id: SessionId, limit: Limit = 200, after: str | None = None) -> dict[str, Any]:
-        events = await store.timeline(session_id, after=_place(after), limit=limit)
+    async def timeline(
+        session_id: SessionId,
+        limit: Limit = 200,
+        after: str | None = None,
+        kind: Annotated[list[Kind] | None, Query()] = None,
+        order: Literal["oldest", "newest"] = "oldest",
+    ) -> Response:
+        events = await store.timeline(
+            session_id,
+            after=_place(after),
+            limit=limit,
+            kinds=frozenset(kind) if kind else None,
+            newest_first=order == "newest",
+        )
         last = events[-1] if len(events) == limit else None
-        return {
-            "events": [as_json(event) for event in events],
-            "after": f"{last.event_us}.{last.seq}" if last else None,
-        }
+        return await timeline_page(events, after=f"{last.event_us}.{last.seq}" if last else None)
 
     @router.get("/{session_id}/prompt")
     async def prompt(session_id: SessionId) -> dict[str, object]:
@@ -160,18 +208,22 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
         session_id: SessionId,
         after_seq: Annotated[int, Query(ge=0)] = 0,
         last_event_id: Annotated[int | None, Header(ge=0)] = None,
-    ) -> StreamingResponse:
+    ) -> EventStream:
         await store.info(session_id)
         # A browser that reconnects says what it has.
         after_seq = after_seq if last_event_id is None else max(after_seq, last_event_id)
-        return _sse(_followed(store.follow(session_id, after_seq=after_seq)))
+        found = store.follow(session_id, after_seq=after_seq)
+        chunks = _followed(found, partial(followers.take, session_id))
+        return EventStream(chunks, stall_s=settings.reader_stall_s)
 
     @router.get("/{session_id}/export")
-    async def export(session_id: SessionId) -> StreamingResponse:
-        await store.info(session_id)
-        headers = {"Content-Disposition": f'attachment; filename="{session_id}.jsonl"'}
-        lines = (f"{line}\n" async for line in store.export(session_id))
-        return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
+    async def export(session_id: SessionId) -> EventStream:
+        return EventStream(
+            (f"{line}\n" async for line in store.export(session_id)),
+            stall_s=settings.reader_stall_s,
+            media_type="application/x-ndjson",
+            headers={"Content-Disposition": f'attachment; filename="{session_id}.jsonl"'},
+        )
 
     @router.delete("/{session_id}", status_code=204)
     async def delete(session_id: SessionId) -> None:
@@ -182,30 +234,25 @@ def session_api(conversations: Conversations, type_turn: Typing, settings: Serve
         session_id: SessionId,
         body: Message,
         idempotency_key: Annotated[str | None, Header(pattern=CLIENT_KEY)] = None,
-    ) -> StreamingResponse:
+    ) -> EventStream:
         text = body.text.strip()
         if not text:
             raise HTTPException(422, "text: is empty")
         turn = type_turn(session_id, text, key=idempotency_key)
-        # The first event stands for the commit: what goes wrong before it is a status, not a stream.
-        try:
-            first = await anext(turn)
-        except BaseException:
-            await turn.aclose()
-            raise
-        return _sse(_streamed(first, turn))
+        chunks = _streamed(turn, partial(turns.take, session_id))
+        return EventStream(chunks, stall_s=settings.reader_stall_s)
 
     return router
 
 
 def as_json(event: Event) -> dict[str, object]:
-    """An event for programs."""
-    return {**asdict(event), "kind": event.kind.value, "payload": dict(event.payload)}
+    """An event for programs. Its payload is not copied: that takes several times as long as encoding it."""
+    return {field.name: getattr(event, field.name) for field in fields(event)}
 
 
 async def on_store_error(_request: Request, error: Exception) -> JSONResponse:
     """Statuses of what a session store refuses."""
-    status = 409 if isinstance(error, FencedError) else 400
+    status = 409 if isinstance(error, FencedError | KeyReusedError | SessionExistsError) else 400
     headers = {}
     if isinstance(error, UnknownSessionError):
         status = 404
@@ -223,48 +270,80 @@ def _place(after: str | None) -> tuple[int, int] | None:
     return int(match.group(1)), int(match.group(2))
 
 
-def _sse(chunks: AsyncIterator[str]) -> StreamingResponse:
-    return StreamingResponse(
-        chunks,
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
-    )
+async def timeline_page(events: Sequence[Event], *, after: str | None) -> Response:
+    """A page as JSON, made in pieces: whole, a thousand long events take 20 ms, in which no audio moves.
+
+    Args:
+        events: in order.
+        after: the place behind the last one when there may be more.
+    """
+    texts: list[str] = []
+    for start in range(0, len(events), EVENTS_AT_ONCE):
+        texts += [_encode(as_json(event)) for event in events[start : start + EVENTS_AT_ONCE]]
+        await asyncio.sleep(0)
+    body = f'{{"events":[{",".join(texts)}],"after":{_encode(after)}}}'
+    return Response(_as_utf8(body), media_type="application/json")
+
+
+def _encode(content: object) -> str:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _as_utf8(text: str) -> bytes:
+    """JSON text. Half of a surrogate pair, which JSON can hold and UTF-8 cannot, is an escape again."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _chunk(name: str, data: dict[str, object], *, place: int | None = None) -> str:
     head = "" if place is None else f"id: {place}\n"
-    return f"{head}event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+    text = _as_utf8(json.dumps(data, ensure_ascii=False)).decode()
+    return f"{head}event: {name}\ndata: {text}\n\n"
 
 
-async def _streamed(first: TurnEvent, turn: AsyncGenerator[TurnEvent, None]) -> AsyncGenerator[str, None]:
-    async with aclosing(turn):
-        yield _chunk(first.name, first.data)
-        try:
-            async for event in turn:
-                yield _chunk(event.name, event.data)
-        except AgentError as error:
-            # The status is out; the stream says what happened.
-            yield _chunk("error", {"error": str(error)})
-        except Exception:
-            logger.exception("a typed turn failed")
-            yield _chunk("error", {"error": "the server failed at this turn"})
-
-
-async def _followed(events: AsyncIterator[Event]) -> AsyncGenerator[str, None]:
-    pending: asyncio.Future[Event] | None = None
-    try:
-        while True:
-            pending = pending or asyncio.ensure_future(anext(events))
-            done, _ = await asyncio.wait({pending}, timeout=SSE_KEEPALIVE_S)
-            if not done:
-                yield ": still here\n\n"
-                continue
+async def _streamed(turn: AsyncGenerator[TurnEvent, None], place: Callable[[], Place]) -> Chunks:
+    with place():
+        async with aclosing(turn):
+            begun = False
             try:
-                event = pending.result()
-            except StopAsyncIteration:
-                return
-            pending = None
-            yield _chunk("event", as_json(event), place=event.seq)
-    finally:
-        if pending is not None:
-            pending.cancel()
+                async for event in turn:
+                    begun = True
+                    yield _chunk(event.name, event.data)
+            except Exception as error:
+                # The first event stands for the commit: what goes wrong before it is a status, not a stream.
+                if not begun:
+                    raise
+                yield _chunk("error", {"error": _told(error)})
+
+
+def _told(error: Exception) -> str:
+    """What the reader of a typed turn is told of its failure."""
+    if isinstance(error, AgentError):
+        return str(error)
+    log_failure("a typed turn failed", error)
+    return "the server failed at this turn"
+
+
+async def _followed(events: AsyncGenerator[Event, None], place: Callable[[], Place]) -> Chunks:
+    pending: asyncio.Future[Event] | None = None
+    with place():
+        try:
+            # At once: a reader waits for the status before it believes that it follows.
+            yield ": here\n\n"
+            while True:
+                pending = pending or asyncio.ensure_future(anext(events))
+                done, _ = await asyncio.wait({pending}, timeout=SSE_KEEPALIVE_S)
+                if not done:
+                    yield ": still here\n\n"
+                    continue
+                try:
+                    event = pending.result()
+                except StopAsyncIteration:
+                    return
+                pending = None
+                yield _chunk("event", as_json(event), place=event.seq)
+        finally:
+            if pending is not None:
+                pending.cancel()
+                await asyncio.gather(pending, return_exceptions=True)
+            # Not left to the garbage collector: it is one of the followers until then.
+            await events.aclose()

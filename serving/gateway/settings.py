@@ -1,6 +1,8 @@
 """Bounds of the public edge."""
 
-from pydantic import BaseModel, ConfigDict, Field
+import ipaddress
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class ServerSettings(BaseModel):
@@ -13,13 +15,65 @@ class ServerSettings(BaseModel):
     max_calls: int = Field(32, ge=1, le=10_000, description="conversations at a time in this process")
     max_body_bytes: int = Field(200_000, ge=1_000, le=10_000_000, description="larger request bodies get 413")
     body_s: float = Field(
-        10.0, gt=0, le=600, description="a request body that takes longer to arrive gets 408"
+        10.0,
+        gt=0,
+        le=600,
+        description="a request body that takes longer to arrive gets 408; of an import, each piece of it",
+    )
+    max_import_bytes: int = Field(
+        64 * 1024 * 1024, ge=1_000, le=10_000_000_000, description="larger exports get 413 when imported"
+    )
+    max_import_line_bytes: int = Field(
+        1024 * 1024,
+        ge=1_000,
+        le=200_000_000,
+        description="an import with a longer line gets 400; a line is one event, so this is "
+        "remembering.store.max_payload_bytes and some 40 kB for what stands beside the payload",
+    )
+    sessions_per_minute: int = Field(
+        60,
+        ge=1,
+        le=100_000,
+        description="new sessions of one client address, by POST /api/sessions or by a call that names none; "
+        "so many at once, and so many come back in a minute; more get 429",
+    )
+    counted_clients: int = Field(
+        10_000,
+        ge=1,
+        le=10_000_000,
+        description="addresses whose new sessions are counted; the one not seen for longest is forgotten",
+    )
+    max_typed_turns: int = Field(
+        64, ge=1, le=10_000, description="typed turns under way, those that wait too; more get 503"
+    )
+    max_waiting_turns: int = Field(
+        4,
+        ge=0,
+        le=1_000,
+        description="typed turns of one session that may wait for the one being answered; more get 429",
+    )
+    max_followers: int = Field(
+        256, ge=1, le=100_000, description="readers of /events at a time; more get 503"
+    )
+    max_session_followers: int = Field(
+        16, ge=1, le=100_000, description="readers of the /events of one session at a time; more get 429"
+    )
+    reader_stall_s: float = Field(
+        30.0,
+        gt=0,
+        le=3_600,
+        description="an event stream whose reader takes nothing in for so long is closed",
     )
     start_body_bytes: int = Field(
         4_096, ge=2, le=100_000, description="what POST /start may keep for its offer; more gets 413"
     )
     start_expire_s: float = Field(
         120.0, gt=0, le=86_400, description="a started session without a call is forgotten after this"
+    )
+    jitter_buffer: bool = Field(
+        False,
+        description="keep a browser's packets back as aiortc does, 60 to 80 ms, for a listener that needs an "
+        "even stream; a recogniser does not",
     )
     vanish_ms: int = Field(
         3_500, ge=1_000, le=60_000, description="quiet time after which a peer counts as gone"
@@ -53,3 +107,15 @@ class ServerSettings(BaseModel):
         description="names, without port, by which this server may be called, besides localhost, 127.0.0.1 "
         "and [::1]; when empty: no other on a loopback address, any on another address",
     )
+    trusted_proxies: tuple[str, ...] = Field(
+        (),
+        description="addresses and networks (10.0.0.0/8) of proxies in front of this server: from them, and "
+        "from nobody else, X-Forwarded-For says who the client is",
+    )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            ipaddress.ip_network(proxy)
+        return proxies

@@ -14,7 +14,8 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
 from core.errors import PeerError
 from serving.gateway.calls import CallTasks
-from serving.gateway.requests import read_json
+from serving.gateway.limits import Rate
+from serving.gateway.requests import client_of, read_json
 from serving.gateway.sessions import StartedSession, StartedSessions
 from serving.gateway.settings import ServerSettings
 
@@ -42,15 +43,23 @@ class WebRtcRoutes:
         door: answers offers.
         calls: the conversations that the door starts.
         check_body: raises when a call cannot do with what the client gives for it.
+        new_sessions: what each client may begin; a call that names no session begins one.
     """
 
     def __init__(
-        self, settings: ServerSettings, *, door: Door, calls: CallTasks, check_body: CheckBody
+        self,
+        settings: ServerSettings,
+        *,
+        door: Door,
+        calls: CallTasks,
+        check_body: CheckBody,
+        new_sessions: Rate,
     ) -> None:
         self._settings = settings
         self._door = door
         self._calls = calls
         self._check_body = check_body
+        self._new_sessions = new_sessions
         self._sessions = StartedSessions(max_sessions=MAX_STARTED_SESSIONS, expire_s=settings.start_expire_s)
 
     def router(self) -> APIRouter:
@@ -77,7 +86,7 @@ class WebRtcRoutes:
         kept = text.encode("utf-8", "surrogatepass")
         if len(kept) > self._settings.start_body_bytes:
             raise HTTPException(413, f"body: over {self._settings.start_body_bytes} bytes as JSON")
-        session_id = self._sessions.open(kept, client=request.client.host if request.client else "")
+        session_id = self._sessions.open(kept, client=self._client(request))
         answer: dict[str, object] = {"sessionId": session_id}
         if self._settings.ice_servers:
             answer["iceConfig"] = {"iceServers": [{"urls": [url]} for url in self._settings.ice_servers]}
@@ -85,7 +94,9 @@ class WebRtcRoutes:
 
     async def offer(self, request: Request) -> dict[str, str]:
         """Answer an offer of a client that started no session."""
-        return await self._door.offer_json(await self._read(request))
+        body = await self._read(request)
+        self._count(request, body)
+        return await self._door.offer_json(body)
 
     async def candidates(self, request: Request) -> dict[str, str]:
         """Take candidates of any call."""
@@ -100,6 +111,7 @@ class WebRtcRoutes:
         if session.opening or (self._door.is_open(session.pc_id) and not renegotiates):
             raise HTTPException(409, "this session is in a call: end it, or POST /start for another")
         body.setdefault("requestData", session.body())
+        self._count(request, body)
         session.opening = True
         try:
             answer = await self._door.offer_json(body)
@@ -120,6 +132,19 @@ class WebRtcRoutes:
 
     async def _read(self, request: Request) -> dict[str, object]:
         return await read_json(request, allowed_origins=self._settings.allowed_origins)
+
+    def _client(self, request: Request) -> str:
+        return client_of(request, trusted_proxies=self._settings.trusted_proxies)
+
+    def _count(self, request: Request, offer: dict[str, object]) -> None:
+        """Raises ShareError for an offer of one new session too many of this client."""
+        pc_id, given = offer.get("pc_id"), offer.get("requestData", offer.get("request_data"))
+        renegotiates = isinstance(pc_id, str) and self._door.is_open(pc_id)
+        goes_on = isinstance(given, dict) and given.get("session") is not None
+        if renegotiates or goes_on:
+            return
+        self._calls.check_room()
+        self._new_sessions.take(self._client(request))
 
     def _session(self, session_id: str) -> StartedSession:
         session = self._sessions.get(session_id)

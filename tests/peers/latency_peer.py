@@ -67,11 +67,13 @@ class LatencyPeer:
     Attributes:
         wait_ms: silence after which it answers; None for never.
         tone_ms: length of an answer.
+        offers: so many calls are taken in all, the rest refused.
         received: messages of the client other than pings.
     """
 
     wait_ms: int | None = 300
     tone_ms: int = 400
+    offers: int = 100
     received: list[dict[str, Any]] = field(default_factory=list)
     pings: int = 0
     _connections: list[RTCPeerConnection] = field(default_factory=list)
@@ -79,6 +81,8 @@ class LatencyPeer:
 
     async def offer(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if len(self._connections) >= self.offers:
+            return web.json_response({"error": "every line is taken"}, status=503)
         connection = RTCPeerConnection()
         self._connections.append(connection)
         track = ToneTrack()

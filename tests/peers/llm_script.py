@@ -1,6 +1,7 @@
 """What a local model server does with one request, and how the two servers take their turns."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -42,7 +43,7 @@ class StreamBroken(Exception):
 
 
 @dataclass
-class ModelServer:
+class ModelServer(ABC):
     """An HTTP server on a loopback port. Request ``n`` gets turn ``n``, later ones the last.
 
     Attributes:
@@ -103,17 +104,17 @@ class ModelServer:
             raise
         return response
 
+    @abstractmethod
     async def stream(self, response: web.StreamResponse, turn: Turn) -> None:
         """Speak the protocol."""
-        raise NotImplementedError
 
+    @abstractmethod
     def whole(self, turn: Turn) -> dict[str, Any]:
         """The answer to a request that asks for no stream."""
-        raise NotImplementedError
 
+    @abstractmethod
     def error_body(self, status: int) -> dict[str, Any]:
         """What the provider sends with an HTTP error."""
-        raise NotImplementedError
 
 
 async def pace(turn: Turn, sent: int) -> None:

@@ -25,6 +25,7 @@ from session_store.store import SessionStore, StoreSettings
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.server import free_port
+from tests.system import missing
 from tests.voices import RATE_HZ, say, silence
 
 pytestmark = pytest.mark.browser
@@ -73,9 +74,7 @@ LISTEN = """() => {
 def chromium() -> str:
     path = shutil.which("chromium")
     if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("chromium is not installed")
-        pytest.skip("chromium is not installed")
+        missing("chromium")
     return path
 
 
@@ -355,6 +354,34 @@ async def test_a_call_whose_session_is_deleted_says_so(chromium: str, server: st
             await person.type("are you still there")
         await expect(person.part("notice")).to_contain_text("was deleted", timeout=10_000)
         assert urlsplit(person.page.url).query == ""
+
+
+async def test_a_call_of_a_conversation_that_was_deleted_meanwhile_says_so_and_the_next_one_is_new(
+    chromium: str, server: str
+):
+    session = await new_session(server)
+    await post_message(server, session, "What are your opening hours on Saturday?")
+    async with visit(chromium, f"{server}/?session={session}", "--deny-permission-prompts") as person:
+        await person.answered("ten until two", within_s=5)
+        async with httpx.AsyncClient() as client:
+            await client.delete(f"{server}/api/sessions/{session}")
+        await person.part("talk").click()
+        await expect(person.part("notice")).to_contain_text("was deleted. Talk begins a new one.")
+        assert urlsplit(person.page.url).query == ""
+        await person.part("talk").click()
+        await person.state("listening", "speaking", within_s=15)
+        await person.part("talk").click()
+        await lines_are_free(server, within_s=5)
+
+
+async def test_without_a_microphone_the_page_does_not_say_that_it_listens(chromium: str, server: str):
+    async with visit(chromium, server, "--deny-permission-prompts") as person:
+        await person.part("talk").click()
+        await person.state("speaking", within_s=15)
+        await person.state("listening", within_s=15)
+        await expect(person.part("state")).to_have_text("Mic off")
+        await person.part("talk").click()
+        await lines_are_free(server, within_s=5)
 
 
 async def test_a_deleted_conversation_is_gone_and_a_new_one_can_begin(chromium: str, server: str):

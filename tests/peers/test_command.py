@@ -1,6 +1,7 @@
 """``python bot.py`` as a user types it, mistakes included."""
 
 import asyncio
+import importlib
 import inspect
 import json
 import os
@@ -153,6 +154,22 @@ async def test_a_port_in_use_is_said_before_anything_is_loaded():
     assert "Address already in use; choose another with --port" in complaint(error)
 
 
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "http://localhost:7860"),
+        ("0.0.0.0", "http://localhost:7860"),
+        ("::", "http://localhost:7860"),
+        ("::1", "http://[::1]:7860"),
+        ("192.168.1.7", "http://192.168.1.7:7860"),
+    ],
+)
+def test_the_address_that_is_shown_can_be_opened(host: str, address: str):
+    import bot
+
+    assert bot.address_of(host, 7860) == address
+
+
 async def test_a_typed_conversation():
     status, out, _ = await command(
         "--mode", "text", stdin=b"What are your opening hours on Saturday?\nand sunday\n"
@@ -268,6 +285,8 @@ async def test_a_question_without_an_answer_is_said_and_the_next_one_is_answered
     from configs.load import load_deployment
     from pipelines.text import talk_in_terminal
 
+    # What the first turn of a process imports would use up the deadline, which is the model's here.
+    importlib.import_module("processors.dialogue.openai_service")
     stalls = Turn(pieces=["This is ", "late."], stall_after=1)
     async with OpenAiServer([stalls, Turn(pieces=["At ten."])]) as server:
         (tmp_path / "own.yaml").write_text(

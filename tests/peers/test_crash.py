@@ -1,10 +1,17 @@
 """A short run of ``python -m evals.crash``: the long one is a measurement."""
 
-from evals.crash.__main__ import run
+import pytest
+
+from evals.crash.rounds import run
+from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 
 
-async def test_a_killed_server_loses_nothing_and_does_nothing_twice():
-    findings = await run(2, 7, idempotent=False)
+@pytest.mark.parametrize(("database", "voice"), [("sqlite", True), ("postgres", False)])
+async def test_a_killed_server_loses_nothing_and_does_nothing_twice(
+    request: pytest.FixtureRequest, database: str, voice: bool
+):
+    store = request.getfixturevalue("postgres_url") if database == "postgres" else None
+    findings = await run(2, 7, store=store, voice=voice)
     assert findings.kills == 2
-    assert findings.acknowledged > 0
+    assert findings.acknowledged.total() > 0
     assert findings.passed(), findings

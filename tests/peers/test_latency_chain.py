@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.latency.capacity import packet_lateness, replies_of
+from evals.latency.capacity import measure, packet_lateness, replies_of
 from evals.latency.client import Line
 from evals.latency.conversation import Manners, ask, converse, hear_greeting
 from evals.latency.figures import summary
+from evals.latency.report import capacity_table
 from evals.latency.speech import RATE_HZ, Spoken, encode, framed
+from evals.serving_process import Server
 from tests.peers.latency_peer import LatencyPeer, serving
 
 MANNERS = Manners(greeting_ms=3_000, greeting_quiet_ms=300, answer_ms=1_500, reply_quiet_ms=500)
@@ -74,6 +76,17 @@ async def test_punctual_packets_are_not_late_and_replies_keep_their_length() -> 
     spoken = [us for us, heard in zip(late, audible, strict=True) if heard]
     assert len(spoken) >= 18
     assert sorted(spoken)[len(spoken) // 2] <= 20_000
+
+
+async def test_a_step_in_which_a_call_is_refused_is_a_finding_and_not_the_end_of_the_run() -> None:
+    # Two calls by themselves, and the first of the two at once.
+    async with serving(LatencyPeer(wait_ms=200, offers=3)) as url:
+        result = await measure(Server(url), [question()], seconds=1, max_calls=8, seed=1)
+    (step,) = result["steps"]
+    assert (result["capacity"], step["calls"], step["passed"]) == (0, 2, False)
+    assert step["broken"] == f"{url}/api/offer answered 503"
+    assert result["unloaded_replies"] == 2
+    assert f"| {url}/api/offer answered 503 |" in capacity_table(result)
 
 
 async def test_client_does_the_duties_of_a_pipecat_client() -> None:

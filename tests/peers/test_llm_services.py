@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
+import psutil
 import pytest
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
@@ -182,6 +184,21 @@ async def test_the_abandoned_request_is_closed(provider: Provider):
         async with asyncio.timeout(2):
             while not call.server.abandoned:
                 await asyncio.sleep(0.01)
+
+
+def connections_to(url: str) -> int:
+    """Of this process, as a client."""
+    port = urlsplit(url).port
+    return sum(bool(one.raddr) and one.raddr.port == port for one in psutil.Process().net_connections("tcp"))
+
+
+async def test_a_call_that_is_over_holds_no_connection(provider: Provider):
+    async with provider.server_type([Turn(("Yes.",))]) as server:
+        async with ReplyBench([provider.service(server.url, 0)]) as bench:
+            assert await bench.answer("Hello?") == "Yes."
+            assert connections_to(server.url) == 1
+        # Not when the garbage collector comes by.
+        assert connections_to(server.url) == 0
 
 
 async def test_an_interruption_reaches_the_service_and_the_next_turn_works(provider: Provider):

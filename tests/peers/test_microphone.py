@@ -6,6 +6,7 @@ assertions are about sound. Nobody's own sound server is touched.
 """
 
 import asyncio
+import math
 import os
 import re
 import shutil
@@ -20,11 +21,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from audio.audible import AudibleMeter
 from core.media import pcm16_to_float
 from tests.peers.server import ROOT
+from tests.system import missing
 from tests.voices import RATE_HZ, say, silence
 
 ALSA_PLUGIN = "alsa-lib/libasound_module_pcm_pulse.so"
@@ -34,8 +37,6 @@ NEEDED = {
     "libasound2-plugins": [*Path("/usr/lib").glob(f"*/{ALSA_PLUGIN}"), *Path("/usr/lib").glob(ALSA_PLUGIN)],
     "PyAudio (pip install pyaudio, which needs portaudio19-dev)": find_spec("pyaudio"),
 }
-MISSING = [name for name, found in NEEDED.items() if not found]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"missing: {', '.join(MISSING)}")
 
 RAW = ("--raw", f"--rate={RATE_HZ}", "--channels=1", "--format=s16le", "--latency-msec=20")
 SERVER = """
@@ -57,6 +58,8 @@ class Recording:
 
     def __init__(self) -> None:
         self._meter = AudibleMeter(RATE_HZ)
+        # The energy up to the end of each piece, as (samples, sum of squares).
+        self._energy: list[tuple[int, float]] = [(0, 0.0)]
         self._origin_s: float | None = None
         self._news = asyncio.Condition()
 
@@ -65,7 +68,10 @@ class Recording:
             if len(piece) % 2:
                 piece += await stream.readexactly(1)
             async with self._news:
-                self._meter.feed(pcm16_to_float(piece))
+                samples = pcm16_to_float(piece)
+                self._meter.feed(samples)
+                energy = self._energy[-1][1] + float(np.square(samples, dtype=np.float64).sum())
+                self._energy.append((self._meter.samples_seen, energy))
                 # The piece that waited least says best when the recording began.
                 began_s = time.monotonic() - self._meter.samples_seen / RATE_HZ
                 self._origin_s = began_s if self._origin_s is None else min(self._origin_s, began_s)
@@ -91,6 +97,14 @@ class Recording:
     @property
     def first_audible(self) -> int:
         return self._meter.first_audible or 0
+
+    def level_db(self, begin_s: float, end_s: float) -> float:
+        """Mean level between two moments of the monotonic clock, in dBFS."""
+        assert self._origin_s is not None
+        begin, end = ((moment_s - self._origin_s) * RATE_HZ for moment_s in (begin_s, end_s))
+        inside = [entry for entry in self._energy if begin <= entry[0] <= end]
+        (first, before), (last, behind) = inside[0], inside[-1]
+        return 10 * math.log10((behind - before) / (last - first) + 1e-10)
 
     def quiet_ms(self) -> int:
         return (self.now() - self.last_audible) * 1000 // RATE_HZ
@@ -126,6 +140,19 @@ class Sound:
         finally:
             await end(player)
 
+    async def hear_the_loudspeaker(self, *, volume_percent: int) -> None:
+        """From here on the microphone hears what the loudspeaker plays, a little later."""
+        loopback = ("source=loudspeaker.monitor", "sink=caller", "latency_msec=40", "source_dont_move=1")
+        await self._control("load-module", "module-loopback", *loopback)
+        played = (await self._control("list", "short", "sink-inputs")).split()
+        await self._control("set-sink-input-volume", played[0], f"{volume_percent}%")
+
+    async def _control(self, *command: str) -> str:
+        control = await asyncio.create_subprocess_exec("pactl", *command, env=self.environment, stdout=PIPE)
+        said, _ = await asyncio.wait_for(control.communicate(), 5)
+        assert control.returncode == 0
+        return said.decode()
+
 
 async def end(process: Process) -> None:
     if process.returncode is None:
@@ -145,6 +172,13 @@ def private_environment(folder: Path) -> dict[str, str]:
         "ALSA_CONFIG_PATH": str(folder / "asound.conf"),
         "JACK_NO_START_SERVER": "1",
     }
+
+
+@pytest.fixture(autouse=True)
+def system() -> None:
+    absent = [name for name, found in NEEDED.items() if not found]
+    if absent:
+        missing(*absent)
 
 
 @pytest.fixture
@@ -219,9 +253,9 @@ class Command:
 
 
 @asynccontextmanager
-async def talking(environment: dict[str, str]) -> AsyncIterator[Command]:
+async def talking(environment: dict[str, str], *arguments: str) -> AsyncIterator[Command]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(ROOT / "bot.py"), "--transport", "local",
+        sys.executable, str(ROOT / "bot.py"), "--transport", "local", *arguments,
         cwd=ROOT, env=environment, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
     )  # fmt: skip
     try:
@@ -266,21 +300,62 @@ async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound
         assert bot.when_s(bot.last_audible) - pressed_s < 1
 
 
-async def test_the_bot_stops_when_the_caller_talks_over_its_greeting(sound: Sound):
+async def talk_over_the_greeting(sound: Sound, command: Command) -> tuple[float, float]:
+    """The moments at which the bot's greeting and the caller's words over it begin; when those are over."""
     bot, caller = sound.bot, sound.caller
-    async with talking(sound.environment) as command, asyncio.TaskGroup() as tasks:
-        await greeting_begins(sound, command)
-        began_s = bot.when_s(bot.last_audible)
-        over = say("Hold on please, I would like to ask you about something else instead.")
+    await greeting_begins(sound, command)
+    began_s = bot.when_s(bot.last_audible)
+    # It is known by now that nothing of the loudspeaker comes back.
+    await bot.until(lambda: bot.when_s(bot.now()) > began_s + 0.3, within_s=5)
+    over = say("Hold on please, I would like to ask you about something else instead.")
+    async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sound.play(over), name="caller")
         await caller.until(lambda: caller.sounding, within_s=5)
-        onset = caller.first_audible
+        onset_s = caller.when_s(caller.first_audible)
         # The greeting lasts more than three seconds, the caller's words as well.
-        assert caller.when_s(onset) - began_s < 1.5
-        await caller.until(lambda: caller.now() > onset + 1.5 * RATE_HZ, within_s=5)
+        assert onset_s - began_s < 1.5
+    return began_s, onset_s
+
+
+async def test_the_bot_speaks_lower_and_then_stops_when_the_caller_talks_over_its_greeting(sound: Sound):
+    bot = sound.bot
+    async with talking(sound.environment) as command:
+        began_s, onset_s = await talk_over_the_greeting(sound, command)
+        # The two recordings are aligned to about 20 ms each. A voice ducks when voice activity has noticed
+        # it, and cuts when it has lasted for 0.7 s: 0.91 to 0.93 s when it was measured.
+        ducked_db = bot.level_db(onset_s + 0.35, onset_s + 0.65) - bot.level_db(began_s, onset_s)
+        assert ducked_db < -6
+        assert 0.6 < bot.when_s(bot.last_audible) - onset_s < 1.1
+
+
+async def test_without_barge_in_rules_any_voice_stops_the_bot_at_once(sound: Sound, tmp_path: Path):
+    bot = sound.bot
+    config = tmp_path / "at_once.yaml"
+    config.write_text((ROOT / "configs/embedded.yaml").read_text() + "hearing: {barge_in: null}\n")
+    async with talking(sound.environment, "--config", str(config)) as command:
+        _, onset_s = await talk_over_the_greeting(sound, command)
         # 190 to 290 ms when it was measured; the two recordings are aligned to about 20 ms each.
-        stop_s = bot.when_s(bot.last_audible) - caller.when_s(onset)
-        assert stop_s < 0.4
+        assert bot.when_s(bot.last_audible) - onset_s < 0.4
+
+
+async def test_a_bot_that_hears_itself_says_its_greeting_to_the_end(sound: Sound):
+    """A loudspeaker that is 18 dB louder than what the microphone hears of it, and no headset."""
+    bot, caller = sound.bot, sound.caller
+    await sound.hear_the_loudspeaker(volume_percent=50)
+    async with talking(sound.environment) as command:
+        await greeting_begins(sound, command)
+        greeted = bot.last_audible
+        await caller.until(lambda: caller.sounding, within_s=5)
+        await bot.until(lambda: bot.quiet_ms() > 1_500, within_s=20)
+        # A bot that takes itself for a caller falls silent within half a second, and then asks what was said.
+        assert bot.last_audible - greeted > 3 * RATE_HZ
+
+        await sound.play(say("How do I block a lost card?") + silence(200))
+        await bot.until(lambda: bot.sounding, within_s=5)
+        command.press_ctrl_c()
+        status, complaint = await command.ended(within_s=10)
+        assert status in (0, 130), complaint
+        assert "echo control failed" not in complaint
 
 
 async def test_a_sound_server_that_dies_ends_the_command_with_one_line(sound: Sound):

@@ -7,13 +7,14 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from pipecat.adapters.llm.services.anthropic_adapter import AnthropicLLMAdapter
 from pipecat.frames.frames import Frame, FunctionCallCancelFrame, FunctionCallResultFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAggregator
@@ -540,3 +541,160 @@ async def test_a_deployment_with_a_tool_acts_once_when_its_model_fails_behind_th
                 assert "Cookie" not in hook.request_headers[1]
         finally:
             await answering.close()
+
+
+# What the model is asked with behind a result
+
+
+def plain(message: dict[str, Any]) -> dict[str, Any]:
+    """A message of Claude's without marks for the provider's cache, its text as a block."""
+    content = message["content"]
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    bare = [{name: value for name, value in block.items() if name != "cache_control"} for block in blocks]
+    return {"role": message["role"], "content": bare}
+
+
+def as_asked(provider: Provider, body: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plain(one) for one in body["messages"]] if provider is CLAUDE else body["messages"]
+
+
+def in_form(provider: Provider, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages of the view in the form of a provider."""
+    if provider is OPENAI:
+        return list(messages)
+    converted = AnthropicLLMAdapter()._from_universal_context_messages(list(messages)).messages
+    return [plain(one) for one in converted]
+
+
+async def test_the_request_behind_a_result_is_the_view_of_the_session(provider: Provider, tmp_path: Path):
+    hook = WebhookServer(hold=asyncio.Event())
+    async with talking(tmp_path / "s.db", provider, TEA, SAY, hook=hook) as talk:
+        await talk.ask()
+        await talk.reached()
+        # Only the session knows it, and nobody says it in the pipeline.
+        known = talk.conversation.draft(Kind.STATE, "system", slots={"tier": "gold"})
+        await talk.conversation.append(known)
+        hook.hold.set()
+        await talk.answered(2)
+        view = talk.conversation.view().messages
+        assert [message["role"] for message in view] == ["user", "assistant", "tool"]
+        assert "tier: gold" in view[0]["content"]
+        assert as_asked(provider, talk.server.requests[1]) == in_form(provider, view)
+
+
+@pytest.mark.parametrize(
+    ("hook", "outcome"),
+    [({"status": 409}, "failed"), ({"status": 500}, "unknown")],
+    ids=["refused", "broken"],
+)
+async def test_a_failure_is_told_at_once_as_every_later_view_tells_it(
+    provider: Provider, tmp_path: Path, hook: dict[str, Any], outcome: str
+):
+    async with talking(tmp_path / "s.db", provider, TEA, SAY, hook=WebhookServer(**hook)) as talk:
+        await talk.ask()
+        await talk.answered(2)
+        [result] = provider.results(talk.server.requests[1])
+        assert result["outcome"] == outcome
+        view = talk.conversation.view().messages
+        assert as_asked(provider, talk.server.requests[1]) == in_form(provider, view)
+
+
+async def test_every_request_of_a_chain_of_calls_is_the_view_of_its_moment(
+    provider: Provider, tmp_path: Path
+):
+    milk = Calls(calls=[("order", '{"item": "milk"}')])
+    async with talking(tmp_path / "s.db", provider, TEA, milk, SAY, TEA, SAY) as talk:
+        await talk.ask()
+        await talk.answered(3)
+        view = talk.conversation.view().messages
+        assert as_asked(provider, talk.server.requests[2]) == in_form(provider, view)
+        assert as_asked(provider, talk.server.requests[1]) == in_form(provider, view[:-2])
+        await talk.ask("And another tea.")
+        await talk.answered(5)
+        view = talk.conversation.view().messages
+        assert as_asked(provider, talk.server.requests[4]) == in_form(provider, view)
+
+
+async def test_behind_calls_at_once_the_request_is_the_view_too(tmp_path: Path):
+    both = Calls(calls=[("order", '{"item": "tea"}'), ("order", '{"item": "milk"}')])
+    hook = WebhookServer(hold=asyncio.Event())
+    async with talking(tmp_path / "s.db", OPENAI, both, SAY, hook=hook) as talk:
+        await talk.ask()
+        async with asyncio.timeout(DONE_S):
+            while len(hook.requests) < 2:
+                await asyncio.sleep(0.01)
+        hook.hold.set()
+        await talk.answered(2)
+        view = talk.conversation.view().messages
+        assert [len(message.get("tool_calls", ())) for message in view] == [0, 2, 0, 0]
+        assert talk.server.requests[1]["messages"] == list(view)
+
+
+async def test_what_is_refused_and_what_is_repeated_stand_where_they_came(provider: Provider, tmp_path: Path):
+    wrong = Calls(calls=[("order", '{"item": 3}')])
+    async with talking(tmp_path / "s.db", provider, wrong, TEA, TEA, SAY) as talk:
+        await talk.ask()
+        await talk.answered(4)
+        refused, done, repeated = provider.results(talk.server.requests[3])
+        assert refused["outcome"] == "failed"
+        assert done == {"number": 7}
+        assert repeated == {"result": {"number": 7}, "note": durable_tools.REPEATED}
+        # The next turn is asked with what happened and with nothing else.
+        await talk.ask("Thank you.")
+        await talk.answered(5)
+        assert provider.results(talk.server.requests[4]) == [{"number": 7}]
+
+
+async def test_a_function_that_nobody_offers_is_told_of_and_the_rest_is_the_view(
+    provider: Provider, tmp_path: Path
+):
+    unknown = Calls(calls=[("fly", "{}")])
+    async with talking(tmp_path / "s.db", provider, unknown, TEA, SAY) as talk:
+        await talk.ask()
+        await talk.answered(3)
+        asked = as_asked(provider, talk.server.requests[2])
+        assert "fly" in json.dumps(asked)
+        assert len(asked) == 5
+        view = in_form(provider, talk.conversation.view().messages)
+        assert [asked[0], *asked[-2:]] == view
+
+
+async def test_what_somebody_types_while_a_tool_runs_is_not_answered_by_the_call(
+    provider: Provider, tmp_path: Path
+):
+    hook = WebhookServer(hold=asyncio.Event())
+    async with talking(tmp_path / "s.db", provider, TEA, SAY, hook=hook) as talk:
+        await talk.ask()
+        await talk.reached()
+        await talk.conversation.user_turn("What is your name?", transport="websocket")
+        hook.hold.set()
+        await talk.answered(2)
+        asked = as_asked(provider, talk.server.requests[1])
+        assert "What is your name?" not in json.dumps(asked)
+        assert provider.results(talk.server.requests[1]) == [{"number": 7}]
+
+
+async def test_thoughts_that_claude_signed_go_back_with_their_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class ThinkingAnthropic(CallingAnthropic):
+        async def _call_tool(self, send: Any, name: str) -> None:
+            thought = {"type": "thinking", "thinking": "", "signature": ""}
+            await send("content_block_start", index=0, content_block=thought)
+            for delta in (
+                {"type": "thinking_delta", "thinking": "They want tea."},
+                {"type": "signature_delta", "signature": "signed"},
+            ):
+                await send("content_block_delta", index=0, delta=delta)
+            await send("content_block_stop", index=0)
+            await super()._call_tool(send, name)
+
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+    thinking = replace(CLAUDE, server_type=ThinkingAnthropic)
+    async with talking(tmp_path / "s.db", thinking, TEA, SAY) as talk:
+        await talk.ask()
+        await talk.answered(2)
+        _, called, result = talk.server.requests[1]["messages"]
+        assert [block["type"] for block in called["content"]] == ["thinking", "tool_use"]
+        assert called["content"][0]["signature"] == "signed"
+        assert [block["type"] for block in result["content"]] == ["tool_result"]

@@ -11,30 +11,46 @@ import numpy as np
 import soundfile
 from pipecat.transports.base_transport import TransportParams
 
-from configs.deployment import Bot, Deployment, Remembering
+from configs.deployment import Bot, Deployment, EchoMode, Hearing, Remembering, Speaking, Thinking
 from core.media import float_to_pcm16
+from models.echo import EchoCanceller
+from models.llm import LanguageModel
 from models.stt import Transcript
+from models.tools import Tool
+from models.tts import TextToSpeech
+from models.tts.phrase_cache import PhraseCache
 from pipelines.answering import Answering, AnsweringPlan
 from pipelines.call import Call
 from pipelines.cascade import run_conversation
 from pipelines.engines import Engines, Executors, Loaded
 from pipelines.sessions import open_conversations
-from processors.dialogue.services import Documents, DocumentsSettings
+from processors.dialogue.durable_tools import SharedTools
+from processors.dialogue.reply_watch import GuardSettings
+from processors.dialogue.services import Documents, DocumentsSettings, LlmRow
 from runtime.in_place_engine import InPlaceEngine
 from session_store.conversation import Conversations
 from session_store.events import Event
 from session_store.settings import StoreSettings
-from telemetry.turns import TurnLog, TurnRecord
+from telemetry.turns import TurnRecord
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
+from tests.fakes.late_engine import LateEngine
 from tests.fakes.scripted_llm import Script, ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
+from tests.sim.room import Room, RoomTransport
 from transports.local.file import FileCall, FileTransport
+from turn_taking.asking_back import AskBackSettings
+from turn_taking.backchannel import BackchannelSettings
+from turn_taking.barge_in import BargeInSettings
+from turn_taking.endpointing import EndpointSettings
+from turn_taking.speculation import SpeculationSettings
 
 RATE_HZ = 16_000
+# The model is asked when the turn is over, and not before.
+OFF: Mapping[str, Any] = MappingProxyType({"on": "off"})
 
 
 def silence(duration_ms: int) -> np.ndarray:
@@ -65,12 +81,14 @@ class SimulatedCall:
         turns: the records of every turn.
         events: what the session holds.
         model: the language model with what it was asked.
+        call: what its parts shared.
     """
 
     stereo: np.ndarray
     turns: Sequence[TurnRecord]
     events: Sequence[Event]
     model: ScriptedLanguageModel
+    call: Call
     completeness: ScriptedTurn = field(default_factory=ScriptedTurn)
 
     def bot_spans_ms(self, *, gap_ms: int = 400) -> list[tuple[int, int]]:
@@ -95,49 +113,121 @@ def simulate(
     completeness: Sequence[float] = (0.95,),
     tail_ms: int = 3_000,
     frame_ms: int = 20,
+    talks_over: bool = False,
     bot: Mapping[str, Any] = MappingProxyType({}),
+    guard: Mapping[str, Any] = MappingProxyType({}),
+    endpoint: Mapping[str, Any] = MappingProxyType({}),
+    speculation: Mapping[str, Any] = MappingProxyType({}),
+    barge_in: Mapping[str, Any] | None = MappingProxyType({}),
+    words: Sequence[str] = ("what", "is", "it"),
+    word_ms: int = 200,
+    confidence: float = 0.9,
+    commands: Sequence[str] = (),
+    commands_late_ms: int = 0,
+    commands_word_ms: int = 200,
+    ask_back: Mapping[str, Any] | None = None,
+    backchannel: Mapping[str, Any] | None = None,
     beside: Callable[[Beside], Coroutine[Any, Any, None]] | None = None,
+    row: LlmRow | None = None,
+    tools: Sequence[Tool] = (),
+    speaks: TextToSpeech | None = None,
+    room: Room | None = None,
+    echo: EchoCanceller | None = None,
+    echo_mode: EchoMode = "auto",
+    transport: str = "file",
+    peer_cancels_echo: bool | None = None,
+    quietest: float = 0.01,
+    limit_s: int = 120,
 ) -> SimulatedCall:
     """Hold a call with the caller's audio on virtual time and read what was recorded.
 
-    ``beside`` runs while the call does: somebody who disturbs it, or says what is perceived of it.
+    ``words`` are what the fake ears make of a voice, one for each ``word_ms``, anew in each utterance,
+    with ``confidence`` in each; where ``commands`` are given, a spotter makes those of it and says so
+    ``commands_late_ms`` behind the end of the voice, one for each ``commands_word_ms``. ``ask_back`` None
+    answers what was hardly understood, and with
+    ``backchannel`` None the bot does not hum. ``barge_in`` None leaves interruptions to Pipecat. ``beside``
+    runs while the call does: somebody who disturbs it, or says what is perceived of it. ``row`` answers in
+    place of the scripts, and may use
+    ``tools``. Scripts are counted by questions, guesses included: a test of what is asked when switches
+    ``speculation`` off. In a ``room`` the microphone hears the loudspeaker, with ``echo`` behind it where the
+    call is one that gets echo control. ``quietest`` is the level from which the fake ears take a sound for a
+    voice.
     """
     model = ScriptedLanguageModel(*scripts)
     turn = ScriptedTurn(completeness)
     output = tmp_path / "call.wav"
 
-    async def scenario() -> tuple[TurnLog, list[Event]]:
+    async def scenario() -> tuple[Call, list[Event]]:
         # No waiting for a locked file inside of SQLite: it would be real time.
         store = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db", busy_timeout_ms=0)
-        deployment = Deployment(bot=Bot(greeting=greeting, **bot), remembering=Remembering(store=store))
-        answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
-        ears = InPlaceEngine[Transcript](
-            ScriptedStt(ScriptedSttSettings(words=("what", "is", "it"))), _accept_transcript
+        deployment = Deployment(
+            bot=Bot(greeting=greeting, **bot),
+            hearing=Hearing(
+                endpoint=EndpointSettings.model_validate(dict(endpoint)),
+                barge_in=None if barge_in is None else BargeInSettings.model_validate(dict(barge_in)),
+                echo_mode=echo_mode,
+                ask_back=None if ask_back is None else AskBackSettings.model_validate(dict(ask_back)),
+            ),
+            thinking=Thinking(
+                guard=GuardSettings.model_validate(dict(guard)),
+                speculation=SpeculationSettings.model_validate(dict(speculation)),
+            ),
+            speaking=Speaking(
+                backchannel=None
+                if backchannel is None
+                else BackchannelSettings.model_validate(dict(backchannel))
+            ),
+            remembering=Remembering(store=store),
         )
-        loaded = Loaded(EnergyVad(), turn, ears, ToneTts(), answering)
+        plan = AnsweringPlan(row or Documents(DocumentsSettings()), None, False)
+        answering = _WithTools(deployment, plan, model, tools)
+        ears = InPlaceEngine[Transcript](
+            ScriptedStt(ScriptedSttSettings(words=tuple(words), word_ms=word_ms, confidence=confidence)),
+            _accept_transcript,
+        )
+        spotter = None
+        if commands:
+            spotter = LateEngine(
+                ScriptedStt(ScriptedSttSettings(words=tuple(commands), word_ms=commands_word_ms)),
+                _accept_transcript,
+                commands_late_ms,
+            )
+        tts, phrases = speaks or ToneTts(), None
+        if deployment.speaking.backchannel is not None:
+            tts = phrases = PhraseCache(tts, deployment.speaking.backchannel.tokens)
+            phrases.warm()
+        loaded = Loaded(EnergyVad(quietest), turn, ears, tts, answering, phrases, echo, spotter)
         inline = InlineExecutor()
         async with (
-            Engines(deployment, loaded, Executors(inline, inline, inline)) as engines,
+            Engines(deployment, loaded, Executors(inline, inline, inline, inline)) as engines,
             open_conversations(deployment, answering) as conversations,
         ):
             async with conversations.open() as conversation:
-                call = Call(conversation, "file")
+                call = Call(conversation, transport, peer_cancels_echo=peer_cancels_echo)
                 other = asyncio.create_task(beside(Beside(call, conversations, model))) if beside else None
-                turns = await hold(engines, call)
+                await hold(engines, call)
                 if other is not None:
                     await other
-            return turns, await conversations.store.events(conversation.session_id, limit=10_000)
+            return call, await conversations.store.events(conversation.session_id, limit=10_000)
 
-    async def hold(engines: Engines, call: Call) -> TurnLog:
+    async def hold(engines: Engines, call: Call) -> None:
         pcm = float_to_pcm16(np.concatenate(caller))
+
+        def on_packet(pcm: bytes) -> None:
+            if room is not None:
+                room.played(pcm)
+            call.on_packet(pcm)
+
         played = FileCall(
             pcm,
             rate_hz=RATE_HZ,
             output=output,
             patience_ms=0,
             tail_ms=tail_ms,
+            limit_s=limit_s,
             frame_ms=frame_ms,
-            on_packet=call.on_packet,
+            talks_over=talks_over,
+            on_packet=on_packet,
         )
         params = TransportParams(
             audio_in_enabled=True,
@@ -146,15 +236,24 @@ def simulate(
             audio_out_sample_rate=RATE_HZ,
             audio_out_end_silence_secs=0,
         )
-        transport = FileTransport(played, params)
-        await run_conversation(engines, transport, call, rtvi=False, finished=played.finished)
+        over = FileTransport(played, params) if room is None else RoomTransport(played, params, room)
+        await run_conversation(engines, over, call, rtvi=False, finished=played.finished)
         played.recording.close()
-        return call.turns
 
-    turns, events = virtual_time.run(scenario())
+    call, events = virtual_time.run(scenario())
     stereo, _ = soundfile.read(output, dtype="float32")
     whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
-    return SimulatedCall(stereo[:whole], tuple(turns.finished), events, model, turn)
+    return SimulatedCall(stereo[:whole], tuple(call.turns.finished), events, model, call, turn)
+
+
+class _WithTools(Answering):
+    """What answers, with tools that no deployment names."""
+
+    def __init__(
+        self, deployment: Deployment, plan: AnsweringPlan, model: LanguageModel, tools: Sequence[Tool]
+    ) -> None:
+        super().__init__(deployment, plan, model)
+        self._tools = SharedTools(tools)
 
 
 def _accept_transcript(result: object) -> Transcript:

@@ -5,12 +5,14 @@ import sqlite3
 from pathlib import Path
 
 import numpy as np
+import pytest
+from pipecat.frames.frames import CancelFrame, EndFrame, Frame
 
 from core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
 from processors.fusion.perception import AnnotationFrame
 from session_store.events import Event, Kind
 from session_store.replay import recorded_calls, replay
-from tests.sim.call import Beside, silence, simulate, voice
+from tests.sim.call import OFF, Beside, silence, simulate, voice
 
 QUESTION = [silence(500), voice(1_000), silence(1_500)]
 # What the fake ears make of a second of voice.
@@ -45,6 +47,18 @@ def test_words_of_a_call_replay_in_the_same_order(tmp_path: Path):
     assert replay(recorded).difference is None
 
 
+def test_the_transport_tells_playout_how_far_away_the_ear_is(tmp_path: Path):
+    delays_ms: list[int] = []
+
+    async def look(beside: Beside) -> None:
+        await asyncio.sleep(1.0)
+        delays_ms.append(beside.call.playout.books.delay_ms)
+
+    simulate([silence(2_000)], tmp_path, beside=look)
+    # A file is heard as it is played; without a word of the transport it would be taken for a browser.
+    assert delays_ms == [0]
+
+
 class Away:
     """Holds the database's file as another program would."""
 
@@ -70,14 +84,14 @@ def test_a_database_that_is_away_for_30_s_delays_the_answer_and_the_caller_hears
         asked_at_end.append(len(beside.model.asked))
         away.end()
 
-    call = simulate([*QUESTION, silence(36_000)], tmp_path, beside=disturb)
+    call = simulate([*QUESTION, silence(36_000)], tmp_path, beside=disturb, speculation=OFF)
     # Nothing was asked before its turn was durable, and then it was.
     assert asked_at_end == [0]
     assert len(call.model.asked) == 1
     [turn], [reply] = of_kind(call.events, Kind.USER_TURN), of_kind(call.events, Kind.BOT_TURN)
     assert reply.payload["text"] == "The answer is yes. That is all."
     spans = call.bot_spans_ms()
-    # The caller stops speaking at 1.5 s. One filler at once, then every 8 s, then the answer.
+    # The caller stops speaking at 1.5 s. One filler at once, more at growing distances, then the answer.
     assert spans[0][0] - 1_500 < 1_300
     assert all(later - earlier <= 9_000 for (_, earlier), (later, _) in zip(spans, spans[1:], strict=False))
     assert 4 <= len(spans) - 1 <= 5
@@ -106,6 +120,22 @@ def test_an_interruption_while_the_database_is_away_loses_no_turn(tmp_path: Path
     assert "\n".join(asked).count(SAID) == 2
 
 
+@pytest.mark.parametrize("end", [CancelFrame, EndFrame])
+def test_whoever_hangs_up_before_the_end_of_the_turn_has_said_it(tmp_path: Path, end: type[Frame]):
+    async def hang_up(beside: Beside) -> None:
+        # The words are there, and what was said does not sound complete.
+        await asyncio.sleep(2.0)
+        assert beside.call.report is not None
+        await beside.call.report(end())
+
+    caller = [silence(500), voice(1_000), silence(5_000)]
+    call = simulate(caller, tmp_path, completeness=[0.05], beside=hang_up, speculation=OFF)
+    [turn] = of_kind(call.events, Kind.USER_TURN)
+    assert turn.payload["text"] == SAID
+    assert call.model.asked == []
+    assert call.events[-1].kind is Kind.LEFT
+
+
 def test_a_session_that_somebody_else_claims_ends_the_call_and_nothing_more_is_written(tmp_path: Path):
     seen: list[int] = []
 
@@ -115,7 +145,7 @@ def test_a_session_that_somebody_else_claims_ends_the_call_and_nothing_more_is_w
         seen.append((await store.info(beside.call.conversation.session_id)).last_seq)
         await store.claim(beside.call.conversation.session_id)
 
-    call = simulate([*QUESTION, silence(30_000)], tmp_path, beside=disturb)
+    call = simulate([*QUESTION, silence(30_000)], tmp_path, beside=disturb, speculation=OFF)
     assert call.model.asked == []
     assert call.events[-1].seq == seen[0]
     assert of_kind(call.events, Kind.USER_TURN) == []
@@ -134,7 +164,7 @@ def test_what_specialists_see_and_hear_is_in_the_question(tmp_path: Path):
             annotation = Annotation(now_us - 200_000, now_us, source, payload)
             await beside.call.perceived(AnnotationFrame(stream=source, annotation=annotation))
 
-    call = simulate([*QUESTION, silence(3_000)], tmp_path, beside=perceive)
+    call = simulate([*QUESTION, silence(3_000)], tmp_path, beside=perceive, speculation=OFF)
     [question] = [message.text for message in call.model.asked[0] if message.role == "user"]
     assert question.splitlines()[-1] == f"{SAID} [tense; pointing at the fee]"
     [turn] = of_kind(call.events, Kind.USER_TURN)

@@ -17,6 +17,7 @@ from pathlib import Path
 from pipecat.frames.frames import InputAudioRawFrame, OutputAudioRawFrame, StartFrame
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
+from audio.gain import RampedGain
 from core.clock import Clock
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from recording.stereo import Side, StereoRecording
@@ -39,6 +40,7 @@ class FileCall:
         tail_ms: silence of the bot after which the call is over.
         limit_s: longest call beyond the caller's own audio.
         frame_ms: length of the pieces that the microphone delivers.
+        talks_over: the caller does not wait for a greeting.
         on_packet: told the PCM of every chunk of bot audio as it is played; must not block.
     """
 
@@ -52,6 +54,7 @@ class FileCall:
         tail_ms: int = 3_000,
         limit_s: int = 120,
         frame_ms: int = 20,
+        talks_over: bool = False,
         on_packet: Callable[[bytes], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -60,6 +63,7 @@ class FileCall:
         self.clock: Clock = clock or LoopClock()
         self.recording = StereoRecording(output, rate_hz=rate_hz)
         self.frame_ms = frame_ms
+        self.talks_over = talks_over
         self.patience_ms = patience_ms
         self.on_packet = on_packet
         self.tail_ms = tail_ms
@@ -117,7 +121,7 @@ class FileInput(DirectAudioInput):
         frame_ms = call.frame_ms
         frame_bytes = ms_to_samples(frame_ms, call.rate_hz) * PCM_BYTES_PER_SAMPLE
         silence = bytes(frame_bytes)
-        position, at_ms, speaking, said_ms = 0, 0, False, None
+        position, at_ms, speaking, said_ms = 0, 0, call.talks_over, None
         while True:
             await call.sleep_until_ms(at_ms + frame_ms)
             if not speaking:
@@ -155,6 +159,7 @@ class FileOutput(InterruptibleOutput):
         super().__init__(params)
         self._call = call
         self._next_ms = 0
+        self.gain = RampedGain()
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -164,13 +169,18 @@ class FileOutput(InterruptibleOutput):
         call = self._call
         at_ms = max(self._next_ms, call.now_ms())
         duration_ms = len(frame.audio) // PCM_BYTES_PER_SAMPLE * 1000 // call.rate_hz
-        call.recording.place(Side.BOT, ms_to_samples(at_ms, call.rate_hz), frame.audio)
+        pcm = self.gain.apply(frame.audio)
+        call.recording.place(Side.BOT, ms_to_samples(at_ms, call.rate_hz), pcm)
         self._next_ms = at_ms + duration_ms
         call.bot_until_ms = self._next_ms
-        self._on_packet(frame.audio)
+        self._on_packet(pcm)
         # Taken when due: the next chunk is asked for when this one has been heard.
         await call.sleep_until_ms(self._next_ms)
         return True
+
+    def drop_unsent(self) -> None:
+        # Nothing waits here, and what comes next is at full volume.
+        self.gain.reset()
 
     def _on_packet(self, pcm: bytes) -> None:
         if self._call.on_packet:
@@ -189,6 +199,14 @@ class FileTransport(BaseTransport):
         self._file_output = FileOutput(call, params)
         self._register_event_handler("on_client_connected")
         self._register_event_handler("on_client_disconnected")
+
+    def tell_client_delay(self, told: Callable[[int], None]) -> None:
+        """See ``TellsClientDelay``: a chunk is in the recording from the moment that it is played."""
+        told(0)
+
+    def set_gain_db(self, gain_db: float) -> None:
+        """See ``SetsGain``: the chunk that is playing is played as it is."""
+        self._file_output.gain.set_db(gain_db)
 
     def input(self) -> FileInput:
         return self._file_input

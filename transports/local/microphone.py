@@ -50,6 +50,9 @@ INPUT_PIECE_MS = 20
 # PortAudio gives the device two of these. Two of 20 ms at 16 kHz on PulseAudio 16 ran dry over and over (up
 # to 108 times in 2.5 s), and each time PortAudio threw away what it had; two of 25 ms and more never did.
 OUTPUT_PIECE_MS = 30
+OUTPUT_PIECES = 2
+# A longer latency is not believed: PortAudio passes on what a driver says.
+ABSURD_LATENCY_MS = 2_000
 # As for a browser call: how late the loop may be before a word has a hole.
 LEAD_MS = 60
 WATCH_MS = 250
@@ -168,6 +171,24 @@ class LocalTransport(BaseTransport):
         self._local_output = LocalOutput(self, params)
         self._register_event_handler("on_client_connected")
         self._register_event_handler("on_client_disconnected")
+
+    def tell_client_delay(self, told: Callable[[int], None]) -> None:
+        """See ``TellsClientDelay``: what the loudspeaker's device holds, once."""
+        told(self.loudspeaker.latency_ms)
+
+    def set_gain_db(self, gain_db: float) -> None:
+        """See ``SetsGain``."""
+        self.buffer.set_gain_db(gain_db)
+
+    @property
+    def output_latency_ms(self) -> int:
+        """See ``TellsTaken``."""
+        return self.loudspeaker.latency_ms
+
+    def tell_taken(self, told: Callable[[bytes, int, int], None]) -> None:
+        """See ``TellsTaken``."""
+        rate_hz = self.loudspeaker.format.rate_hz
+        self.buffer.on_taken = lambda pcm, at_us: told(pcm, rate_hz, at_us)
 
     def input(self) -> LocalInput:
         return self._local_input
@@ -320,6 +341,7 @@ class AudioDevices:
 
         self._open_line(microphone, INPUT_PIECE_MS, input=True, stream_callback=on_heard)
         self._open_line(loudspeaker, OUTPUT_PIECE_MS, output=True, stream_callback=on_wanted)
+        loudspeaker.latency_ms = _output_latency_ms(loudspeaker.output_latency_s())
 
     def _open_line(self, line: Device, piece_ms: int, **how: Any) -> None:
         assert self._binding is not None
@@ -345,6 +367,12 @@ class AudioDevices:
         library, self._library = self._library, None
         if library is not None:
             library.terminate()
+
+
+def _output_latency_ms(reported_s: float) -> int:
+    """What the device holds of what it has taken: as PortAudio says, or the pieces that it is given."""
+    reported_ms = round(reported_s * 1000)
+    return reported_ms if 0 < reported_ms <= ABSURD_LATENCY_MS else OUTPUT_PIECES * OUTPUT_PIECE_MS
 
 
 def _spread(pcm: bytes, channels: int) -> bytes:

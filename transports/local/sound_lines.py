@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import soxr
 
+from audio.gain import RampedGain
 from core.errors import ConfigError
 
 MAX_BACKLOG_PIECES = 25
@@ -143,16 +144,21 @@ class LoudspeakerBuffer:
 
     Args:
         lead_bytes: how much may wait to be played when ``write`` returns.
-        on_packet: told, on the loop, the PCM of every piece that was taken; must not block.
+        on_packet: told, on the loop, the PCM of every piece that was taken, as loud as it is; must not block.
+
+    Attributes:
+        on_taken: told the same and when it was taken, in microseconds of the loop's time; must not block.
     """
 
     def __init__(self, *, lead_bytes: int, on_packet: Callable[[bytes], None] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._lead_bytes = lead_bytes
         self._on_packet = on_packet
+        self.on_taken: Callable[[bytes, int], None] | None = None
         self._pcm = bytearray()
-        # Taken by the device and not yet told; the loop may be late.
-        self._untold: deque[bytes] = deque()
+        self._gain = RampedGain()
+        # Taken by the device and not yet told, with the time; the loop may be late.
+        self._untold: deque[tuple[bytes, int]] = deque()
         self._lock = threading.Lock()
         self._room = asyncio.Event()
         self._clears = 0
@@ -169,14 +175,21 @@ class LoudspeakerBuffer:
                 self._room.clear()
             await self._room.wait()
 
+    def set_gain_db(self, gain_db: float) -> None:
+        """Reach this gain with the next piece."""
+        with self._lock:
+            self._gain.set_db(gain_db)
+
     def take(self, size: int) -> bytes:
         """The next ``size`` bytes, from any thread, without waiting for the loop."""
+        # The loop's clock may be read here: asyncio's is the system's. The loop itself would be late.
+        at_us = round(self._loop.time() * 1_000_000)
         with self._lock:
-            pcm = bytes(self._pcm[:size])
+            pcm = self._gain.apply(bytes(self._pcm[:size]))
             del self._pcm[:size]
             if pcm:
                 # Bounded: there is never more to take than the lead and one chunk.
-                self._untold.append(pcm)
+                self._untold.append((pcm, at_us))
         if pcm:
             self._loop.call_soon_threadsafe(self._taken)
         return pcm.ljust(size, b"\0")
@@ -184,14 +197,17 @@ class LoudspeakerBuffer:
     def _taken(self) -> None:
         self._room.set()
         while self._untold:
-            pcm = self._untold.popleft()
+            pcm, at_us = self._untold.popleft()
             if self._on_packet:
                 self._on_packet(pcm)
+            if self.on_taken:
+                self.on_taken(pcm, at_us)
 
     def clear(self) -> None:
         """Silence from the next piece on; releases who waits in ``write``. What was taken is told first."""
         with self._lock:
             self._pcm.clear()
+            self._gain.reset()
         self._clears += 1
         self._taken()
 
@@ -202,12 +218,16 @@ class Device:
     Args:
         name: for messages.
         line_format: how it is opened.
+
+    Attributes:
+        latency_ms: between a callback and the sound that it is about; known once the device is open.
     """
 
     def __init__(self, name: str, line_format: LineFormat) -> None:
         self.name = name
         self.format = line_format
         self._xruns = 0
+        self.latency_ms = 0
         self._stream: Any = None
         self._alive_s: float | None = None
 
@@ -225,6 +245,10 @@ class Device:
     def opened(self, stream: Any) -> None:
         """Takes over the stream."""
         self._stream = stream
+
+    def output_latency_s(self) -> float:
+        """What PortAudio says of an open output."""
+        return float(self._stream.get_output_latency())
 
     def start(self) -> None:
         """Callbacks begin."""

@@ -3,17 +3,22 @@
 Decides when each 20 ms packet leaves and what is in it. PCM comes in through ``write``, which returns once no
 more than ``lead_ms`` is waiting (the caller is held back, nothing is dropped); packets leave through
 ``recv``, which the peer connection calls and which sleeps until the packet is due. An empty buffer sends
-silence. ``clear`` drops what has not left, so a barge-in is silent from the next packet on.
+silence, and on a busy loop one that has just begun to fill waits for a moment. ``clear`` drops what has not
+left, so a barge-in is silent from the next packet on. ``gain`` is applied to a packet when it leaves, so a
+duck is heard with the next one.
 
 Pipecat's own track keeps one chunk only and resolves a write when the chunk is gone, so a loop that is 10 ms
-late inserts silence into the middle of a word; the lead here covers ``lead_ms`` of lateness. Packets are
-encoded here, in mono at the bot's own rate, and silence is one packet encoded once: the stock path resamples
-every 10 ms to 48 kHz stereo and encodes in a thread, silence included.
+late inserts silence into the middle of a word; the lead here covers ``lead_ms`` of lateness. A loop that was
+later than that sends what is overdue at once, and speech that is due and not there is waited for for a moment
+(``GRACE_MS``), in which its writer gets to run. Packets are encoded here, in mono at the bot's own rate, and
+silence is one packet encoded once: the stock path resamples every 10 ms to 48 kHz stereo and encodes in a
+thread, silence included.
 """
 
 import asyncio
 import fractions
 from collections.abc import Callable
+from contextlib import suppress
 
 import av
 import numpy as np
@@ -21,6 +26,7 @@ from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
 from av.audio.codeccontext import AudioCodecContext
 from av.packet import Packet
 
+from audio.gain import RampedGain
 from core.media import PCM_BYTES_PER_SAMPLE
 
 PACKET_MS = 20
@@ -32,6 +38,17 @@ OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 BIT_RATE_BPS = 40_000
 # Encoder effort 0..10. White noise at 16 kHz mono took 0.27 ms a packet at 5, 0.30 at 10 and 0.16 at 0.
 COMPLEXITY = 5
+# Speech that has not come when it is due is waited for so long, and then it has ended. Its last packet of
+# silence is late by as much; nobody hears that.
+GRACE_MS = 10
+# A packet that is so late says that the loop is busy, for so many packets. A reply then begins when so much
+# of it is here, and waits for that for so many packets at most: the loop is busiest when replies begin, and
+# the first word would be torn. On a loop with time a reply begins with its first chunk, and the next is here
+# 3 to 11 ms later. Not more than this: a writer with chunks of 40 ms is let in when 60 ms wait.
+BUSY_MS = 10
+BUSY_PACKETS = 100
+START_MS = 80
+START_PACKETS = 2
 # Packets later than this are not sent in a burst: the clock is moved instead.
 RESYNC_MS = 200
 
@@ -99,8 +116,11 @@ class PacedAudioTrack(MediaStreamTrack):
     Args:
         rate_hz: rate of the PCM that is written.
         lead_ms: how much may wait to be sent when ``write`` returns.
-        on_packet: told the PCM of every packet that carries written audio, at the moment it leaves; must not
-            block.
+        on_packet: told the PCM of every packet that carries written audio, as loud as it is, at the moment it
+            leaves; must not block.
+
+    Attributes:
+        gain: of what leaves.
     """
 
     kind = "audio"
@@ -112,12 +132,17 @@ class PacedAudioTrack(MediaStreamTrack):
         self._opus = OpusPacketizer(rate_hz)
         self._lead_bytes = lead_ms * rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
         self._on_packet = on_packet
+        self.gain = RampedGain()
         self._buffer = bytearray()
         self._room = asyncio.Event()
         self._room.set()
+        self._filled = asyncio.Event()
         self._packets = 0
         self._origin_s: float | None = None
         self._idle = True
+        self._start_bytes = START_MS * rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
+        self._start_waits = 0
+        self._busy_until_packet = 0
         self._clears = 0
         self.max_late_ms = 0.0
 
@@ -136,16 +161,19 @@ class PacedAudioTrack(MediaStreamTrack):
             return False
         clears = self._clears
         self._buffer += pcm
+        self._filled.set()
         while len(self._buffer) > self._lead_bytes and self.readyState == "live":
             self._room.clear()
             await self._room.wait()
         return clears == self._clears
 
     def clear(self) -> None:
-        """Drop everything that has not been sent and release who waits in ``write``."""
+        """Drop everything that has not been sent and release who waits in ``write``; full volume again."""
         self._clears += 1
         self._buffer.clear()
+        self.gain.reset()
         self._room.set()
+        self._filled.set()
 
     def stop(self) -> None:
         super().stop()
@@ -169,6 +197,13 @@ class PacedAudioTrack(MediaStreamTrack):
         if late_s * 1000 > RESYNC_MS:
             self._origin_s += late_s
         self.max_late_ms = max(self.max_late_ms, late_s * 1000)
+        if late_s * 1000 >= BUSY_MS:
+            self._busy_until_packet = self._packets + BUSY_PACKETS
+        if not self._buffer and not self._idle:
+            self._filled.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE_MS / 1000):
+                    await self._filled.wait()
         packet = Packet(self._next_payload())
         packet.pts = self._packets * RTP_TICKS_PER_PACKET
         packet.time_base = fractions.Fraction(1, RTP_RATE_HZ)
@@ -178,16 +213,25 @@ class PacedAudioTrack(MediaStreamTrack):
     def _next_payload(self) -> bytes:
         size = self._opus.packet_bytes
         if not self._buffer:
+            self._start_waits = 0
             if not self._idle:
                 # One really encoded packet lets the codec ring out before the canned silence takes over.
                 self._idle = True
                 return self._opus.encode(bytes(size))
             return self._opus.silence
+        if self._idle and self._waits_for_more():
+            self._start_waits += 1
+            return self._opus.silence
         self._idle = False
-        pcm = bytes(self._buffer[:size])
+        pcm = self.gain.apply(bytes(self._buffer[:size]))
         del self._buffer[:size]
         if len(self._buffer) <= self._lead_bytes:
             self._room.set()
         if self._on_packet:
             self._on_packet(pcm)
         return self._opus.encode(pcm.ljust(size, b"\0"))
+
+    def _waits_for_more(self) -> bool:
+        """Whether a reply that has begun to arrive is to begin later."""
+        is_busy = self._packets < self._busy_until_packet
+        return is_busy and len(self._buffer) < self._start_bytes and self._start_waits < START_PACKETS

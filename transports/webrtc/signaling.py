@@ -15,12 +15,13 @@ from contextlib import contextmanager
 
 from aiortc import RTCIceServer, RTCIceTransport, RTCPeerConnection
 from aiortc.exceptions import InternalError, InvalidAccessError, InvalidStateError, OperationError
+from aiortc.rtcicetransport import parse_stun_turn_uri
 from aiortc.sdp import SessionDescription, candidate_from_sdp
 from loguru import logger
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import CapacityError, PeerError
+from core.errors import CapacityError, ConfigError, PeerError
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 # Far above what a browser offers for audio, video, screen and data; not measured.
@@ -82,9 +83,11 @@ class Signaling:
     Args:
         on_call: takes a new connection and starts its conversation; raising refuses the call.
         max_calls: connections at a time.
-        ice_servers: STUN and TURN urls given to the peer connections.
+        ice_servers: STUN urls given to the peer connections.
         connect_s: how long an answered peer may take to connect.
         hang_up_s: how long closing one connection may take.
+
+    Raises ConfigError for an ICE server that no call could use.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Signaling:
     ) -> None:
         self._on_call = on_call
         self._max_calls = max_calls
-        self._ice_servers = [RTCIceServer(urls=url) for url in ice_servers or []]
+        self._ice_servers = [ice_server(url) for url in ice_servers or []]
         self._connect_s = connect_s
         self._hang_up_s = hang_up_s
         self._connections: dict[str, SmallWebRTCConnection] = {}
@@ -269,6 +272,22 @@ def negotiation(fault: str) -> Iterator[None]:
         yield
     except NEGOTIATION_ERRORS as error:
         raise PeerError(f"{fault}: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def ice_server(url: str) -> RTCIceServer:
+    """The server at a STUN url.
+
+    Raises:
+        ConfigError: it is none, or a TURN server: browsers take those with a user and a password only, and
+            settings hold no secrets.
+    """
+    try:
+        scheme = parse_stun_turn_uri(url)["scheme"]
+    except ValueError as error:
+        raise ConfigError(f"server.ice_servers: {url!r} is not like stun:host:port ({error})") from error
+    if scheme not in ("stun", "stuns"):
+        raise ConfigError(f"server.ice_servers: {url!r}: only STUN servers can be used")
+    return RTCIceServer(urls=url)
 
 
 def check_sdp(sdp: str) -> None:

@@ -1,4 +1,4 @@
-"""Pipecat's SmallWebRTC transport with three changes that a live call needs.
+"""Pipecat's SmallWebRTC transport with five changes that a live call needs.
 
 1. Output goes through ``PacedAudioTrack``: late loops do not tear words, silence costs nothing, and an
    interruption drops what has not been sent (stock keeps up to one chunk).
@@ -6,12 +6,16 @@
    stands, not only while pings arrive (a throttled tab stops pinging and keeps listening).
 3. A peer that vanishes is noticed after ``vanish_ms`` without media or messages, instead of when ICE consent
    expires half a minute later. The watch is a task of the input transport and ends with it.
+4. What the peer reports about the line is read every ``REPORT_S`` and becomes an estimate of how long audio
+   takes to the ear (``client_delay``), in another task of the input transport.
+5. The caller is heard when packets arrive: nothing is kept back for an ear that is not there (``arrival``).
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+from aiortc import RTCRemoteInboundRtpStreamStats
 from loguru import logger
 from pipecat.frames.frames import (
     InputAudioRawFrame,
@@ -30,10 +34,14 @@ from pipecat.transports.smallwebrtc.transport import (
 
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
-from transports.webrtc.audio_track import PacedAudioTrack
+from transports.webrtc.arrival import deliver_at_once
+from transports.webrtc.audio_track import RTP_RATE_HZ, PacedAudioTrack
+from transports.webrtc.client_delay import ClientDelay
 
 # aiortc queues decoded frames of 20 ms without a bound.
 MAX_BACKLOG_FRAMES = 25
+# aiortc's peers and browsers report once a second or so.
+REPORT_S = 2.0
 
 
 class PacedWebRTCClient(SmallWebRTCClient):
@@ -45,8 +53,10 @@ class PacedWebRTCClient(SmallWebRTCClient):
         callbacks: SmallWebRTCCallbacks,
         *,
         on_packet: Callable[[bytes], None] | None,
+        jitter_buffer: bool,
     ) -> None:
         super().__init__(connection, callbacks)
+        self._jitter_buffer = jitter_buffer
         self._on_packet = on_packet
         self._paced: PacedAudioTrack | None = None
         self._last_media_s: float | None = None
@@ -56,6 +66,8 @@ class PacedWebRTCClient(SmallWebRTCClient):
         if not self._params:
             return
         self._audio_input_track = self._webrtc_connection.audio_input_track()
+        if self._audio_input_track is not None and not self._jitter_buffer:
+            deliver_at_once(self._audio_input_track._receiver)
         self._video_input_track = self._webrtc_connection.video_input_track()
         self._screen_video_track = self._webrtc_connection.screen_video_input_track()
         if self._params.audio_out_enabled and self._paced is None:
@@ -104,6 +116,11 @@ class PacedWebRTCClient(SmallWebRTCClient):
             return False
         return await self._paced.write(frame.audio)
 
+    def set_gain_db(self, gain_db: float) -> None:
+        """The bot's volume from the next packet on; nothing before the call is up."""
+        if self._paced is not None:
+            self._paced.gain.set_db(gain_db)
+
     def drop_unsent_audio(self) -> None:
         """Silence from the next packet on."""
         if self._paced is not None:
@@ -126,40 +143,81 @@ class PacedWebRTCClient(SmallWebRTCClient):
             self._last_media_s = now_s
         return int((now_s - self._last_media_s) * 1000)
 
+    async def receiver_report(self) -> RTCRemoteInboundRtpStreamStats | None:
+        """The peer's newest RTCP report about the bot's audio; None before the first."""
+        for sender in self._webrtc_connection.pc.getSenders():
+            if sender.kind == "audio":
+                for stats in (await sender.getStats()).values():
+                    if isinstance(stats, RTCRemoteInboundRtpStreamStats):
+                        return stats
+        return None
+
     async def close_peer(self) -> None:
         """Close the connection as if the peer had hung up."""
         await self._webrtc_connection.disconnect()
 
 
 class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
-    """Input side; owns the watch for a vanished peer."""
+    """Input side; owns the watch for a vanished peer and the one over its reports."""
 
     def __init__(
-        self, client: PacedWebRTCClient, params: TransportParams, *, vanish_ms: int, **kwargs: Any
+        self,
+        client: PacedWebRTCClient,
+        params: TransportParams,
+        *,
+        vanish_ms: int,
+        on_delay: Callable[[int], None],
+        **kwargs: Any,
     ) -> None:
         super().__init__(client, params, **kwargs)
         self._paced_client = client
         self._vanish_ms = vanish_ms
+        self._on_delay = on_delay
         self._watch: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
         if self._watch is None:
             self._watch = self.create_task(self._watch_peer(), name="peer_watch")
+        if self._measuring is None:
+            self._measuring = self.create_task(self._measure_delay(), name="client_delay")
 
     async def _stop_tasks(self) -> None:
         await super()._stop_tasks()
-        watch, self._watch = self._watch, None
-        if watch is not None and watch is not asyncio.current_task():
-            await self.cancel_task(watch)
+        tasks = (self._watch, self._measuring)
+        self._watch = self._measuring = None
+        for task in tasks:
+            if task is not None and task is not asyncio.current_task():
+                await self.cancel_task(task)
 
     async def _watch_peer(self) -> None:
+        # A ping is noticed only here, so looking often dates it well; the last wait ends with the time.
+        often_ms = self._vanish_ms / 8
         while True:
-            await asyncio.sleep(self._vanish_ms / 1000 / 8)
-            if self._paced_client.quiet_ms() > self._vanish_ms:
+            left_ms = self._vanish_ms - self._paced_client.quiet_ms()
+            if left_ms < 0:
                 logger.info(f"{self}: nothing from the peer for {self._vanish_ms} ms, closing")
                 await self._paced_client.close_peer()
                 return
+            await asyncio.sleep(min(left_ms + 1, often_ms) / 1000)
+
+    async def _measure_delay(self) -> None:
+        estimate = ClientDelay()
+        seen: RTCRemoteInboundRtpStreamStats | None = None
+        while True:
+            await asyncio.sleep(REPORT_S)
+            report = await self._paced_client.receiver_report()
+            # aiortc keeps the newest report for ever: one that was seen before is no news.
+            if report is None or report is seen:
+                continue
+            seen = report
+            # aiortc gives the jitter as it was reported, in ticks of the RTP clock.
+            delay_ms = estimate.report(
+                round_trip_s=report.roundTripTime, jitter_s=report.jitter / RTP_RATE_HZ
+            )
+            if delay_ms is not None:
+                self._on_delay(delay_ms)
 
 
 class PacedWebRTCOutput(InterruptibleOutput, SmallWebRTCOutputTransport):
@@ -177,13 +235,14 @@ class PacedWebRTCOutput(InterruptibleOutput, SmallWebRTCOutputTransport):
 
 
 class PacedWebRTCTransport(SmallWebRTCTransport):
-    """SmallWebRTC with paced output and peer liveness.
+    """SmallWebRTC with paced output, peer liveness and a measured delay.
 
     Args:
         connection: the negotiated connection.
         params: Pipecat's transport parameters.
         vanish_ms: quiet time after which the peer counts as gone.
         on_packet: told the PCM of every packet of bot audio as it leaves; must not block.
+        jitter_buffer: leave the caller's packets in aiortc's.
     """
 
     def __init__(
@@ -193,6 +252,7 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
         *,
         vanish_ms: int = 3_500,
         on_packet: Callable[[bytes], None] | None = None,
+        jitter_buffer: bool = False,
     ) -> None:
         # Not SmallWebRTCTransport's: it would build a second client, and every message would be handled
         # twice.
@@ -204,11 +264,14 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
             on_client_disconnected=self._on_client_disconnected,
             on_track_status=self._on_track_status,
         )
-        self._paced_client = PacedWebRTCClient(connection, self._callbacks, on_packet=on_packet)
+        self._paced_client = PacedWebRTCClient(
+            connection, self._callbacks, on_packet=on_packet, jitter_buffer=jitter_buffer
+        )
         self._client = self._paced_client
         self._input = None
         self._output = None
         self._vanish_ms = vanish_ms
+        self._delay_told: Callable[[int], None] | None = None
         for event in ("on_app_message", "on_client_connected", "on_client_disconnected"):
             self._register_event_handler(event)
 
@@ -220,9 +283,23 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
         """How long nothing came from the peer; 0 before the call is up."""
         return self._paced_client.quiet_ms()
 
+    def tell_client_delay(self, told: Callable[[int], None]) -> None:
+        """See ``TellsClientDelay``: whenever the peer has reported."""
+        self._delay_told = told
+
+    def set_gain_db(self, gain_db: float) -> None:
+        """See ``SetsGain``."""
+        self._paced_client.set_gain_db(gain_db)
+
+    def _on_delay(self, delay_ms: int) -> None:
+        if self._delay_told is not None:
+            self._delay_told(delay_ms)
+
     def input(self) -> SmallWebRTCInputTransport:
         if not self._input:
-            self._input = PacedWebRTCInput(self._paced_client, self._params, vanish_ms=self._vanish_ms)
+            self._input = PacedWebRTCInput(
+                self._paced_client, self._params, vanish_ms=self._vanish_ms, on_delay=self._on_delay
+            )
         return self._input
 
     def output(self) -> SmallWebRTCOutputTransport:

@@ -61,6 +61,11 @@ export class Binding {
 
   /** The server has let go of the conversation: looks why, for the person. */
   async whyLost() {
+    return (await this.dropDeleted()) || ELSEWHERE;
+  }
+
+  /** Lets go of the conversation if it was deleted, and says so, for the person; empty when it was not. */
+  async dropDeleted() {
     const api = this.#api;
     try {
       await api?.info();
@@ -70,7 +75,7 @@ export class Binding {
         return DELETED;
       }
     }
-    return ELSEWHERE;
+    return "";
   }
 
   /** Links to this conversation in writing, and to a new one. */

@@ -14,7 +14,13 @@ const PING_MS = 1_000;
 const LOST_MS = 3_000;
 
 /** Why a call did not open or did not last, in words for the person. */
-export class CallError extends Error {}
+export class CallError extends Error {
+  /** @param {number} status of the server's refusal; 0 when it was none */
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
 
 /** Asks for the microphone. `raw` leaves the signal as it is (studio microphones, tests). Throws CallError. */
 export async function openMicrophone({ raw }) {
@@ -34,6 +40,13 @@ export async function openMicrophone({ raw }) {
     };
     throw new CallError(reasons[error.name] ?? `The microphone could not be opened (${error.name}).`);
   }
+}
+
+/** Whether the browser takes the bot's voice out of the microphone. What it does not say is what it was asked for. */
+export function cancelsEcho(microphone, { raw }) {
+  const [track] = microphone?.getAudioTracks() ?? [];
+  // A boolean, or the name of what is cancelled.
+  return Boolean(track?.getSettings().echoCancellation ?? !raw);
 }
 
 export class Call {
@@ -66,9 +79,11 @@ export class Call {
    *
    * @param {MediaStream | null} microphone without one can only type
    * @param {string | null} session the conversation that goes on; without one a new one begins
+   * @param {{raw: boolean}} options as for openMicrophone: what a microphone that comes later will be like
    */
-  async open(microphone, session) {
-    const start = { transport: "webrtc", ...(session && { body: { session } }) };
+  async open(microphone, session, { raw }) {
+    const body = { ...(session && { session }), echo_cancellation: cancelsEcho(microphone, { raw }) };
+    const start = { transport: "webrtc", body };
     const { sessionId, iceConfig } = await this.#request("POST", "/start", start);
     this.#path = `/sessions/${encodeURIComponent(sessionId)}/api/offer`;
     const peer = new RTCPeerConnection({ iceServers: iceConfig?.iceServers ?? [] });
@@ -212,7 +227,8 @@ export class Call {
     const answer = await response.json().catch(() => ({}));
     if (response.ok) return answer;
     const reason = answer.error ?? answer.detail ?? `the server answered ${response.status}`;
-    throw new CallError(response.status === 503 ? `The server is busy: ${reason}.` : `The call was refused: ${reason}.`);
+    const refusal = response.status === 503 ? "The server is busy" : "The call was refused";
+    throw new CallError(`${refusal}: ${reason}.`, response.status);
   }
 }
 

@@ -90,15 +90,16 @@ class TalkPage {
       const microphone = speak ? await this.#openMicrophone(call) : null;
       if (call.closed) return;
       this.#microphone = microphone;
-      await call.open(microphone, this.#binding.sessionId);
+      await call.open(microphone, this.#binding.sessionId, { raw });
       if (call.closed) return;
       this.#startedAt = Date.now();
       this.#clock = setInterval(() => this.#showElapsed(), 1_000);
       this.#go("up");
       if (parts.typed.value.trim() && !speak) this.#sendTyped();
     } catch (error) {
+      const deleted = error.status === 404 ? await this.#binding.dropDeleted() : "";
       if (call !== this.#call) return; // hung up meanwhile
-      this.#fail(error);
+      this.#fail(deleted ? new CallError(deleted) : error);
     }
   }
 
@@ -282,14 +283,17 @@ class TalkPage {
   #show() {
     const state = this.#state;
     const busy = this.#call !== null;
-    const muted = this.#microphone !== null && !this.#microphone.getAudioTracks()[0].enabled;
+    const deaf = this.#microphone === null;
+    const muted = !deaf && !this.#microphone.getAudioTracks()[0].enabled;
     document.body.dataset.state = state;
-    document.body.dataset.microphone = this.#microphone === null ? "none" : muted ? "muted" : "on";
-    write(parts.state, state === "listening" && muted ? "Muted" : LABELS[state]);
+    document.body.dataset.microphone = deaf ? "none" : muted ? "muted" : "on";
+    const label = state !== "listening" ? LABELS[state] : deaf ? "Mic off" : muted ? "Muted" : LABELS[state];
+    write(parts.state, label);
     write(parts.talkLabel, busy ? "Hang up" : "Talk");
-    const [name, caption] = this.#microphone === null && inCall(state)
+    // Pressed is what says that it is muted: a name that changes too would say it backwards.
+    const [name, caption] = deaf && inCall(state)
       ? ["Turn on microphone", "Mic off"]
-      : muted ? ["Unmute microphone", "Unmute"] : ["Mute microphone", "Mute"];
+      : ["Mute microphone", muted ? "Unmute" : "Mute"];
     parts.microphone.setAttribute("aria-label", name);
     parts.microphone.setAttribute("aria-pressed", String(muted));
     parts.microphone.disabled = !inCall(state);

@@ -34,9 +34,13 @@ def test_an_unknown_deployment_lists_the_known_ones():
         ("colour: red", "unknown field 'colour' .known: bot, hearing, models_dir, name, remembering, server"),
         (
             "bot: {nmae: x}",
-            "unknown field 'bot.nmae' .known: greeting, greeting_again, idle_timeout_ms, knowledge, name, r",
+            "unknown field 'bot.nmae' .known: greeting, greeting_again, greeting_interruptible, "
+            "idle, idle_timeout_ms, knowledge, name, r",
         ),
-        ("hearing: {endpoint: {min_ms: 1}}", "unknown field 'hearing.endpoint.min_ms' .known: complete_prob"),
+        (
+            "hearing: {endpoint: {min_ms: 1}}",
+            "unknown field 'hearing.endpoint.min_ms' .known: .*complete_probability, ",
+        ),
         ("thinking: {tools: [{nmae: x}]}", "unknown field 'thinking.tools.0.nmae' .known: name, settings"),
         ("server: {port: 99999}", "server.port: Input should be less than"),
         ("hearing: {stt: {}}", "hearing.stt.name: Field required"),
@@ -104,3 +108,14 @@ def test_reading_the_command_line_imports_no_pipecat():
         [sys.executable, "-c", code], cwd=PROJECT_DIR, capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_words_of_yaml_that_older_loaders_take_for_booleans_are_words(tmp_path: Path):
+    path = tmp_path / "words.yaml"
+    path.write_text(
+        "name: no\nthinking: {speculation: {on: off}}\n"
+        "server: {jitter_buffer: true}\nhearing: {echo_mode: on}\n"
+    )
+    deployment = load_deployment(path)
+    assert (deployment.name, deployment.thinking.speculation.on) == ("no", "off")
+    assert (deployment.server.jitter_buffer, deployment.hearing.echo_mode) == (True, "on")

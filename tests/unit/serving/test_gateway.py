@@ -173,6 +173,34 @@ async def test_the_page_opens_a_session_first(client: httpx.AsyncClient, calls: 
     await caller.hang_up()
 
 
+@pytest.mark.parametrize("told", [True, False, None])
+async def test_what_a_browser_says_of_its_echo_canceller_reaches_the_call(
+    client: httpx.AsyncClient, calls: Calls, told: bool | None
+):
+    body = {"echo_cancellation": told}
+    started = (await client.post("/start", json={"transport": "webrtc", "body": body})).json()
+    caller = Caller()
+    path = f"/sessions/{started['sessionId']}/api/offer"
+    assert (await client.post(path, json=await caller.offer())).status_code == 200
+    await calls.until_begun()
+    assert calls.arguments[0].body == body
+    await caller.hang_up()
+
+
+@pytest.mark.parametrize("told", ["yes", 1, [True], {}])
+async def test_what_is_said_of_it_is_true_or_false(client: httpx.AsyncClient, calls: Calls, told: object):
+    caller = Caller()
+    offer = {**await caller.offer(), "requestData": {"echo_cancellation": told}}
+    for path, body in (("/start", {"body": {"echo_cancellation": told}}), ("/api/offer", offer)):
+        answer = await client.post(path, json=body)
+        assert (answer.status_code, answer.json()["error"]) == (
+            400,
+            "echo_cancellation: true, false or nothing",
+        )
+    assert calls.arguments == []
+    await caller.hang_up()
+
+
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [

@@ -191,6 +191,14 @@ async def test_a_socket_that_leaves_before_it_says_anything_harms_nobody():
         assert await opens_a_call(gateway) == 200
 
 
+async def test_a_conversation_over_the_socket_is_a_new_session_of_its_client():
+    async with running(max_calls=2, sessions_per_minute=1) as gateway, gateway.socket():
+        with pytest.raises(InvalidStatus) as refused:
+            await gateway.socket()
+        assert refused.value.response.status_code == 403
+        assert await opens_a_call(gateway) == 429
+
+
 async def test_the_socket_can_be_switched_off():
     async with running(eval_socket=False) as gateway:
         with pytest.raises(InvalidStatus):

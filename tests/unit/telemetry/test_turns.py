@@ -53,6 +53,22 @@ def test_the_end_of_speech_is_the_last_audible_audio(now: Now):
     assert record.marks_us["endpoint"] - record.marks_us["speech_end"] == 210_000
 
 
+def test_a_soft_last_sound_across_two_packets_is_the_end_of_speech(now: Now):
+    log = TurnLog(now_us=now)
+    log.heard(LOUD)
+    now.us = 100_000
+    log.heard(QUIET)
+    # 30 ms at -44 dBFS, half of it in each packet: neither is at -45 dBFS as a whole.
+    sound = np.zeros(640, dtype="<i2")
+    sound[80:560] = 32_767 * 10 ** (-44 / 20)
+    for packet in (sound[:320], sound[320:]):
+        now.us += 20_000
+        log.heard(packet.tobytes())
+    now.us += 200_000
+    log.user_turn_ended(silence_ms=210, completeness=0.9)
+    assert log.current.marks_us["speech_end"] == 140_000
+
+
 def test_a_missing_mark_lends_its_time_to_the_next_span():
     marks = {name: index * 10_000 for index, name in enumerate(MARKS)}
     del marks["first_clause"]
@@ -113,3 +129,11 @@ def test_idleness_counts_from_the_last_sound_of_either_side(now: Now):
     assert log.idle_ms() == 1_000
     log.played(LOUD)
     assert log.idle_ms() == 0
+
+
+def test_who_writes_is_not_idle(now: Now):
+    log = TurnLog(now_us=Now(), steady_us=now)
+    now.us = 5_000_000
+    log.user_typed("hello")
+    now.us = 6_000_000
+    assert log.idle_ms() == 1_000

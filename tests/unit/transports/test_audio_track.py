@@ -6,7 +6,7 @@ import pytest
 from aiortc.mediastreams import MediaStreamError
 
 from tests import virtual_time
-from transports.webrtc.audio_track import PACKET_MS, OpusPacketizer, PacedAudioTrack
+from transports.webrtc.audio_track import PACKET_MS, RESYNC_MS, OpusPacketizer, PacedAudioTrack
 
 RATE_HZ = 16_000
 
@@ -72,28 +72,74 @@ def test_a_writer_is_held_back_by_the_lead_and_loses_nothing():
     assert b"".join(left) == tone(40) * 25
 
 
-def test_a_loop_that_is_late_within_the_lead_inserts_no_silence():
+@pytest.mark.parametrize("late_ms", [50, RESYNC_MS - 10, RESYNC_MS + 10, 1_000])
+def test_a_late_loop_inserts_no_silence(late_ms):
     async def scenario() -> list[bytes]:
         left: list[bytes] = []
-        track = PacedAudioTrack(RATE_HZ, lead_ms=60, on_packet=left.append)
+        track = PacedAudioTrack(RATE_HZ, on_packet=left.append)
 
         async def speak() -> None:
-            for _ in range(10):
+            for _ in range(20):
                 await track.write(tone(40))
 
         speaker = asyncio.create_task(speak())
         await asyncio.sleep(0)
-        for packet in range(20):
+        for packet in range(40):
             await track.recv()
             if packet == 5:
-                # The loop does not get to run for 50 ms: the next packets are overdue and leave at once.
-                await asyncio.sleep(0.05)
+                # The loop does not get to run: the next packets are overdue and leave at once.
+                await asyncio.sleep(late_ms / 1000)
         await speaker
         return left
 
     left = virtual_time.run(scenario())
     assert all(np.abs(np.frombuffer(piece, dtype="<i2")).max() > 1_000 for piece in left)
-    assert len(left) == 20
+    assert len(left) == 40
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "pieces_ms", "every_ms", "silent_packets"),
+    [
+        # All of it is here: nothing waits.
+        (15, (400,), 0, 0),
+        # The first pieces on a busy loop: one packet of patience, and no hole.
+        (15, (40, 40, 400), 8, 1),
+        # An engine that makes 40 ms in 38: no reply waits for longer than this.
+        (15, (40,) * 10, 38, 2),
+        # A short one ends.
+        (15, (60,), 0, 2),
+        # A loop with time has nothing to wait for.
+        (5, (40, 40, 400), 8, 0),
+    ],
+)
+def test_a_reply_on_a_busy_loop_begins_when_its_first_words_are_here(
+    late_ms, pieces_ms, every_ms, silent_packets
+):
+    async def scenario() -> list[bool]:
+        sounding: list[bool] = []
+        audible: list[bytes] = []
+        track = PacedAudioTrack(RATE_HZ, on_packet=audible.append)
+        await track.recv()
+        await asyncio.sleep((PACKET_MS + late_ms) / 1000)
+        await track.recv()
+
+        async def speak() -> None:
+            for piece_ms in pieces_ms:
+                await track.write(tone(piece_ms))
+                await asyncio.sleep(every_ms / 1000)
+
+        speaker = asyncio.create_task(speak())
+        await asyncio.sleep(0)
+        for _ in range(30):
+            before = len(audible)
+            await track.recv()
+            sounding.append(len(audible) > before)
+        await speaker
+        return sounding
+
+    sounding = virtual_time.run(scenario())
+    packets = sum(pieces_ms) // PACKET_MS
+    assert sounding == [False] * silent_packets + [True] * packets + [False] * (30 - packets - silent_packets)
 
 
 def test_clear_is_silence_from_the_next_packet_and_releases_the_writer():
@@ -110,6 +156,32 @@ def test_clear_is_silence_from_the_next_packet_and_releases_the_writer():
     peak, released = virtual_time.run(scenario())
     assert released
     assert peak < 400
+
+
+def test_the_volume_follows_with_the_next_packet_along_a_ramp_and_is_full_again_after_a_clear():
+    left: list[np.ndarray] = []
+
+    async def scenario() -> None:
+        track = PacedAudioTrack(
+            RATE_HZ, lead_ms=1_000, on_packet=lambda pcm: left.append(np.frombuffer(pcm, dtype="<i2"))
+        )
+        await track.write(tone(200))
+        await track.recv()
+        track.gain.set_db(-12)
+        for _ in range(3):
+            await track.recv()
+        track.clear()
+        await track.write(tone(40))
+        await track.recv()
+
+    virtual_time.run(scenario())
+    before, ramp, lower, _, after = (np.abs(packet).max() for packet in left)
+    assert lower == pytest.approx(before * 10 ** (-12 / 20), rel=0.02)
+    assert before * 0.9 < ramp <= before
+    assert after == before
+    # No step: from one packet to the next a tone moves by what a tone moves by.
+    joined = np.concatenate(left[:4]).astype(float)
+    assert np.abs(np.diff(joined)).max() <= 8_000 * 2 * np.pi * 440 / RATE_HZ * 1.05
 
 
 def test_a_stopped_track_ends_reader_and_writer():

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from core.errors import ConfigError
+from runtime.loop_clock import LoopClock
 from tests.voices import tone
+from transports.device_output import TellsTaken
 from transports.local.microphone import AudioDevices
 from transports.local.sound_lines import (
     DEVICE_RATES_HZ,
@@ -125,15 +127,39 @@ async def test_an_interruption_is_silent_at_once_and_frees_the_writer():
     await asyncio.wait_for(writing, 5)
 
 
+async def test_the_volume_follows_with_the_next_piece_and_is_full_again_after_an_interruption():
+    played: list[bytes] = []
+    buffer = LoudspeakerBuffer(lead_bytes=4_000, on_packet=played.append)
+    loud = np.full(320, 8_000, dtype="<i2").tobytes()
+    for _ in range(3):
+        await buffer.write(loud)
+    buffer.set_gain_db(-20)
+    ramp, lower = (np.frombuffer(buffer.take(640), dtype="<i2") for _ in range(2))
+    assert (ramp[0], ramp[-1]) == (7_978, 800) and (np.diff(ramp) <= 0).all()
+    assert (lower == 800).all()
+    buffer.clear()
+    await buffer.write(loud)
+    assert buffer.take(640) == loud
+    # Whoever needs to know what is heard is told what is played.
+    await asyncio.sleep(0)
+    assert played[1] == lower.tobytes()
+
+
 class ScriptedPortAudio:
     """The binding of a machine with the given devices; its streams run when the test says so."""
 
     paInt16, paContinue, paInputOverflow, paOutputUnderflow = 8, 0, 2, 4
 
     def __init__(
-        self, *, microphone: bool = True, formats: frozenset[LineFormat], opens: bool = True
+        self,
+        *,
+        microphone: bool = True,
+        formats: frozenset[LineFormat],
+        opens: bool = True,
+        latency_s: float = 0.05,
     ) -> None:
         self.microphone, self.formats, self.opens = microphone, formats, opens
+        self.latency_s = latency_s
         self.streams: dict[str, Any] = {}
         self.closed: list[str] = []
         self.calls_on: set[str] = set()
@@ -162,7 +188,15 @@ class ScriptedPortAudio:
         if name == "output" and not self.opens:
             raise OSError(-9985, "Device unavailable")
         self.streams[name] = asked
-        return SimpleNamespace(start_stream=lambda: None, close=lambda: self.closed.append(name))
+        return SimpleNamespace(
+            start_stream=lambda: None,
+            close=lambda: self.closed.append(name),
+            get_output_latency=self._output_latency,
+        )
+
+    def _output_latency(self) -> float:
+        self.calls_on.add(threading.current_thread().name)
+        return self.latency_s
 
     def terminate(self) -> None:
         self.closed.append("library")
@@ -196,6 +230,40 @@ async def test_portaudio_is_only_called_on_its_own_thread(monkeypatch: pytest.Mo
     async with AudioDevices() as devices:
         await devices.connect(input_rate_hz=16_000, output_rate_hz=16_000)
     assert binding.calls_on == {"portaudio_0"}
+
+
+async def test_what_the_loudspeaker_takes_is_told_at_its_rate_and_time(monkeypatch: pytest.MonkeyPatch):
+    binding = install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K))
+    told: list[tuple[bytes, int, int]] = []
+    async with AudioDevices() as devices:
+        transport = await devices.connect(input_rate_hz=16_000, output_rate_hz=24_000)
+        assert isinstance(transport, TellsTaken)
+        transport.tell_taken(lambda *piece: told.append(piece))
+        await transport.buffer.write(b"\1\0\2\0")
+        before_us = LoopClock().now_us()
+        in_a_thread(lambda: binding.streams["output"]["stream_callback"](None, 3, {}, 0) and None)
+        after_us = LoopClock().now_us()
+        # Until here the loop knows nothing of it.
+        assert told == []
+        await asyncio.sleep(0)
+    ((pcm, rate_hz, at_us),) = told
+    assert (pcm, rate_hz) == (b"\1\0\2\0", 48_000)
+    assert before_us <= at_us <= after_us
+    assert transport.output_latency_ms == 50
+
+
+@pytest.mark.parametrize(
+    ("reported_s", "delay_ms"), [(0.085, 85), (0.0, 60), (-1.0, 60), (3.0, 60), (2.0, 2_000)]
+)
+async def test_the_delay_to_the_ear_is_what_the_loudspeaker_holds(
+    monkeypatch: pytest.MonkeyPatch, reported_s: float, delay_ms: int
+):
+    install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K, latency_s=reported_s))
+    told: list[int] = []
+    async with AudioDevices() as devices:
+        transport = await devices.connect(input_rate_hz=16_000, output_rate_hz=16_000)
+        transport.tell_client_delay(told.append)
+    assert told == [delay_ms]
 
 
 async def test_a_machine_without_a_microphone_says_so(monkeypatch: pytest.MonkeyPatch):

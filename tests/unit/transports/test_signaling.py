@@ -10,7 +10,7 @@ import pytest
 from aiortc import RTCPeerConnection, RTCSessionDescription
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
-from core.errors import CapacityError, PeerError
+from core.errors import CapacityError, ConfigError, PeerError
 from tests.peers.webrtc_caller import Caller
 from transports.webrtc.signaling import CandidateBody, CandidatesRequest, OfferRequest, Signaling
 
@@ -293,3 +293,17 @@ async def test_a_plain_peer_is_answered(room: Room):
     await peer.setRemoteDescription(RTCSessionDescription(answer["sdp"], answer["type"]))
     await until(lambda: peer.connectionState == "connected")
     await peer.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("stun.example.org:3478", "'stun.example.org:3478' is not like stun:host:port"),
+        ("https://stun.example.org", "is not like stun:host:port"),
+        ("stun:", "is not like stun:host:port"),
+        ("turn:turn.example.org:3478", "only STUN servers can be used"),
+    ],
+)
+def test_an_ice_server_that_would_fail_every_call_is_a_wrong_setting(url: str, says: str):
+    with pytest.raises(ConfigError, match=says):
+        Room(ice_servers=["stun:stun.example.org:3478", url])

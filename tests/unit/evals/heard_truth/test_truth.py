@@ -8,7 +8,7 @@ import pytest
 import soxr
 
 from audio.audible import audible_spans
-from evals.heard_truth.calls import Interruption
+from evals.heard_truth.calls import Interruption, LeftOut
 from evals.heard_truth.figures import summary, table
 from evals.heard_truth.truth import RATE_HZ, Reference, locate, reference, to_ms
 from models.tts.flite import FliteTts
@@ -62,8 +62,10 @@ def test_the_end_of_what_was_heard_is_found_through_the_codec(said, cut_ms):
     cut = cut_ms * RATE_HZ // 1000
     heard = locate(said, heard_part(through_opus(said.audio[:cut])))
     assert heard is not None
-    # Only what can be heard counts, and the codec rings on for some milliseconds.
-    assert to_ms(heard.samples) == pytest.approx(to_ms(said.audible_until(cut)), abs=25)
+    # Only what can be heard counts, and the codec rings on for some milliseconds. A sound that begins less
+    # than the 20 ms of the rule before the cut is heard or not, as the codec has it.
+    ends = {said.audible_until(cut), min(cut, said.audible_until(cut + RATE_HZ // 50))}
+    assert any(to_ms(heard.samples) == pytest.approx(to_ms(end), abs=25) for end in ends)
 
 
 @pytest.mark.parametrize("gap_ms", [1_200, 2_400, 2_880])
@@ -116,6 +118,19 @@ def test_what_could_not_be_judged_counts_as_a_miss():
     assert figures["without_record"] == 1
     assert figures["word_errors"] == {"0": 1, "+1": 1, "+3": 1}
     assert summary([interruption(3, None)])["within_one_word_percent"] == 0.0
+
+
+def test_what_interrupted_nothing_is_told():
+    figures = summary([interruption(3, 3)], left_out={LeftOut.OVER: 2, LeftOut.NO_ANSWER: 1}, surplus=4)
+    assert (figures["interruptions"], figures["attempts"], figures["surplus"]) == (1, 8, 4)
+    assert figures["left_out"] == {"the answer was over": 2, LeftOut.NO_ANSWER.value: 1}
+    assert "the answer was over: 2; the question before it was not answered in time: 1" in table(figures)
+
+
+def test_the_context_agrees_only_where_there_is_something_to_agree_with():
+    figures = summary([interruption(3, 3), interruption(None, 3, remembered=None)])
+    assert figures["context_agrees_percent"] == 50.0
+    assert summary([interruption(3, 3, remembered=None)])["context_agrees_percent"] is None
 
 
 def test_the_table_shows_both_rules():

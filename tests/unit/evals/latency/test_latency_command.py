@@ -8,7 +8,8 @@ import pytest
 from evals.latency import report
 from evals.latency.__main__ import main
 from evals.latency.figures import TurnFigures, summary
-from evals.latency.servers import command, free_port
+from evals.latency.servers import command
+from evals.serving_process import free_port
 
 SPANS = {"network_in": 100_000, "endpoint_wait": 300_000, "network_out": 90_000}
 
@@ -33,7 +34,30 @@ def test_missing_configuration_is_one_line_and_status_2(capsys: pytest.CaptureFi
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("bad", [["--turns", "0"], ["--baseline", "other"], ["--capacity", "--call-start"]])
+@pytest.mark.parametrize(
+    ("flag", "path", "says"),
+    [
+        ("--json", "a/folder", "a/folder"),
+        ("--table", "file.txt/table.md", "file.txt"),
+        ("--waterfall", "picture.txt", "not a picture (known: .png, .svg, .pdf)"),
+    ],
+)
+def test_a_result_that_cannot_be_written_is_said_before_anything_is_measured(
+    flag: str, path: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a" / "folder").mkdir(parents=True)
+    (tmp_path / "file.txt").write_text("kept")
+    out = tmp_path / "out"
+    assert main(["--turns", "1", "--out-dir", str(out), flag, str(tmp_path / path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and says in error
+    assert not out.exists() and (tmp_path / "file.txt").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [["--turns", "0"], ["--warmup", "-1"], ["--baseline", "other"], ["--capacity", "--call-start"]],
+)
 def test_wrong_arguments_end_with_status_2(bad: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(bad)

@@ -145,3 +145,8 @@ def test_ratio_needs_both_medians() -> None:
     ours, theirs = summary([turn(500)]), summary([turn(1_000)])
     assert ratio(ours, theirs) == 0.5
     assert ratio(ours, summary([turn(None, unanswered=True)])) is None
+
+
+def test_a_last_packet_that_is_too_soft_for_the_server_is_no_error():
+    spans = turn_spans(1_000_000, 1_510_000, {**MARKS, "speech_end": 985_000})
+    assert (spans["network_in"], sum(spans.values())) == (0, 510_000)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pipecat.frames.frames import (
+    CancelFrame,
     Frame,
     InterruptionFrame,
     LLMContextFrame,
@@ -91,7 +92,8 @@ def play(
     scenario: Callable[[Bench], Coroutine[Any, Any, None]],
     *,
     max_pending: int = 1_000,
-    perceive: Callable[[], Coroutine[Any, Any, Perceived]] | None = None,
+    perceive: Callable[[str], Coroutine[Any, Any, Perceived]] | None = None,
+    waits_again: Callable[[], None] | None = None,
 ) -> Bench:
     async def whole() -> Bench:
         store = await SessionStore.open(
@@ -100,7 +102,9 @@ def play(
         opened = Conversations(store, ConversationSettings(max_pending=max_pending), compactor=Compactor())
         try:
             async with opened.open() as conversation:
-                gate = CommitGate(conversation, LLMContext(), transport="webrtc", perceive=perceive)
+                gate = CommitGate(
+                    conversation, LLMContext(), transport="webrtc", perceive=perceive, waits_again=waits_again
+                )
                 bench = Bench(conversation, opened, folder, gate)
                 runner = WorkerRunner(handle_sigint=False)
                 await runner.add_workers(bench.worker)
@@ -127,7 +131,7 @@ def test_a_question_passes_once_its_turn_is_durable(tmp_path: Path):
     assert bench.model.spoken == []
 
 
-def test_while_the_store_is_away_fillers_are_heard_and_then_the_question_passes(tmp_path: Path):
+def test_while_the_store_is_away_the_question_waits_and_then_it_passes(tmp_path: Path):
     async def scenario(bench: Bench) -> None:
         with bench.away():
             await bench.say("What time is it?")
@@ -137,7 +141,7 @@ def test_while_the_store_is_away_fillers_are_heard_and_then_the_question_passes(
 
     bench = play(tmp_path, scenario)
     assert bench.model.asked == [["What time is it?"]]
-    assert bench.model.spoken == [SETTINGS.filler] * 3
+    assert bench.model.spoken == []
 
 
 def test_a_turn_for_which_there_is_no_room_is_refused_aloud_and_the_model_is_not_asked(tmp_path: Path):
@@ -168,7 +172,7 @@ def test_a_session_that_somebody_else_claimed_asks_nothing(tmp_path: Path):
 
 
 def test_a_perception_that_breaks_is_refused_aloud(tmp_path: Path):
-    async def broken() -> Perceived:
+    async def broken(_said: str) -> Perceived:
         raise ValueError("a bug")
 
     async def scenario(bench: Bench) -> None:
@@ -214,6 +218,104 @@ def test_a_turn_that_a_cough_interrupted_while_it_waited_is_asked_by_itself(tmp_
     assert bench.model.asked == [["Only this."]]
 
 
+def test_a_turn_that_is_asked_again_before_it_is_durable_is_asked_once_and_with_its_words(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        with bench.away():
+            await bench.say("Only this.")
+            await asyncio.sleep(1)
+            await bench.worker.queue_frames([InterruptionFrame(), UserStartedSpeakingFrame()])
+            await asyncio.sleep(0.3)
+            await bench.worker.queue_frame(UserStoppedSpeakingFrame())
+            # Behind an interruption for nothing the same question comes again, without a new word.
+            await bench.worker.queue_frame(LLMContextFrame(bench.context))
+            await asyncio.sleep(3)
+            assert bench.model.asked == []
+        await asyncio.sleep(5)
+
+    bench = play(tmp_path, scenario)
+    assert bench.model.asked == [["Only this."]]
+
+
+def test_whoever_coughs_again_and_again_while_a_turn_waits_is_known_to_wait(tmp_path: Path):
+    waits_s: list[float] = []
+
+    async def scenario(bench: Bench) -> None:
+        with bench.away():
+            await bench.say("Only this.")
+            for _ in range(2):
+                await asyncio.sleep(1)
+                await bench.worker.queue_frames([UserStartedSpeakingFrame(), InterruptionFrame()])
+                await asyncio.sleep(0.3)
+                await bench.worker.queue_frame(UserStoppedSpeakingFrame())
+                stopped_s = asyncio.get_running_loop().time()
+                await asyncio.sleep(3)
+                waits_s.append(asyncio.get_running_loop().time() - stopped_s)
+                assert len(told) == len(waits_s)
+        await asyncio.sleep(5)
+
+    told: list[None] = []
+    bench = play(tmp_path, scenario, waits_again=lambda: told.append(None))
+    assert bench.model.asked == [["Only this."]]
+    assert len(told) == 2
+
+
+def test_a_call_that_ends_while_the_store_is_away_keeps_the_last_words_and_ends_soon(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        with bench.away():
+            bench.context.add_message({"role": "user", "content": "And one more thing."})
+            await bench.worker.queue_frame(CancelFrame())
+            await asyncio.sleep(1)
+            assert bench.worker.has_finished()
+        await asyncio.sleep(5)
+        assert await bench.turns() == ["And one more thing."]
+
+    assert play(tmp_path, scenario).model.asked == []
+
+
+def test_what_is_foreseen_of_a_turn_is_what_passes_then(tmp_path: Path):
+    passed: list[list[object]] = []
+    foreseen: list[list[object]] = []
+
+    async def scenario(bench: Bench) -> None:
+        bench.context.add_message({"role": "developer", "content": "Be brief."})
+        for words in ("hello", "my name is Ann", "what is it", "call me at 5551234"):
+            guess = bench.gate.foreseen(words)
+            assert guess is not None
+            foreseen.append(guess.messages)
+            await bench.say(words)
+            await asyncio.sleep(0.1)
+            passed.append(list(bench.context.messages))
+            bench.conversation.record(
+                bench.conversation.draft(Kind.BOT_TURN, "bot", {"text": "Fine.", "reply_id": words})
+            )
+            await bench.conversation.flushed()
+
+    play(tmp_path, scenario)
+    # The instruction stands in front once a turn has passed with it.
+    assert foreseen[1:] == passed[1:]
+    assert "Ann" in str(passed[-1][1])
+
+
+def test_nothing_is_foreseen_when_the_session_is_not_ours(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        assert bench.gate.foreseen("hello") is not None
+        await bench.opened.store.claim(bench.conversation.session_id)
+        await bench.say("hello")
+        await asyncio.sleep(0.5)
+        assert bench.gate.foreseen("hello") is None
+
+    play(tmp_path, scenario)
+
+
+def test_nothing_is_foreseen_while_other_words_wait(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await asyncio.sleep(0.1)
+        bench.context.add_message({"role": "user", "content": "and one more thing"})
+        assert bench.gate.foreseen("hello") is None
+
+    play(tmp_path, scenario)
+
+
 def test_a_guess_does_not_pass(tmp_path: Path):
     async def scenario(bench: Bench) -> None:
         guess = LLMContext(messages=[{"role": "user", "content": "perhaps"}])
@@ -224,8 +326,8 @@ def test_a_guess_does_not_pass(tmp_path: Path):
 
 
 def test_what_was_perceived_is_what_the_model_reads(tmp_path: Path):
-    async def seen() -> Perceived:
-        return Perceived("this is fine [tense]", [{"text": "this is fine"}])
+    async def seen(said: str) -> Perceived:
+        return Perceived(f"{said} [tense]", [{"text": said}])
 
     async def scenario(bench: Bench) -> None:
         await bench.say("this is fine")

@@ -137,3 +137,23 @@ async def test_a_spoken_sentence_is_one_speech(voice: str) -> None:
     assert vad.speech_started_sample is not None
     # Detected within half a second of the first sound.
     assert heard.index(VADState.SPEAKING) * FRAME_BYTES / PCM_BYTES_PER_SAMPLE / 16 < 1_000
+
+
+@pytest.mark.parametrize(
+    ("pause_windows", "told"),
+    [(2, []), (3, ["pause", "resume"]), (5, ["pause", "resume"]), (10, ["pause"])],
+)
+async def test_a_pause_is_told_and_so_is_speech_that_goes_on_behind_it(pause_windows: int, told: list[str]):
+    heard: list[str] = []
+    vad = SharedVadAnalyzer(
+        EnergyVad(),
+        executor=None,
+        params=PARAMS,
+        on_pause=lambda: heard.append("pause"),
+        on_resume=lambda: heard.append("resume"),
+    )
+    vad.set_sample_rate(16_000)
+    # Whole windows; what follows a pause is long enough to be speech again when the first one had ended.
+    pcm = tone(20 * WINDOW_MS) + silence(pause_windows * WINDOW_MS) + tone(20 * WINDOW_MS)
+    await states(vad, pcm)
+    assert heard == told

@@ -8,6 +8,8 @@ from processors.playout.heard import HeardClock, HeardReply, PlayoutSettings
 MS = 1_000
 PACKET = 20 * MS
 CHUNK = 40 * MS
+# When it is looked whether a reply is over.
+AT_US = 9_000 * MS
 
 
 class Voice:
@@ -83,12 +85,12 @@ def test_what_the_output_took_and_did_not_send_is_not_heard():
 def test_a_reply_that_was_played_to_its_end_is_whole():
     clock = HeardClock()
     voice = Voice(clock, TEN).queue().write(1_000).play(980)
-    assert clock.finished() == []
+    assert clock.finished(AT_US) == []
     voice.end().play(20)
-    reply = only(clock.finished())
+    reply = only(clock.finished(AT_US))
     assert (reply.text, reply.unheard, reply.truncated) == (TEN, "", False)
     assert (reply.mark.audio_ms, reply.mark.last_word) == (1_000, 9)
-    assert clock.finished() == []
+    assert clock.finished(AT_US) == []
 
 
 def test_the_silence_that_fills_the_last_chunk_is_not_audio_of_the_reply():
@@ -104,7 +106,7 @@ def test_the_silence_that_fills_the_last_chunk_is_not_audio_of_the_reply():
     clock.part_over("r")
     for _ in range(6):
         clock.played(PACKET, 0)
-    assert only(clock.finished()).mark.audio_ms == 90
+    assert only(clock.finished(AT_US)).mark.audio_ms == 90
 
 
 def test_an_interruption_in_the_last_packet_cuts_nothing():
@@ -161,7 +163,7 @@ def test_a_filler_and_a_reply_have_books_of_their_own():
     clock.written(CHUNK, 0)
     clock.part_over("filler")
     voice = Voice(clock, TEN).queue().write(400).play(80 + 120)
-    assert [(r.text, r.in_context) for r in clock.finished()] == [("Hm.", False)]
+    assert [(r.text, r.in_context) for r in clock.finished(AT_US)] == [("Hm.", False)]
     assert only(clock.interrupted(voice.now_us)).text == "One"
 
 
@@ -196,6 +198,18 @@ def test_a_moment_is_heard_the_clients_delay_after_it_left():
     assert clock.mark("r").audio_ms == 600
     reply = only(clock.interrupted(voice.now_us))
     assert (reply.started_us, reply.ended_us) == (0, 580 * MS)
+
+
+def test_a_reply_says_what_was_believed_of_the_clients_delay_and_who_said_so():
+    clock = HeardClock(PlayoutSettings(client_delay_ms=100))
+    clock.open("assumed")
+    assumed = only(clock.interrupted(0)).as_message()
+    clock.delay_ms = 85
+    clock.open("reported")
+    reported = only(clock.interrupted(0)).as_message()
+    names = ("client_delay_ms", "client_delay_reported")
+    assert [assumed[name] for name in names] == [100, False]
+    assert [reported[name] for name in names] == [85, True]
 
 
 def test_packets_on_their_way_are_heard_after_an_interruption_unless_the_client_drops_them():
@@ -315,8 +329,22 @@ def test_a_clause_that_was_announced_and_never_sounded_was_not_heard():
     clock.announced("r", "This one failed.")
     clock.close("r")
     voice.write(320).end().play(320)
-    reply = only(clock.finished())
+    reply = only(clock.finished(AT_US))
     assert (reply.text, reply.unheard, reply.truncated) == ("One two three.", "This one failed.", True)
+
+
+def test_a_reply_of_which_nothing_sounded_ends_when_it_is_over_and_not_with_the_sound_before_it():
+    clock = HeardClock()
+    Voice(clock, "One two three.", "first").queue().write(320).play(320).end()
+    assert only(clock.finished(AT_US)).ended_us < AT_US
+    clock.open("second")
+    clock.part_begins("second")
+    clock.announced("second", "This one failed.")
+    clock.close("second")
+    clock.part_over("second")
+    reply = only(clock.finished(AT_US))
+    assert (reply.text, reply.unheard, reply.truncated) == ("", "This one failed.", True)
+    assert (reply.started_us, reply.ended_us) == (None, AT_US)
 
 
 def test_words_that_carry_their_spaces_are_joined_as_they_are():
@@ -332,7 +360,7 @@ def test_words_that_carry_their_spaces_are_joined_as_they_are():
     clock.written(300 * MS, 0)
     clock.part_over("r")
     clock.played(300 * MS, 0)
-    assert only(clock.finished()).text == "你好 ok"
+    assert only(clock.finished(AT_US)).text == "你好 ok"
 
 
 def test_a_reply_that_is_over_can_be_asked_for_and_an_unknown_one_has_no_mark():

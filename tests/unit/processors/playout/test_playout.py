@@ -10,6 +10,8 @@ from pipecat.clocks.base_clock import BaseClock
 from pipecat.frames.frames import (
     EndFrame,
     Frame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
@@ -69,11 +71,13 @@ class VirtualClock(BaseClock):
 class TrackOutput(InterruptibleOutput):
     """The output of a browser call without the connection: its track, and a peer that takes every packet."""
 
+    lead_ms = 60
+
     def __init__(self, on_packet: Callable[[bytes], None]) -> None:
         super().__init__(TransportParams(audio_out_enabled=True, audio_out_end_silence_secs=0))
         self.sent: list[tuple[float, bytes]] = []
         self._told = on_packet
-        self._track = PacedAudioTrack(RATE_HZ, on_packet=self._left)
+        self._track = PacedAudioTrack(RATE_HZ, lead_ms=self.lead_ms, on_packet=self._left)
         self._peer: asyncio.Task[None] | None = None
 
     async def start(self, frame: StartFrame) -> None:
@@ -102,6 +106,12 @@ class TrackOutput(InterruptibleOutput):
 
     def audible_ms(self) -> int:
         return sum(len(pcm) for _, pcm in self.sent) // 32
+
+
+class DeepOutput(TrackOutput):
+    """One that has taken the whole last word of a reply, and the next reply, before that word is heard."""
+
+    lead_ms = 200
 
 
 class SpeakerOutput(TrackOutput):
@@ -334,6 +344,23 @@ def test_the_reply_after_an_interruption_is_counted_from_its_own_beginning():
     assert call.remembered() == [first.text, second.text]
 
 
+@pytest.mark.parametrize("at_ms", [330, 1_336, 1_390, 1_400, 1_450])
+def test_a_reply_that_begins_directly_behind_an_interruption_is_not_met_by_it(at_ms):
+    async def scenario(call: Call) -> None:
+        await call.says(*REPLY)
+        await call.wait_ms(at_ms)
+        await call.interrupts()
+        await call.says("Alpha beta gamma.")
+        await call.wait_ms(2_000)
+
+    call = play(scenario)
+    first, second = call.replies
+    assert f"{first.text} {first.unheard}".strip() == TEXT
+    assert (second.text, second.unheard, second.truncated) == ("Alpha beta gamma.", "", False)
+    assert second.mark.audio_ms == 300
+    assert call.remembered() == [first.text, second.text]
+
+
 def test_words_after_a_pause_of_the_model_are_counted_by_their_audio():
     async def scenario(call: Call) -> None:
         await call.worker.queue_frame(LLMFullResponseStartFrame())
@@ -365,6 +392,17 @@ def test_a_filler_is_a_record_of_its_own_and_not_in_the_context():
     assert call.remembered() == ["Alpha"]
 
 
+def test_a_reply_that_follows_a_filler_directly_is_heard_whole():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(TTSSpeakFrame("Let me see.", append_to_context=False))
+        await call.says("Alpha beta.")
+        await call.wait_ms(2_000)
+
+    call = play(scenario)
+    assert [(r.text, r.truncated) for r in call.replies] == [("Let me see.", False), ("Alpha beta.", False)]
+    assert call.remembered() == ["Alpha beta."]
+
+
 def test_a_greeting_is_a_reply():
     async def scenario(call: Call) -> None:
         await call.worker.queue_frame(TTSSpeakFrame("Hello there, this is me."))
@@ -382,16 +420,45 @@ def test_a_greeting_is_a_reply():
     assert call.remembered() == [reply.text for reply in call.replies]
 
 
-def test_replies_that_follow_at_once_are_remembered_one_by_one():
+@pytest.mark.parametrize("output", [TrackOutput, DeepOutput])
+def test_replies_that_follow_at_once_are_remembered_one_by_one(output: type[TrackOutput]):
     async def scenario(call: Call) -> None:
         await call.says("One two three.")
         await call.says("Four five six.")
         await call.wait_ms(2_000)
 
-    call = play(scenario)
+    call = play(scenario, output=output)
     assert [reply.text for reply in call.replies] == ["One two three.", "Four five six."]
     assert call.remembered() == ["One two three.", "Four five six."]
     assert [turn.interrupted for turn in call.turns] == [False, False]
+
+
+def test_short_replies_one_behind_the_other_and_one_without_a_sound_end_in_order():
+    async def scenario(call: Call) -> None:
+        await call.says("One two three.")
+        await call.says("Four.")
+        # Nothing of it is to be heard, as of a reply that only calls a tool.
+        await call.says()
+        await call.says("Five.")
+        await call.wait_ms(1_500)
+
+    call = play(scenario, output=DeepOutput)
+    assert call.remembered() == ["One two three.", "Four.", "Five."]
+    assert [turn.content for turn in call.turns] == ["One two three.", "Four.", "", "Five."]
+
+
+def test_a_reply_whose_end_was_lost_does_not_keep_the_next_one_waiting():
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(LLMTextFrame("One two three."))
+        await call.wait_ms(2_000)
+        await call.says("Four five six.")
+        await call.wait_ms(2_000)
+
+    call = play(scenario)
+    assert [reply.text for reply in call.replies] == ["One two three. Four five six."]
+    # The end of the second one has come through.
+    assert [turn.interrupted for turn in call.turns] == [False]
 
 
 def test_speech_put_into_a_reply_belongs_to_it():
@@ -478,6 +545,49 @@ def test_late_audio_of_a_cancelled_reply_goes_no_further():
     call = play(scenario, lambda: Watched(ToneTts(), executor=InlineExecutor()))
     assert [reply.text for reply in call.replies] == ["One two three, four", "Alpha beta."]
     assert call.remembered() == ["One two three, four", "Alpha beta."]
+
+
+TOOL = {"function_name": "order", "tool_call_id": "1", "arguments": {}}
+
+
+def results(call: Call) -> list[str]:
+    return [str(message["content"]) for message in call.context.get_messages() if message["role"] == "tool"]
+
+
+def test_a_response_without_a_sound_does_not_hold_up_what_follows_it():
+    seen: list[list[str]] = []
+
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(FunctionCallInProgressFrame(**TOOL, cancel_on_interruption=True))
+        await call.worker.queue_frame(LLMFullResponseEndFrame())
+        await call.wait_ms(300)
+        await call.worker.queue_frame(FunctionCallResultFrame(**TOOL, result={"number": 7}))
+        await call.wait_ms(50)
+        seen.append(results(call))
+
+    assert play(scenario).replies == []
+    assert seen == [['{"number": 7}']]
+
+
+@pytest.mark.parametrize("at_ms", range(270, 330, 5))
+def test_an_interruption_at_the_end_of_a_reply_lets_go_what_follows_it(at_ms):
+    seen: list[list[str]] = []
+
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(LLMTextFrame("One two three."))
+        await call.worker.queue_frame(FunctionCallInProgressFrame(**TOOL, cancel_on_interruption=True))
+        await call.worker.queue_frame(LLMFullResponseEndFrame())
+        await call.worker.queue_frame(FunctionCallResultFrame(**TOOL, result={"number": 7}))
+        await call.wait_ms(at_ms)
+        await call.interrupts()
+        await call.wait_ms(50)
+        seen.append(results(call))
+
+    (reply,) = play(scenario).replies
+    assert seen == [['{"number": 7}']]
+    assert reply.text == "One two three."
 
 
 def test_a_service_without_word_times_is_cut_where_its_audio_was_cut():
@@ -584,6 +694,85 @@ def test_speech_that_may_not_be_interrupted_is_heard_to_its_end_and_remembered()
     assert (reply.text, reply.truncated) == ("This call is recorded, please note.", False)
     assert reply.mark.audio_ms == 600
     assert call.output.audible_ms() >= 600
+
+
+class Follower:
+    """Keeps what it is told of replies, which it numbers in the order in which it hears of them."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self._numbers: dict[str, int] = {}
+
+    def on_reply_begun(self, reply_id: str) -> None:
+        self._tell("begun", reply_id)
+
+    def on_reply_written(self, reply_id: str) -> None:
+        self._tell("written", reply_id)
+
+    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
+        self._tell("protected" if protected else "coming", reply_id)
+
+    def on_reply_saying(self, reply_id: str, text: str) -> None:
+        self._tell("saying", reply_id, text.strip())
+
+    def on_reply_started(self, reply_id: str) -> None:
+        self._tell("started", reply_id)
+
+    def on_reply_progress(self, heard: HeardSoFar) -> None:
+        self._tell("progress", heard.reply_id)
+
+    def on_reply_over(self, reply: HeardReply) -> None:
+        self._tell("over", reply.reply_id, reply.truncated)
+
+    def _tell(self, what: str, reply_id: str, *more: object) -> None:
+        number = self._numbers.setdefault(reply_id, len(self._numbers))
+        self.told.append((what, number, *more))
+
+
+def test_whoever_follows_the_replies_is_told_in_the_order_in_which_things_happen():
+    follower = Follower()
+
+    async def scenario(call: Call) -> None:
+        call.playout.follower = follower
+        await call.says("One two three.")
+        await call.wait_ms(1_000)
+        await call.worker.queue_frame(TTSSpeakFrame("Hello again, my friend."))
+        await call.wait_ms(230)
+        await call.interrupts()
+        await call.wait_ms(100)
+
+    play(scenario)
+    answer = [told for told in follower.told if told[1] == 0]
+    assert [told[0] for told in answer if told[0] != "progress"] == [
+        "begun", "written", "coming", "saying", "started", "over",
+    ]  # fmt: skip
+    assert answer[-1] == ("over", 0, False)
+    greeting = [told for told in follower.told if told[1] == 1]
+    assert [told[0] for told in greeting if told[0] != "progress"] == ["coming", "saying", "started", "over"]
+    assert greeting[-1] == ("over", 1, True)
+
+
+def test_where_somebody_guards_protected_speech_an_interruption_that_comes_ends_all_of_it():
+    follower = Follower()
+
+    async def scenario(call: Call) -> None:
+        call.playout.follower, call.playout.guards_protected = follower, True
+        speak = TTSSpeakFrame("This call is recorded, please note. " * 5)
+        speak.interruptible = False
+        await call.worker.queue_frame(speak)
+        await call.wait_ms(330)
+        assert follower.told[0][0] == "protected"
+        await call.interrupts()
+        await call.wait_ms(100)
+        # Nobody waits for the rest of it.
+        await call.worker.queue_frame(TTSSpeakFrame("Sure."))
+        await call.wait_ms(400)
+
+    call = play(scenario)
+    assert [(reply.truncated, reply.text == "Sure.") for reply in call.replies] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 def test_a_call_that_ends_in_good_order_remembers_its_last_reply():

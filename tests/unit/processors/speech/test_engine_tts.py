@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -205,12 +205,19 @@ def test_clauses_of_a_reply_play_without_a_gap():
     assert max(np.diff(starts)) < 0.041
 
 
-def test_frames_are_no_longer_than_forty_milliseconds_and_few():
+def test_an_engine_that_gives_little_at_a_time_is_not_waited_for_and_frames_are_few():
     call = play(lambda call: call.says(*REPLY))
     frames = call.made.of(TTSAudioRawFrame)
     assert {frame.sample_rate for frame in frames} == {16_000}
     assert max(len(frame.audio) for frame in frames) == 16 * 40 * 2
     assert len(frames) <= len(REPLY_WORDS) * 100 / 40 + 4
+
+
+def test_an_engine_that_is_ahead_gives_two_short_frames_first_and_long_ones_behind_them():
+    call = play(lambda call: call.says("One two three four five."), ToneTts(piece_ms=470))
+    lengths_ms = [len(frame.audio) // 32 for frame in call.made.of(TTSAudioRawFrame)]
+    assert lengths_ms == [40, 40, 120, 120, 120, 40, 20]
+    assert call.words() == ["One", "two", "three", "four", "five."]
 
 
 @pytest.mark.parametrize("played_ms", [30, 170, 430, 790, 1130])
@@ -387,3 +394,88 @@ async def test_the_aggregator_gives_clauses_and_starts_over_after_a_flush():
     assert aggregator.text.text == "eight"
     await aggregator.handle_interruption()
     assert aggregator.text.text == ""
+
+
+def test_a_clause_that_was_prepared_is_spoken_without_asking_the_engine_again():
+    engine = ToneTts()
+
+    async def scenario(call: Call) -> None:
+        call.service.prepare("One two three,")
+        assert engine.clauses == ["One two three,"]
+        await call.says(*REPLY)
+
+    call = play(scenario, engine)
+    assert call.words() == REPLY_WORDS
+    assert engine.clauses.count("One two three,") == 1
+
+
+def test_another_clause_than_the_prepared_one_is_synthesised():
+    engine = ToneTts()
+
+    async def scenario(call: Call) -> None:
+        call.service.prepare("Something else.")
+        await call.says("Yes.")
+
+    assert play(scenario, engine).words() == ["Yes."]
+    assert engine.clauses == ["Something else.", "Yes."]
+
+
+def test_a_prepared_clause_is_spoken_once():
+    engine = ToneTts()
+
+    async def scenario(call: Call) -> None:
+        call.service.prepare("Yes.")
+        await call.says("Yes.")
+        await call.wait_s(1)
+        await call.says("Yes.")
+
+    assert play(scenario, engine).words() == ["Yes.", "Yes."]
+    assert engine.clauses == ["Yes.", "Yes."]
+
+
+@pytest.mark.parametrize("how", ["forgotten", "interrupted", "replaced", "the call ends"])
+def test_an_engine_that_prepares_stops_when_nobody_will_hear_it(how: str):
+    # One piece fits; the engine waits for room and is let go.
+    engine = ToneTts()
+    options = EngineTtsSettings(buffer_ms=100)
+    with ThreadPoolExecutor(2) as threads:
+
+        async def scenario(call: Call) -> None:
+            call.service.prepare("one two three four five six seven eight nine ten")
+            if how == "forgotten":
+                call.service.forget_prepared()
+            elif how == "interrupted":
+                await call.interrupts()
+                await call.wait_s(0.01)
+            elif how == "replaced":
+                call.service.prepare("yes")
+
+        play(scenario, engine, options, threads)
+    assert engine.stopped_at_ms
+    assert engine.stopped_at_ms[0] <= 100
+
+
+def test_an_engine_that_fails_on_a_prepared_clause_is_reported_when_the_clause_is_due():
+    async def scenario(call: Call) -> None:
+        call.service.prepare("One two three,")
+        await call.wait_s(0.1)
+        assert not call.upstream.of(ErrorFrame)
+        await call.says(*REPLY)
+
+    call = play(scenario, ToneTts(fail_after_pieces=2))
+    assert call.upstream.of(ErrorFrame)
+
+
+def test_a_prepared_clause_that_had_no_room_for_too_long_is_synthesised_again():
+    engine = ToneTts()
+
+    async def scenario(call: Call) -> None:
+        call.service.prepare("One two three,")
+        assert engine.stopped_at_ms
+        # From here on every clause fits.
+        engine.word_ms = 10
+        await call.says(*REPLY)
+
+    call = play(scenario, engine, EngineTtsSettings(buffer_ms=100, stall_timeout_ms=10))
+    assert not call.upstream.of(ErrorFrame)
+    assert call.words() == REPLY_WORDS

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
+import pytest
 from pipecat.clocks.system_clock import SystemClock
 from pipecat.frames.frames import (
     Frame,
+    InterimTranscriptionFrame,
     TranscriptionFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
@@ -15,22 +17,28 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.utils.asyncio.task_manager import TaskManager
 
 from core.errors import EngineError
-from processors.turns.endpoint import EndpointStopStrategy
+from core.media import float_to_pcm16
+from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
-from turn_taking.endpointing import Endpoint, Endpointer
+from tests.syllables import syllables
+from turn_taking.endpointing import BoundarySettings, Endpoint, EndpointKind, EndpointSettings
+from turn_taking.policies import endpoint_policy
+from turn_taking.speculation import Guesser
 
 
 class Turn:
     """A strategy with its clock and what it decided."""
 
-    def __init__(self, probabilities: Sequence[float | EngineError]) -> None:
+    def __init__(
+        self, probabilities: Sequence[float | EngineError], settings: EndpointSettings | None = None
+    ) -> None:
         self.model = ScriptedTurn(probabilities)
         self.endpoints: list[Endpoint] = []
         self.stopped = 0
         self.strategy = EndpointStopStrategy(
-            Endpointer(),
+            endpoint_policy(settings or EndpointSettings()),
             completeness=self.model,
             executor=InlineExecutor(),
             on_endpoint=self.endpoints.append,
@@ -53,15 +61,27 @@ class Turn:
             self.strategy.hear(bytes(640))
             await asyncio.sleep(0.02)
 
+    async def say(self, sound: np.ndarray) -> None:
+        """A voice, float32, (samples,), 16 kHz, in pieces of 20 ms."""
+        await self.give(VADUserStartedSpeakingFrame(start_secs=0.2))
+        pcm = float_to_pcm16(sound)
+        for at in range(0, len(pcm), 640):
+            self.strategy.hear(pcm[at : at + 640])
+            await asyncio.sleep(0.02)
+
     async def fall_silent(self, words: str | None) -> None:
         await self.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
         if words is not None:
             await self.give(TranscriptionFrame(text=words, user_id="", timestamp="", finalized=True))
 
 
-def play(probabilities: Sequence[float | EngineError], scenario: Callable[[Turn], Awaitable[None]]) -> Turn:
+def play(
+    probabilities: Sequence[float | EngineError],
+    scenario: Callable[[Turn], Awaitable[None]],
+    settings: EndpointSettings | None = None,
+) -> Turn:
     async def run() -> Turn:
-        turn = Turn(probabilities)
+        turn = Turn(probabilities, settings)
         tasks = TaskManager()
         setup = FrameProcessorSetup(
             clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
@@ -83,7 +103,7 @@ def test_a_complete_turn_ends_after_the_shortest_silence():
         await asyncio.sleep(1)
 
     turn = play([0.99], scenario)
-    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [180]
+    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [190]
     assert turn.stopped == 1
 
 
@@ -190,3 +210,223 @@ def test_words_that_come_after_the_end_of_the_turn_are_answered_at_once():
         await asyncio.sleep(0.01)
 
     assert len(play([0.9], scenario).endpoints) == 2
+
+
+async def one_turn(turn: Turn) -> None:
+    await turn.speak(1_000)
+    await turn.fall_silent("what are your hours")
+    await turn.audio(2_000)
+
+
+def test_the_strategy_drives_a_timer():
+    settings = EndpointSettings(kind="timer", timer_ms=500)
+    assert [endpoint.silence_ms for endpoint in play([0.99], one_turn, settings).endpoints] == [500]
+
+
+def test_a_policy_that_wants_more_looks_has_the_model_asked_again():
+    boundary = BoundarySettings(looks_ms=(400, 800), cut_cost_ms=60_000)
+    settings = EndpointSettings(kind="boundary", boundary=boundary)
+    turn = play([0.05, 0.05, 0.999], one_turn, settings)
+    assert len(turn.model.heard_samples) == 3
+    # The looks hear the silence up to them, 160, 400 and 800 ms behind the voice, in pieces of 20 ms.
+    assert np.diff(turn.model.heard_samples).tolist() == pytest.approx([240 * 16, 400 * 16], abs=320)
+    assert [endpoint.silence_ms for endpoint in turn.endpoints] == [800]
+
+
+def test_a_turn_that_goes_on_is_not_looked_at_again():
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(1_000)
+        await turn.fall_silent("i would like")
+        await turn.audio(200)
+        await turn.speak(1_000)
+        await turn.fall_silent("to send money")
+        await turn.audio(1_000)
+
+    boundary = BoundarySettings(looks_ms=(500,), cut_cost_ms=60_000)
+    settings = EndpointSettings(kind="boundary", boundary=boundary)
+    turn = play([0.05, 0.9999], scenario, settings)
+    assert len(turn.model.heard_samples) == 2
+    assert turn.stopped == 1
+
+
+def test_the_pitch_is_measured_only_for_a_policy_that_wants_it():
+    rise = np.sin(2 * np.pi * np.cumsum(np.geomspace(110, 180, 8_000)) / 16_000)
+    pcm = (8_000 * rise).astype(np.int16).tobytes()
+
+    async def scenario(turn: Turn) -> None:
+        await turn.give(VADUserStartedSpeakingFrame(start_secs=0.2))
+        turn.strategy.hear(pcm)
+        await asyncio.sleep(0.5)
+        await turn.fall_silent("milk bread")
+        await turn.audio(2_000)
+
+    waits = []
+    for rising_ms in (None, 1_000):
+        settings = EndpointSettings(rising_silence_ms=rising_ms)
+        waits += [endpoint.silence_ms for endpoint in play([0.99], scenario, settings).endpoints]
+    assert waits == [190, 1_000]
+
+
+def test_what_the_bot_asked_for_reaches_the_policy():
+    async def scenario(turn: Turn) -> None:
+        turn.strategy.on_bot_said("What is your account number?")
+        await turn.speak(1_000)
+        await turn.fall_silent("four one")
+        await turn.audio(3_000)
+
+    settings = EndpointSettings(open_silence_ms=1_500)
+    assert [endpoint.silence_ms for endpoint in play([0.99], scenario, settings).endpoints] == [1_500]
+
+
+def test_pauses_and_words_of_an_open_turn_are_guessed_about():
+    guesses: list[str | None] = []
+
+    async def run() -> None:
+        tasks = TaskManager()
+        strategy = EndpointStopStrategy(
+            endpoint_policy(EndpointSettings()),
+            completeness=ScriptedTurn([0.1]),
+            executor=InlineExecutor(),
+            guesser=Guesser(),
+            on_guess=guesses.append,
+        )
+        await strategy.setup(
+            FrameProcessorSetup(
+                clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
+            )  # type: ignore[arg-type]
+        )
+
+        async def partial(words: str) -> None:
+            await strategy.process_frame(InterimTranscriptionFrame(words, "", ""))
+
+        # A hum outside of a turn is nobody's question.
+        await strategy.process_frame(VADUserStartedSpeakingFrame(start_secs=0.2))
+        await partial("hm")
+        strategy.on_pause()
+        assert guesses == []
+        await strategy.forget()
+        await strategy.handle_user_turn_started()
+        await strategy.process_frame(VADUserStartedSpeakingFrame(start_secs=0.2))
+        await partial("what")
+        strategy.on_pause()
+        assert guesses == ["what"]
+        strategy.on_resume()
+        await partial("what is")
+        await strategy.process_frame(VADUserStoppedSpeakingFrame(stop_secs=0.2))
+        assert guesses == ["what", "what is"]
+        await strategy.process_frame(VADUserStartedSpeakingFrame(start_secs=0.2))
+        assert guesses == ["what", "what is", None]
+        await partial("what is it")
+        await strategy.process_frame(VADUserStoppedSpeakingFrame(stop_secs=0.2))
+        await strategy.process_frame(TranscriptionFrame("what is it", "", "", finalized=True))
+        assert guesses == ["what", "what is", None, "what is it"]
+        await strategy.handle_user_turn_stopped()
+        assert guesses[-1] == "what is it"
+        await strategy.cleanup()
+
+    virtual_time.run(run())
+
+
+def test_a_turn_that_begins_late_has_the_words_from_before_and_ends_properly():
+    async def scenario(turn: Turn) -> None:
+        await turn.strategy.handle_user_turn_stopped()
+        await turn.speak(1_000)
+        await turn.fall_silent("what are your hours")
+        await asyncio.sleep(0.1)
+        assert turn.endpoints == []
+        # Barge-in has found out that it was meant.
+        await turn.strategy.handle_user_turn_started()
+        await turn.strategy.take_up()
+        await asyncio.sleep(1)
+
+    turn = play([0.99], scenario)
+    assert [endpoint.kind for endpoint in turn.endpoints] == [EndpointKind.COMPLETE]
+    assert turn.stopped == 1
+
+
+def test_nothing_is_decided_between_turns():
+    async def scenario(turn: Turn) -> None:
+        await turn.strategy.handle_user_turn_stopped()
+        await turn.speak(400)
+        await turn.fall_silent("mhm")
+        await asyncio.sleep(3)
+
+    turn = play([0.99], scenario)
+    assert (turn.endpoints, turn.stopped) == ([], 0)
+
+
+def test_what_was_not_meant_is_not_in_the_next_turn():
+    async def scenario(turn: Turn) -> None:
+        await turn.strategy.handle_user_turn_stopped()
+        await turn.speak(400)
+        await turn.fall_silent("mhm")
+        await turn.strategy.forget()
+        await asyncio.sleep(1)
+        await turn.speak(400)
+        await turn.strategy.handle_user_turn_started()
+        # Nothing is understood this time: it ends as empty, when that takes its time.
+        await turn.fall_silent(None)
+        await asyncio.sleep(1.3)
+        assert turn.endpoints == []
+        await asyncio.sleep(1)
+
+    turn = play([0.99, 0.99], scenario)
+    assert [endpoint.kind for endpoint in turn.endpoints] == [EndpointKind.EMPTY]
+
+
+def test_words_that_were_not_meant_end_no_turn():
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(400)
+        await turn.fall_silent(None)
+        frame = TranscriptionFrame(text="mhm", user_id="", timestamp="", finalized=True)
+        frame.metadata[NOT_MEANT] = True
+        await turn.give(frame)
+        await asyncio.sleep(1)
+        assert turn.endpoints == []
+
+    play([0.99], scenario)
+
+
+def test_an_abandoned_turn_ends_without_a_decision_as_soon_as_the_voice_does():
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(400)
+        await turn.strategy.abandon()
+        assert turn.stopped == 0
+        await turn.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
+        assert turn.stopped == 1
+        await turn.strategy.handle_user_turn_started()
+        await turn.speak(400)
+        await turn.fall_silent("mhm")
+        await turn.strategy.abandon()
+        assert turn.stopped == 2
+        await asyncio.sleep(2)
+
+    turn = play([0.1, 0.1], scenario)
+    assert (turn.endpoints, turn.stopped) == ([], 2)
+
+
+def test_a_turn_that_lasts_too_long_can_be_ended_in_the_middle_of_a_voice():
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(1_000)
+        await turn.strategy.end_turn()
+        # The turn is over already, and nothing was decided about a silence.
+        await turn.strategy.end_turn()
+
+    turn = play([0.99], scenario)
+    assert (turn.stopped, turn.endpoints) == (1, [])
+
+
+@pytest.mark.parametrize("voice", [True, False])
+def test_who_draws_out_the_last_word_is_waited_for_longer_where_the_voice_s_end_counts(voice: bool):
+    def waited_ms(lengths_ms: list[int]) -> int:
+        async def scenario(turn: Turn) -> None:
+            await turn.say(syllables(lengths_ms))
+            await turn.fall_silent("what are your hours")
+            await asyncio.sleep(4)
+
+        boundary = BoundarySettings(voice=voice)
+        turn = play([0.6], scenario, EndpointSettings(kind="boundary", boundary=boundary))
+        return turn.endpoints[0].silence_ms
+
+    quick, drawn_out = waited_ms([120] * 16), waited_ms([*[120] * 12, 240, 240, 240])
+    assert drawn_out > quick + 100 if voice else drawn_out == quick

@@ -1,0 +1,406 @@
+"""Round after round: a conversation, the kill of its server, a new server, and what that one knows.
+
+One server looks back at the conversation that its predecessor died in, and holds the next one until it is
+killed itself. The last one looks at all of them once more. The language model, the endpoints of the tools and
+the person live in this process, and outlive every server.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from core.errors import PeerError
+from evals.crash.conversation import (
+    Talk,
+    Voice,
+    ask_for_code,
+    dial,
+    new_session,
+    say,
+    server_client,
+    timeline,
+)
+from evals.crash.findings import BY_CALL, BY_TEXT, Findings
+from evals.crash.model_peer import ModelPeer
+from evals.crash.outside import BOOKING, ORDER, PATHS, Outside
+from evals.crash.phases import Phase, Progress, draw
+from evals.crash.statements import Statement
+from evals.latency.client import Line
+from evals.latency.servers import command
+from evals.serving_process import Server, free_port, started
+from session_store.settings import StoreSettings
+
+NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jasper")
+QUESTION = "What is my code?"
+GOODBYE = "Thank you, that was all."
+MAX_MORE_LINES = 3
+# How far into the answer that plays, or into the person's own words, the kill or the turn before it comes.
+LISTENS_S = 5.0
+BESIDE_S = 1.2
+AUDIBLE_US = 300_000
+ANSWER_MS = 8_000
+GONE_S = 10.0
+
+
+@dataclass(slots=True)
+class Round:
+    """A conversation whose server was killed.
+
+    Attributes:
+        talk: what the person knows of it.
+        earlier: how many statements there were at the kill.
+    """
+
+    talk: Talk
+    earlier: int = 0
+
+
+class Rounds:
+    """What outlives the servers.
+
+    Args:
+        seed: of everything random.
+        voice: what the person says in calls; None without calls.
+        findings: filled.
+    """
+
+    def __init__(self, seed: int, voice: Voice | None, findings: Findings) -> None:
+        self._chance = random.Random(seed)
+        self._seed = seed
+        self._voice = voice
+        self._findings = findings
+        self._phases = draw(self._chance, voice=voice is not None)
+        # Each tool is killed as often as the other.
+        self._tools = {phase: itertools.cycle((ORDER, BOOKING)) for phase in (Phase.TOOL, Phase.RESULT)}
+        self.progress = Progress()
+        self.outside = Outside(self.progress, random.Random(f"{seed}.outside"))
+        self.model = ModelPeer()
+        self.rounds: list[Round] = []
+
+    # A conversation and the end of its server
+
+    async def talk_and_kill(self, server: Server) -> None:
+        """One conversation, killed in the middle."""
+        number = len(self.rounds)
+        code = f"{self._chance.choice(NAMES)}{self._chance.randrange(1000)}"
+        async with server_client(server.url) as client:
+            talk = Talk(await new_session(client), code)
+            self.rounds.append(Round(talk))
+            self._findings.rounds += 1
+            self.progress.begin()
+            try:
+                await self._converse(client, server, talk, number)
+            except (PeerError, aiohttp.ClientError, TimeoutError) as error:
+                # Nobody had killed it.
+                self._findings.refused.append(f"round {number}, before the kill: {error!r}")
+            else:
+                await _gone(server)
+            finally:
+                self.progress.end()
+                await talk.over()
+        self.rounds[-1].earlier = len(self._stated(talk))
+
+    async def _converse(self, client: aiohttp.ClientSession, server: Server, talk: Talk, number: int) -> None:
+        first, *more = self._lines(number)
+        more = more[: self._chance.randrange(MAX_MORE_LINES)]
+        for text in (f"My code is {talk.code}.", first, *more):
+            await say(client, talk, text, progress=self.progress)
+        phase = next(self._phases)
+        self._findings.drawn[phase] += 1
+        last = self._last_line(phase, number)
+        if self._voice is None:
+            await self._kill_in_turn(client, server, talk, phase, last)
+            return
+        line = await dial(client, server.url, talk)
+        await ask_for_code(line, self._voice)
+        if phase is Phase.AUDIO:
+            await self._listen(line)
+            await asyncio.sleep(self._chance.uniform(0, LISTENS_S))
+            self._kill(server, Phase.AUDIO if _hears(line) else Phase.BETWEEN, line, speaks=False)
+            return
+        speaking: asyncio.Task[object] | None = None
+        if self._chance.random() < 0.5:
+            speaking = asyncio.create_task(line.microphone.speak(self._voice.long), name="crash.speaking")
+        else:
+            await self._listen(line)
+        try:
+            await asyncio.sleep(self._chance.uniform(0, BESIDE_S))
+            await self._kill_in_turn(client, server, talk, phase, last, line=line, speaking=speaking)
+        finally:
+            if speaking is not None:
+                speaking.cancel()
+                await asyncio.wait({speaking})
+
+    async def _kill_in_turn(
+        self,
+        client: aiohttp.ClientSession,
+        server: Server,
+        talk: Talk,
+        phase: Phase,
+        text: str,
+        *,
+        line: Line | None = None,
+        speaking: "asyncio.Task[object] | None" = None,
+    ) -> None:
+        self.progress.expect(phase)
+        turn = asyncio.create_task(say(client, talk, text, progress=self.progress), name="crash.turn")
+        moment = asyncio.create_task(self.progress.moment(self._chance), name="crash.moment")
+        try:
+            await asyncio.wait({turn, moment}, return_when=asyncio.FIRST_COMPLETED)
+            if not turn.done() or turn.exception() is None:
+                await moment
+                speaks = speaking is not None and not speaking.done()
+                self._kill(server, self.progress.phase, line, speaks=speaks)
+            else:
+                turn.result()
+            with suppress(aiohttp.ClientError):
+                await turn
+        finally:
+            for task in (turn, moment):
+                task.cancel()
+            await asyncio.wait({turn, moment})
+
+    def _kill(self, server: Server, phase: Phase, line: Line | None, *, speaks: bool) -> None:
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        self._findings.kills += 1
+        self._findings.killed_in[phase] += 1
+        if line is not None:
+            self._findings.caller["speaks" if speaks else "listens" if _hears(line) else "is silent"] += 1
+
+    async def _listen(self, line: Line) -> None:
+        """Have the bot speak at length."""
+        assert self._voice is not None
+        sent = await line.microphone.speak(self._voice.short)
+        ended_us = line.microphone.at_us(sent.slot + len(sent.spoken.packets))
+        if not await line.wait_bot_audible(ended_us, ANSWER_MS):
+            raise PeerError("a spoken question is not answered")
+
+    def _lines(self, number: int) -> list[str]:
+        """What a person says beside the fact: first of all something with an effect."""
+        lines = [self._wish(number, 0, (ORDER, BOOKING)[number % 2])]
+        lines += [
+            self._wish(number, 1, ORDER),
+            self._wish(number, 2, BOOKING),
+            f"Thank you, number {number}.",
+        ]
+        return [lines[0], *self._chance.sample(lines[1:], k=3)]
+
+    def _last_line(self, phase: Phase, number: int) -> str:
+        """What the server is killed over."""
+        if phase in self._tools:
+            return self._wish(number, 3, next(self._tools[phase]))
+        wish = self._wish(number, 3, self._chance.choice((ORDER, BOOKING)))
+        thanks = f"Thank you again, number {number}."
+        return thanks if phase is Phase.ANSWERING else self._chance.choice((wish, thanks))
+
+    def _wish(self, number: int, item: int, tool: str) -> str:
+        verb = "order" if tool == ORDER else "book"
+        return f"Please {verb} item{self._seed}r{number}n{item}."
+
+    # What the next server knows
+
+    async def look_back(self, server: Server, started_s: float) -> None:
+        """The conversation that the server before this one was killed in goes on."""
+        number, talk = len(self.rounds) - 1, self.rounds[-1].talk
+        try:
+            async with server_client(server.url) as client:
+                events = await timeline(client, talk.session_id)
+                self._findings.behind_the_kill(self._stated(talk), talk.unsettled, events)
+                answer = None
+                if talk.unanswered is not None:
+                    text, key = talk.unanswered
+                    answer = await say(client, talk, text, key=key)
+                    self._findings.restarts_ms.append(_ms_since(started_s))
+                code = await say(client, talk, QUESTION)
+                if answer is None:
+                    self._findings.restarts_ms.append(_ms_since(started_s))
+                self._asked(BY_TEXT, talk, code)
+                if self._voice is not None:
+                    await self._call_back(client, server, talk, self._voice)
+        except (PeerError, aiohttp.ClientError, TimeoutError) as error:
+            self._findings.refused.append(f"round {number}, behind the kill: {error!r}")
+        finally:
+            await talk.over()
+
+    async def _call_back(
+        self, client: aiohttp.ClientSession, server: Server, talk: Talk, voice: Voice
+    ) -> None:
+        line = await dial(client, server.url, talk)
+        heard = await ask_for_code(line, voice)
+        self._findings.not_understood += heard is None
+        self._asked(BY_CALL, talk, heard or "")
+        # Acknowledged, it settles what was heard in the call.
+        await say(client, talk, GOODBYE)
+
+    def _asked(self, channel: str, talk: Talk, answer: str) -> None:
+        self._findings.facts_asked[channel] += 1
+        self._findings.facts_right[channel] += talk.code in answer
+        if talk.code not in answer:
+            self._findings.details.append(
+                f"by {channel}: {talk.code} was asked for, the answer is {answer!r}"
+            )
+
+    async def look_at_all(self, server: Server) -> None:
+        """Every conversation once more; deleted when nothing is wrong."""
+        async with server_client(server.url) as client:
+            for one in self.rounds:
+                talk = one.talk
+                events = await timeline(client, talk.session_id)
+                self._findings.in_the_end(self._stated(talk), one.earlier, events)
+                self._findings.of_tools(talk.session_id, self.outside.requests, self.outside.effects, events)
+            if self._findings.passed():
+                for one in self.rounds:
+                    async with client.delete(f"/api/sessions/{one.talk.session_id}"):
+                        pass
+
+    def _stated(self, talk: Talk) -> list[Statement]:
+        """What was acknowledged of a session, by what the tools and the model were given too."""
+        mine = [request for request in self.outside.requests if request.key.startswith(f"{talk.session_id}.")]
+        items = {request.item for request in mine}
+        stated = list(talk.stated)
+        for key in dict.fromkeys(request.key for request in mine):
+            stated.append(Statement("request of a tool", "requests", "tool_call", {"effect_key": key}))
+        for item in self.model.results:
+            if item in items:
+                fields = {"result": {"done": item}, "outcome": "done"}
+                stated.append(Statement("result shown", "results", "tool_result", fields))
+        return stated
+
+
+async def run(kills: int, seed: int, *, store: str | None = None, voice: bool = False) -> Findings:
+    """All rounds.
+
+    Args:
+        kills: how many.
+        seed: of everything random.
+        store: address of the session store; None for a new SQLite file.
+        voice: whether a call of each session is under way.
+
+    Raises:
+        AgentError: the first server does not start, the address is wrong, or a voice is missing.
+    """
+    findings = Findings(voice=voice, store=_kind_of(store))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        spoken = Voice(folder / "voices") if voice else None
+        rounds = Rounds(seed, spoken, findings)
+        async with _peers(rounds) as port:
+            config, log = folder / "crash.yaml", folder / "server.log"
+            config.write_text(json.dumps(deployment(port)))
+            environment = {
+                "PARLEY_STORE_URL": store or f"sqlite:///{folder}/sessions.db",
+                "OPENAI_API_KEY": "none",
+            }
+            for number in range(kills + 1):
+                async with AsyncExitStack() as stack:
+                    started_s = asyncio.get_running_loop().time()
+                    try:
+                        server = await stack.enter_async_context(_server(config, log, environment))
+                    except PeerError as error:
+                        if not number:
+                            raise
+                        findings.refused.append(f"the server does not start again: {error}")
+                        return findings
+                    if number:
+                        await rounds.look_back(server, started_s)
+                    if number < kills:
+                        await rounds.talk_and_kill(server)
+                    else:
+                        await rounds.look_at_all(server)
+                print(f"{findings.kills} of {kills} kills", end="\r", file=sys.stderr, flush=True)
+    return findings
+
+
+def deployment(port: int) -> dict[str, object]:
+    """A deployment whose model and whose tools' endpoints live in this process."""
+    base = f"http://127.0.0.1:{port}"
+
+    def tool(name: str, description: str) -> dict[str, object]:
+        parameters = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
+        settings = {
+            "name": name,
+            "description": description,
+            "parameters": parameters,
+            "url": f"{base}{PATHS[name]}",
+            "idempotent": name == BOOKING,
+        }
+        return {"name": "webhook", "settings": settings}
+
+    model = {"base_url": f"{base}/v1", "model": "peer"}
+    return {
+        "name": "crash",
+        "thinking": {
+            "llm": {"name": "openai_compatible", "settings": model},
+            "tools": [tool(ORDER, "Orders an item."), tool(BOOKING, "Books an item.")],
+        },
+    }
+
+
+@asynccontextmanager
+async def _peers(rounds: Rounds) -> AsyncIterator[int]:
+    """The model and the endpoints, on a port."""
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", rounds.model.complete)
+    rounds.outside.add_routes(app)
+    # Somebody's endpoint goes on when its client is killed.
+    runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def _server(config: Path, log: Path, environment: dict[str, str]) -> AbstractAsyncContextManager[Server]:
+    port = free_port()
+    return started(command("parley", config, port), port, log, environment=environment)
+
+
+def _kind_of(store: str | None) -> str:
+    """The kind of database, without its address, which may hold a password.
+
+    Raises:
+        ConfigError: the address is wrong.
+    """
+    return "sqlite" if store is None else StoreSettings(url=store).address().get_backend_name()
+
+
+async def _gone(server: Server) -> None:
+    """Return when the process that was killed is no more, and its parent has noticed.
+
+    Raises:
+        PeerError: it outlives SIGKILL.
+    """
+    assert server.pid is not None
+    try:
+        async with asyncio.timeout(GONE_S):
+            while True:
+                os.kill(server.pid, 0)
+                await asyncio.sleep(0.005)
+    except ProcessLookupError:
+        return
+    except TimeoutError:
+        raise PeerError(f"the server is not gone {GONE_S:.0f} s behind SIGKILL") from None
+
+
+def _hears(line: Line) -> bool:
+    quiet_us = line.bot_quiet_us()
+    return quiet_us is not None and quiet_us < AUDIBLE_US
+
+
+def _ms_since(started_s: float) -> int:
+    return round((asyncio.get_running_loop().time() - started_s) * 1000)

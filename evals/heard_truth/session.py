@@ -1,0 +1,108 @@
+"""What the session holds of an interrupted reply, read through the sessions API as anybody may.
+
+Decides whether the timeline and the view of the model agree with what the ``heard`` message told the client:
+the same words, marked as cut off, and the rest told as not heard. The timeline only grows, so it is read
+once, at the end of a call; the view changes with every turn (older ones are summarised) and is read behind
+each interruption.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from core.errors import PeerError
+
+READ_S = 10.0
+PAGE = 1_000
+# What a record says twice: to the client, and in the timeline.
+STATED = ("text", "unheard", "truncated", "audio_ms", "last_word")
+INTERRUPTED = re.compile(r'\[interrupted by the person here, who did not hear: "(.*)"\]')
+# The model had written no more when it was cut off.
+CUT_OFF = re.compile(r"\[cut off here; [^\]]*\]")
+# At the moment of reading: the interrupted reply, and the one that has begun since.
+NEWEST = 2
+
+
+async def timeline(url: str, session_id: str) -> list[Mapping[str, Any]]:
+    """Every event of a session, by event time.
+
+    Raises:
+        PeerError: the server does not give it.
+    """
+    events: list[Mapping[str, Any]] = []
+    query: dict[str, str] = {"limit": str(PAGE)}
+    while True:
+        page = await _get(f"{url}/api/sessions/{session_id}/timeline", query)
+        events += page["events"]
+        if not page["after"]:
+            return events
+        query["after"] = page["after"]
+
+
+async def view(url: str, session_id: str) -> list[Mapping[str, Any]]:
+    """The messages that the model would be given now.
+
+    Raises:
+        PeerError: the server does not give them.
+    """
+    messages: list[Mapping[str, Any]] = (await _get(f"{url}/api/sessions/{session_id}/prompt", {}))[
+        "messages"
+    ]
+    return messages
+
+
+def is_committed(events: Sequence[Mapping[str, Any]], heard: Mapping[str, Any]) -> bool:
+    """Whether the timeline holds the reply once, cut off, as the client was told."""
+    replies = [
+        event["payload"]
+        for event in events
+        if event["kind"] == "bot_turn" and event["payload"].get("reply_id") == heard["reply_id"]
+    ]
+    if len(replies) != 1 or replies[0]["truncated"] is not True:
+        return False
+    return all(replies[0][name] == heard[name] for name in STATED)
+
+
+def is_shown(messages: Sequence[Mapping[str, Any]], heard: Mapping[str, Any]) -> bool:
+    """Whether the model is shown the words heard, and behind them, as not heard, the rest."""
+    replies = [str(message["content"]) for message in messages if message["role"] == "assistant"]
+    blocks = [block for reply in replies[-NEWEST:] for block in reply.split("\n\n")]
+    if not heard["text"] and not heard["unheard"]:
+        # Nothing was heard, and nothing is known that could have been.
+        return True
+    return any(_is_the_reply(block, heard["text"], heard["unheard"]) for block in blocks)
+
+
+def _is_the_reply(block: str, text: str, unheard: str) -> bool:
+    if not block.startswith(text):
+        return False
+    remark = block[len(text) :].strip()
+    if not unheard:
+        return CUT_OFF.fullmatch(remark) is not None
+    quoted = INTERRUPTED.fullmatch(remark)
+    if quoted is None:
+        return False
+    # Inside of a remark there are no brackets and no quotes; a long rest is cut and says so.
+    rest = unheard.replace("[", "(").replace("]", ")").replace('"', "'").split()
+    words = quoted[1].split()
+    if words and words[-1] == "..." and len(words) <= len(rest):
+        return 1 < len(words) and words[:-1] == rest[: len(words) - 1]
+    return words == rest
+
+
+async def _get(url: str, query: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=READ_S)) as client,
+            client.get(url, params=query) as response,
+        ):
+            if response.status != 200:
+                raise PeerError(f"{url} answered {response.status}")
+            answer = await response.json()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise PeerError(f"{url} cannot be read: {error!r}") from error
+    if not isinstance(answer, dict):
+        raise PeerError(f"{url} gave no JSON object")
+    return answer

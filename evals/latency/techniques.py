@@ -1,0 +1,48 @@
+"""The product without one of the things that make it quick, to see what that thing is worth.
+
+``write`` makes the deployment of a measurement: the given one with some techniques switched off, each by the
+setting that anybody would use.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from configs.load import load_deployment
+
+# Technique to the setting that switches it off: the way to it in the deployment, and its value.
+TECHNIQUES: Mapping[str, tuple[tuple[str, ...], Any]] = MappingProxyType(
+    {
+        "speculation": (("thinking", "speculation", "on"), "off"),
+        "speculation-on-partials": (("thinking", "speculation", "on"), "finals"),
+        "arrival": (("server", "jitter_buffer"), True),
+        "masking": (("thinking", "guard", "waiting", "masking"), None),
+        "barge-in": (("hearing", "barge_in"), None),
+        "idle-prompts": (("bot", "idle"), None),
+        "completeness": (("hearing", "turn"), None),
+        "adaptive-wait": (("hearing", "endpoint", "kind"), "timer"),
+    }
+)
+
+
+def write(config: Path, without: Sequence[str], path: Path) -> Path:
+    """Write the deployment of ``config`` without these techniques to ``path``, folders absolute.
+
+    Raises:
+        ConfigError: ``config`` is not a deployment.
+        KeyError: a technique is not among ``TECHNIQUES``.
+    """
+    settings = load_deployment(config).model_dump(mode="json")
+    # It may come from the environment with a password in it, and the measured server is given another one.
+    del settings["remembering"]["store"]["url"]
+    for name in without:
+        way, value = TECHNIQUES[name]
+        part = settings
+        for step in way[:-1]:
+            part = part[step]
+        part[way[-1]] = value
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    return path

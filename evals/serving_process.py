@@ -1,0 +1,144 @@
+"""A server under test as a process of its own.
+
+``started`` runs a command, waits for ``GET /health``, and ends it again (SIGTERM, then SIGKILL after a grace
+time) with everything that it started, whatever happened in between. Its output goes behind what the log holds
+already: a server that is started again is one story. The last line of it is the error message when it does
+not start.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from core.errors import PeerError
+
+ROOT = Path(__file__).resolve().parents[1]
+START_TIMEOUT_S = 90.0
+STOP_GRACE_S = 10.0
+HEALTH_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that answers.
+
+    Attributes:
+        url: its root.
+        pid: its process, or None when somebody else runs it.
+    """
+
+    url: str
+    pid: int | None = None
+
+    def cpu_s(self) -> float | None:
+        """CPU seconds of the process and its children so far, or None when it is not ours."""
+        return None if self.pid is None else _tree_cpu_s(self.pid)
+
+
+@asynccontextmanager
+async def started(
+    command: Sequence[str], port: int, log: Path, *, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Server]:
+    """Start a command that serves on a port, and stop it at the end, with everything that it started.
+
+    Args:
+        command: the whole command line.
+        port: of the loopback interface, which the command is told too.
+        log: takes its output.
+        environment: what it has beside ours.
+
+    Raises:
+        PeerError: it ended or did not get healthy in time; the message ends with its last line of output.
+    """
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            await _wait_healthy(url, process, log)
+            yield Server(url, process.pid)
+        finally:
+            await _stop(process)
+
+
+async def healthy(url: str) -> bool:
+    """Whether ``GET /health`` answers 200."""
+    try:
+        async with (
+            asyncio.timeout(HEALTH_TIMEOUT_S),
+            aiohttp.ClientSession() as session,
+            session.get(f"{url.rstrip('/')}/health") as response,
+        ):
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def _wait_healthy(url: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while not await healthy(url):
+                if process.returncode is not None:
+                    raise PeerError(f"the server ended with {process.returncode}: {_last_line(log)}")
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise PeerError(
+            f"the server is not healthy after {START_TIMEOUT_S:.0f} s: {_last_line(log)}"
+        ) from None
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_GRACE_S):
+                await process.wait()
+        except TimeoutError:
+            pass
+    # The session that was started for it holds its children too: no engine's process may outlive the run.
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    await process.wait()
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no output"
+
+
+def _tree_cpu_s(pid: int) -> float:
+    ticks = 0
+    pending = [pid]
+    while pending:
+        current = pending.pop()
+        try:
+            # Fields behind the command name, which may itself hold spaces and brackets.
+            fields = Path(f"/proc/{current}/stat").read_text().rpartition(")")[2].split()
+            for task in Path(f"/proc/{current}/task").iterdir():
+                pending.extend(int(child) for child in (task / "children").read_text().split())
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,569 @@
+"""``python -m evals.turns``: turn-taking policies on scripted callers, on virtual time. A simulator result.
+
+Two things are measured. Ends of turns: for the same generated pauses, scores and words, how many holds each
+policy cuts and how long it waits at the ends. Evidence is fitted and prices are chosen on tuning seeds and
+tuning sentences, and reported on others; static policies are chosen on the reported calls themselves.
+Barge-in: sounds over the bot's voice, how many interruptions are yielded to and after how much voice, how
+many backchannels are, and how often the bot is cut by its own echo. ``--sweep`` adds shifted sets on which
+nothing was chosen.
+
+``--webrtc`` measures barge-in alone, in real calls against a real server (``calls``): from the decision to
+the last sample of the bot that the caller hears, and how many backchannels stop it; ``--plain`` leaves it to
+Pipecat's own rule, for comparison.
+
+``--audio`` has the pauses heard by the engines that ship, in synthetic voices (``audio``): real scores and
+real words of the same scripts, with lengths drawn anew so often (``--replays``). It takes minutes;
+``--audio-dir`` keeps what was measured and takes it from there the next time.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from core.errors import AgentError
+from evals.command import positive
+from evals.latency.figures import percentile
+from evals.turns import overlaps
+from evals.turns.calibration import SEED as TUNING_SEED
+from evals.turns.calibration import SIGNS, Sample, fit, samples, score_only, sign_of
+from evals.turns.callers import CallSpec, ScriptedCall, generate, recognised, with_new_pauses
+from evals.turns.endpointing import (
+    PRICES_MS,
+    Judged,
+    Priced,
+    StaticPolicy,
+    best_statics,
+    bound,
+    cheapest,
+    play,
+    prices_for,
+    simple,
+)
+from turn_taking.evidence import EvidenceSettings
+
+RATES = (0.10, 0.05)
+FRONTIER_RATES = (0.03, 0.05, 0.075, 0.10, 0.15, 0.20)
+# What each changes; nothing was fitted or chosen on any of them.
+SHIFTS: dict[str, Callable[[CallSpec], CallSpec]] = {
+    "pauses x0.7": lambda spec: replace(spec, stretch=0.7),
+    "pauses x1.5": lambda spec: replace(spec, stretch=1.5),
+    "a weaker score": lambda spec: replace(spec, d_prime=spec.d_prime - 0.5),
+    "a better score": lambda spec: replace(spec, d_prime=spec.d_prime + 0.5),
+    "callers alike": lambda spec: replace(spec, spread=0.2, share_weight=float("inf")),
+    "callers differ": lambda spec: replace(spec, spread=0.5, share_weight=6.0),
+    "short calls": lambda spec: replace(spec, turns=6),
+    "words misheard": lambda spec: replace(spec, last_word_wrong=0.3, fillers_heard=0.2),
+    "questions tell nothing": lambda spec: replace(
+        spec, habits=replace(spec.habits, holds=(1.0,) * len(spec.habits.holds))
+    ),
+    "the score hears the words": lambda spec: replace(spec, overlap=0.8),
+}
+# Shares by which a mean lies below that of a best static policy, and what that one goes by.
+RIVALS = {
+    "below_static": "below static",
+    "below_static_words": "below static on words too",
+    "below_static_voice": "below static on all signs",
+}
+# Barge-in beside endpointing: what each row does with a voice over the bot. A timer yields to any voice.
+BARGE_IN = {"always-talk": "never", "always-silent": None, "timer": "voice-0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a bound, or a static policy, is told.
+
+    Attributes:
+        name: of the bound.
+        evidence: what the signs are worth.
+        contour: whether the end of the pitch is among them.
+        voice: whether the end of the voice is.
+    """
+
+    name: str
+    evidence: EvidenceSettings
+    contour: bool = False
+    voice: bool = False
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.turns",
+        description="Turn-taking policies on scripted callers: a simulator result.",
+    )
+    root.add_argument("--callers", type=positive, default=200)
+    root.add_argument("--turns", type=positive, default=20, help="of each caller")
+    root.add_argument("--d-prime", type=float, default=2.0, help="sensitivity of the completeness score")
+    root.add_argument("--seed", type=int, default=1)
+    root.add_argument("--overlaps", type=positive, default=300, help="sounds of each kind over the bot")
+    root.add_argument("--overlap-calls", type=positive, default=24, help="with --audio: 17 sounds in each")
+    root.add_argument("--overlap-shared-by", type=positive, default=1, help="calls for the 17 sounds of one")
+    root.add_argument("--sweep", action="store_true", help="also shifted sets")
+    root.add_argument("--audio", action="store_true", help="scores and words of the real engines")
+    root.add_argument("--audio-callers", type=positive, default=20)
+    root.add_argument("--audio-turns", type=positive, default=12)
+    root.add_argument("--replays", type=positive, default=10, help="of the measured calls, with new pauses")
+    root.add_argument("--marks", type=float, default=1.0, help="how strongly voices mark pauses and ends")
+    root.add_argument("--tune", action="store_true", help="measure the tuning calls too, not tuning.json")
+    root.add_argument(
+        "--tuning-callers", type=positive, help="with --audio: only so many of the committed ones"
+    )
+    root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
+    root.add_argument("--audio-dir", type=Path, help="where measured calls are kept")
+    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--webrtc", action="store_true", help="barge-in in real calls, and nothing else")
+    root.add_argument("--interruptions", type=positive, default=40, help="of --webrtc")
+    root.add_argument("--per-call", type=positive, default=10, help="interruptions in one call")
+    root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"), help="of its server")
+    root.add_argument("--url", help="a running server in its place")
+    root.add_argument("--plain", action="store_true", help="that server leaves interruptions to Pipecat")
+    root.add_argument("--out-dir", type=Path, default=Path("out/turns"), help="recordings of --webrtc")
+    return root
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure what was asked for. On audio sounds over the bot are heard beside pauses, where two may run."""
+    if not arguments.audio:
+        return _run(arguments, lambda: _barge_in(arguments))
+    for_sounds = arguments.processes // 2
+    if not for_sounds:
+        return _run(arguments, lambda: _barge_in_heard(arguments, processes=1))
+    arguments = argparse.Namespace(**vars(arguments) | {"processes": arguments.processes - for_sounds})
+    with ThreadPoolExecutor(1) as beside:
+        heard = beside.submit(_barge_in_heard, arguments, processes=for_sounds)
+        return _run(arguments, heard.result)
+
+
+def _run(arguments: argparse.Namespace, barge_in: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    began = time.monotonic()
+    spec = CallSpec(callers=arguments.callers, turns=arguments.turns, d_prime=arguments.d_prime)
+    sets = {"as tuned": replace(spec, held_out=True)}
+    lags: dict[str, Any] = {}
+    if arguments.audio_dir:
+        arguments.audio_dir.mkdir(parents=True, exist_ok=True)
+    if arguments.audio:
+        spec = replace(spec, callers=arguments.audio_callers, turns=arguments.audio_turns)
+        sets = {"synthetic voices": replace(spec, held_out=True)}
+        tuning, rows = _heard_in_tuning(spec, arguments)
+    else:
+        tuning = list(generate(spec, TUNING_SEED))
+        rows = list(samples(tuning))
+        if arguments.sweep:
+            sets |= {name: shift(sets["as tuned"]) for name, shift in SHIFTS.items()}
+    # A Gaussian score is calibrated by a line, as it was made; a model's is what it is.
+    heard, deaf = fit(rows, curved=arguments.audio), score_only(rows, curved=arguments.audio)
+    policies: tuple[Priced, ...] = (
+        Priced("boundary", False, deaf),
+        Priced("boundary-learning", True, deaf),
+        Priced("boundary-words", False, heard),
+        Priced("boundary-words-learning", True, heard),
+    )
+    told: tuple[Told, ...] = (Told("bound", deaf), Told("bound-words", heard))
+    if arguments.audio:
+        pitched = fit(rows, curved=True, contours=True)
+        voiced = fit(rows, curved=True, voice=True)
+        policies += (
+            Priced("boundary-contour-words-learning", True, pitched, contour=True),
+            Priced("boundary-voice-words", False, voiced, voice=True),
+            Priced("boundary-voice-words-learning", True, voiced, voice=True),
+        )
+        told += (
+            Told("bound-contour-words", pitched, contour=True),
+            Told("bound-voice-words", voiced, voice=True),
+        )
+    prices: dict[tuple[str, float], float] = {}
+    for priced in policies:
+        found = prices_for(priced, tuning, spec, RATES)
+        prices |= {(priced.name, rate): price for rate, price in found.items()}
+    result: dict[str, Any] = {
+        "kind": "audio" if arguments.audio else "simulator",
+        "seed": arguments.seed,
+        "tuning_seed": TUNING_SEED,
+        "evidence": heard.model_dump(),
+        "evidence_of_the_score": deaf.model_dump(),
+        "sets": {},
+    }
+    if arguments.audio:
+        result["evidence_with_voice"] = told[-1].evidence.model_dump()
+    for name, chosen in sets.items():
+        if arguments.audio:
+            calls, seen, lags = _heard(chosen, arguments.seed, arguments)
+            result["marks"] = arguments.marks
+        else:
+            calls = list(generate(chosen, arguments.seed))
+            seen = list(samples(calls))
+        one = _one_set(calls, chosen, policies, prices, told, frontier=not result["sets"])
+        result["sets"][name] = one | {"score": _separation(seen)}
+        if arguments.audio:
+            result["sets"][name]["signs"] = _signs(seen)
+    if lags:
+        result["voice_activity"] = lags
+    result["barge_in"] = barge_in()
+    _join(result)
+    result["took_s"] = round(time.monotonic() - began, 1)
+    return result
+
+
+def _heard_in_tuning(
+    spec: CallSpec, arguments: argparse.Namespace
+) -> tuple[list[ScriptedCall], list[Sample]]:
+    """The same of the tuning seed: as committed, unless measured anew, or other marks are asked for."""
+    from evals.turns import audio, tuning
+
+    if arguments.tune or arguments.marks != tuning.MARKS:
+        calls, rows, _ = _heard(spec, TUNING_SEED, arguments)
+        return calls, rows
+    committed, _ = audio.load(audio.TUNING, list(generate(tuning.SPEC, TUNING_SEED)))
+    measured = committed[: arguments.tuning_callers]
+    return _replayed(measured, spec, TUNING_SEED, arguments.replays), list(samples(measured))
+
+
+def _heard(
+    spec: CallSpec, seed: int, arguments: argparse.Namespace
+) -> tuple[list[ScriptedCall], list[Sample], dict[str, Any]]:
+    """Calls with the engines' scores and words: (all replays, the measured pauses, what engines did)."""
+    # Imported where it is needed: the simulator runs without any engine.
+    from evals.turns import audio
+
+    kind = "held-out" if spec.held_out else "tune"
+    name = f"calls-{seed}-{spec.callers}x{spec.turns}-{kind}-marks-{arguments.marks:g}.json"
+    kept = arguments.audio_dir / name if arguments.audio_dir else None
+    script = list(generate(spec, seed))
+    if kept is not None and kept.exists():
+        measured, lags = audio.load(kept, script)
+    else:
+        measured, lags = audio.measure_in_processes(
+            script, spec, seed=seed, marks=arguments.marks, processes=min(arguments.processes, len(script))
+        )
+        if kept is not None:
+            audio.save(kept, measured, lags)
+    figures = {
+        "stop_ms": {f"p{p}": percentile(lags.stop_ms, p) for p in (50, 95)},
+        "missed_pauses": lags.missed,
+        "pauses": lags.pauses,
+        "false_stops": lags.false_stops,
+        "pieces": lags.pieces,
+        "voices": _of_voices(measured),
+    }
+    return _replayed(measured, spec, seed, arguments.replays), list(samples(measured)), figures
+
+
+def _replayed(
+    measured: Sequence[ScriptedCall], spec: CallSpec, seed: int, replays: int
+) -> list[ScriptedCall]:
+    rng = np.random.default_rng(seed)
+    return [with_new_pauses(call, spec, rng) for _ in range(replays) for call in measured]
+
+
+def _of_voices(measured: Sequence[ScriptedCall]) -> dict[str, Any]:
+    """What model and recogniser made of each voice."""
+    from evals.turns import audio
+
+    figures = {}
+    for place, (engine, voice) in enumerate(audio.VOICES):
+        calls = measured[place :: len(audio.VOICES)]
+        if calls:
+            figures[f"{engine} {voice}"] = _separation(list(samples(calls))) | recognised(calls)
+    return figures | {"all": recognised(measured)}
+
+
+def _separation(rows: Sequence[Sample]) -> dict[str, Any]:
+    """How well the score tells ends from holds."""
+    return _separated([row.score for row in rows if row.end], [row.score for row in rows if not row.end])
+
+
+def _signs(rows: Sequence[Sample]) -> dict[str, Any]:
+    """The same of each sign of the end of a voice, where it was measured."""
+    figures = {}
+    for name in SIGNS:
+        known = [(row.end, value) for row in rows if (value := sign_of(row, name)) is not None]
+        figures[name] = _separated(
+            *([value for end, value in known if end is kind] for kind in (True, False))
+        )
+    return figures
+
+
+def _separated(of_ends: Sequence[float], of_holds: Sequence[float]) -> dict[str, Any]:
+    """How far two kinds lie apart, whatever the scale; below 0: the holds lie higher.
+
+    The area is that of Mann and Whitney; d' is that of two Gaussians with the same area.
+    """
+    ends, holds = np.array(of_ends), np.array(of_holds)
+    if not len(ends) or not len(holds):
+        return {"ends": len(ends), "holds": len(holds), "area_under_curve": None, "d_prime": None}
+    above = (ends[:, None] > holds[None]).mean() + 0.5 * (ends[:, None] == holds[None]).mean()
+    d_prime = math.sqrt(2) * NormalDist().inv_cdf(min(max(float(above), 1e-6), 1 - 1e-6))
+    return {
+        "ends": len(ends),
+        "holds": len(holds),
+        "area_under_curve": round(float(above), 4),
+        "d_prime": round(d_prime, 3),
+    }
+
+
+def _one_set(
+    calls: Sequence[ScriptedCall],
+    spec: CallSpec,
+    policies: Sequence[Priced],
+    prices: dict[tuple[str, float], float],
+    told: Sequence[Told],
+    *,
+    frontier: bool,
+) -> dict[str, Any]:
+    plain = simple(calls, spec)
+    rates = FRONTIER_RATES if frontier else RATES
+    # Static policies on the score alone, on score and words, and on everything that any policy here hears.
+    statics = {"below_static": _statics(calls, spec, rates, None)}
+    statics["below_static_words"] = _statics(calls, spec, rates, told[1])
+    if told[-1].voice:
+        statics["below_static_voice"] = _statics(calls, spec, rates, told[-1])
+    rows = [_row(judged) for judged in plain]
+    for rate in RATES:
+        rivals = {name: found[rate] for name, found in statics.items() if rate in found}
+        rows += [_row(judged) | {"at": rate} for judged in rivals.values()]
+        judged_rows = [
+            play(priced.name, priced.build(prices[priced.name, rate]), calls, spec) for priced in policies
+        ]
+        judged_rows += _bounds(calls, spec, rate, told)
+        rows += [_row(judged) | {"at": rate} | _below(judged, rivals) for judged in judged_rows]
+    points: list[Judged] = []
+    equal: list[dict[str, Any]] = []
+    if frontier:
+        points = [judged for judged in plain if judged.waits_ms]
+        points += [judged for found in statics.values() for judged in found.values()]
+        points += [judged for rate in FRONTIER_RATES for judged in _bounds(calls, spec, rate, told)]
+        for priced in policies:
+            swept = {price: play(priced.name, priced.build(price), calls, spec) for price in PRICES_MS}
+            points += swept.values()
+            for rate in RATES:
+                best = cheapest(priced, calls, spec, swept, most_cut=rate)
+                if best is not None:
+                    rivals = {name: found[rate] for name, found in statics.items() if rate in found}
+                    equal.append(_row(best) | {"at": rate} | _below(best, rivals))
+    return {
+        "spec": asdict(spec),
+        "policies": rows,
+        "at_equal_rates": equal,
+        "frontier": [
+            {"policy": p.name, "cut_in_rate": round(p.cut_in_rate, 4), "mean_ms": round(p.mean_ms, 1)}
+            for p in points
+        ],
+    }
+
+
+def _statics(
+    calls: Sequence[ScriptedCall],
+    spec: CallSpec,
+    rates: Sequence[float],
+    told: Told | None,
+) -> dict[float, Judged]:
+    evidence, voice = (None, False) if told is None else (told.evidence, told.voice)
+    rules = best_statics(calls, spec, rates, evidence=evidence, voice=voice)
+    return {rate: play(rule.name, partial(StaticPolicy, rule), calls, spec) for rate, rule in rules.items()}
+
+
+def _bounds(calls: Sequence[ScriptedCall], spec: CallSpec, rate: float, told: Sequence[Told]) -> list[Judged]:
+    return [
+        bound(
+            one.name, calls, spec, most_cut=rate, evidence=one.evidence, contour=one.contour, voice=one.voice
+        )
+        for one in told
+    ]
+
+
+def _below(judged: Judged, rivals: Mapping[str, Judged]) -> dict[str, float]:
+    """How far below the means of the best static policies."""
+    return {name: round(1 - judged.mean_ms / rival.mean_ms, 3) for name, rival in rivals.items()}
+
+
+def _row(judged: Judged) -> dict[str, Any]:
+    return {
+        "name": judged.name,
+        "cut_in_rate": round(judged.cut_in_rate, 4),
+        "endpoint_ms": {
+            "p50": percentile(judged.waits_ms, 50),
+            "p95": percentile(judged.waits_ms, 95),
+            "mean": round(judged.mean_ms, 1) if judged.waits_ms else None,
+        },
+    }
+
+
+def _barge_in(arguments: argparse.Namespace) -> dict[str, Any]:
+    spec = overlaps.OverlapSpec(of_each=arguments.overlaps)
+    sounds = overlaps.generate(spec, arguments.seed)
+    return {
+        "kind": "simulator",
+        "spec": asdict(spec),
+        "policies": {name: overlaps.judge(name, sounds, spec).figures() for name in overlaps.POLICIES},
+    }
+
+
+def _barge_in_heard(arguments: argparse.Namespace, *, processes: int) -> dict[str, Any]:
+    from evals.turns import overlap_audio
+
+    shared = f"-shared-by-{arguments.overlap_shared_by}" if arguments.overlap_shared_by > 1 else ""
+    name = f"sounds-over-the-bot-{arguments.seed}-{arguments.overlap_calls}{shared}.json"
+    kept = arguments.audio_dir / name if arguments.audio_dir else None
+    if kept is not None and kept.exists():
+        trials = overlap_audio.load(kept)
+    else:
+        trials = overlap_audio.measure(
+            arguments.overlap_calls,
+            arguments.seed,
+            processes=min(processes, arguments.overlap_calls),
+            shared_by=arguments.overlap_shared_by,
+        )
+        if kept is not None:
+            overlap_audio.save(kept, trials)
+    return {
+        "kind": "audio",
+        "sounds": dict(Counter(trial.sound.value for trial in trials)),
+        "policies": {name: overlap_audio.judge(name, trials) for name in overlap_audio.POLICIES},
+    }
+
+
+def _join(result: dict[str, Any]) -> None:
+    """One row for each policy with both kinds of figures, at the top of the JSON."""
+    silent = {
+        "barge_in_recall": None,
+        "barge_in_stop_ms": {"p50": None, "p95": None},
+        "false_yield_rate": None,
+        "self_interruptions": 0,
+    }
+    judged = result["barge_in"]["policies"]
+    for one in result["sets"].values():
+        for row in one["policies"]:
+            kind = "timer" if row["name"].startswith("timer-") else row["name"]
+            beside = BARGE_IN.get(kind, "barge-in")
+            figures = silent if beside is None else judged[beside]
+            row |= {key: figures[key] for key in silent} | {"barge_in": beside}
+    first = next(iter(result["sets"].values()))
+    result |= {key: first[key] for key in ("policies", "at_equal_rates", "frontier")}
+
+
+def table(result: dict[str, Any]) -> str:
+    """For people."""
+    lines = []
+    for name, one in result["sets"].items():
+        score = one["score"]
+        lines += [
+            f"{name} ({result['kind']}; seed {result['seed']}, tuned on seed {result['tuning_seed']}; "
+            f"{score['ends']} ends, {score['holds']} holds, d' {score['d_prime']}):",
+            "",
+        ]
+        lines += [
+            f"| policy | holds cut | mean ms | p50 | p95 | {' | '.join(RIVALS.values())} |",
+            "|" + "---|" * (5 + len(RIVALS)),
+        ]
+        for row in one["policies"]:
+            ends = row["endpoint_ms"]
+            shares = " | ".join(f"{100 * row[key]:.1f} %" if key in row else "" for key in RIVALS)
+            at = f" (at {100 * row['at']:.0f} %)" if "at" in row else ""
+            lines.append(
+                f"| {row['name']}{at} | {100 * row['cut_in_rate']:.1f} % | {_ms(ends['mean'])} "
+                f"| {_ms(ends['p50'])} | {_ms(ends['p95'])} | {shares} |"
+            )
+        lines.append("")
+        if one["at_equal_rates"]:
+            lines += [
+                "the same with prices chosen on the reported calls, as those of static policies are:",
+                "",
+            ]
+            lines += [
+                f"| policy | holds cut | mean ms | {' | '.join(RIVALS.values())} |",
+                "|" + "---|" * (3 + len(RIVALS)),
+            ]
+            for row in one["at_equal_rates"]:
+                shares = " | ".join(f"{100 * row[key]:.1f} %" if key in row else "" for key in RIVALS)
+                lines.append(
+                    f"| {row['name']} (at {100 * row['at']:.0f} %) | {100 * row['cut_in_rate']:.1f} % "
+                    f"| {_ms(row['endpoint_ms']['mean'])} | {shares} |"
+                )
+            lines.append("")
+    return "\n".join([*lines, *_table_of_sounds(result["barge_in"]), ""])
+
+
+def _table_of_sounds(judged: dict[str, Any]) -> list[str]:
+    kinds = list(next(iter(judged["policies"].values()))["yields"])
+    lines = [
+        f"sounds over the bot ({judged['kind']}):",
+        "",
+        f"| policy | recall | stop p50 | p95 | false yields | cut by itself | {' | '.join(kinds)} |",
+        "|" + "---|" * (6 + len(kinds)),
+    ]
+    for name, row in judged["policies"].items():
+        stops = row["barge_in_stop_ms"]
+        cells = [
+            _share(row["barge_in_recall"]),
+            _ms(stops["p50"]),
+            _ms(stops["p95"]),
+            _share(row["false_yield_rate"]),
+            str(row["self_interruptions"]),
+            *(_share(row["yields"][kind]) for kind in kinds),
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    arguments = parser().parse_args(argv)
+    try:
+        result, shown = _in_calls(arguments) if arguments.webrtc else _simulated(arguments)
+    except (AgentError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+    print(shown)
+    return 0
+
+
+def _simulated(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    result = run(arguments)
+    return result, table(result)
+
+
+def _in_calls(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    # Imported where it is needed: the simulator runs without any engine.
+    from evals.turns import calls
+
+    arguments.out_dir.mkdir(parents=True, exist_ok=True)
+    config = calls.plain(arguments.config, arguments.out_dir) if arguments.plain else arguments.config
+    result = asyncio.run(
+        calls.measure(
+            interruptions=arguments.interruptions,
+            per_call=arguments.per_call,
+            seed=arguments.seed,
+            config=config,
+            out_dir=arguments.out_dir,
+            url=arguments.url,
+        )
+    )
+    return result, calls.table(result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

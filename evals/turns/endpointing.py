@@ -1,0 +1,425 @@
+"""Endpoint policies on scripted callers: how many holds are cut, and how long the ends are waited for.
+
+Every policy runs through its event interface (``simulator``) and sees the same scores, or the same scores and
+words. As in eot-bench, a hold is cut when the turn is ended in it; latency is the silence that an end is
+waited for. The rows:
+
+* ``always-talk`` ends every pause as soon as there are words, ``always-silent`` none, ``timer-N`` after N ms;
+* ``static-T-D-O`` is the best of all policies with one threshold T on the score, one delay D above it and one
+  timeout O below, every parameter chosen on the very calls it is reported on, which favours it;
+  ``static-words-...`` the same with the threshold on score and words together;
+* ``adaptive`` is the product's default with its default waits, as it is;
+* ``boundary`` is the priced wait on the score alone, ``boundary-learning`` the same with what the call has
+  taught about its caller, ``boundary-words`` and ``boundary-words-learning`` the two with the words. Their
+  evidence is fitted and their price chosen on other seeds and other sentences than they are reported on;
+* the same with a price that is chosen on the reported calls (``cheapest``), as the three parameters of a
+  static policy are, so that both are compared at the same rate;
+* with ``contour`` in its name a policy, or a bound, hears the end of the pitch as well, with ``voice`` the
+  end of the voice;
+* ``bound`` and ``bound-words`` know the caller's factor and share of holds, and hear all of the score at
+  once: what no policy on these signs can be expected to beat.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+
+from evals.turns.callers import CallSpec, ScriptedCall
+from evals.turns.simulator import Hearing, Outcome, run
+from turn_taking.boundary import least_cost_wait_ms
+from turn_taking.endpointing import (
+    BoundarySettings,
+    Endpointer,
+    EndpointPolicy,
+    EndpointSettings,
+    TurnSilence,
+)
+from turn_taking.evidence import (
+    EvidenceSettings,
+    Heard,
+    calibrated,
+    end_log_odds,
+)
+from turn_taking.evidence_voice import CallerVoice, VoiceWeights
+from turn_taking.evidence_words import asked_for
+from turn_taking.pauses import SHORTEST_MS, PauseLaw
+from turn_taking.policies import BoundaryPolicy, SilenceTimer
+
+TIMERS_MS = (300, 600, 1_000, 1_600)
+# eot-bench's own grid is 100 ms; a finer one finds a better static policy.
+DELAYS_MS = range(SHORTEST_MS, 1_001, 20)
+TIMEOUTS_MS = range(400, 3_501, 50)
+THRESHOLDS = 49
+# Prices of a cut-in from cheap to dear, in ms.
+PRICES_MS = tuple(float(price) for price in np.geomspace(600, 40_000, 7))
+# Of a rate that is to be kept on calls that are not known yet: so many standard errors are left free.
+MARGIN_ERRORS = 1.0
+# The price between two of the above is tried out so often.
+REFINEMENTS = 2
+# A price between two is found by so many halvings of the distance of their logarithms.
+BISECTIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A policy on all silences.
+
+    Attributes:
+        name: see the module.
+        cut_in_rate: share of holds that were cut.
+        waits_ms: of the ends that it ended, in order.
+    """
+
+    name: str
+    cut_in_rate: float
+    waits_ms: tuple[int, ...]
+
+    @property
+    def mean_ms(self) -> float:
+        """Of the ends; infinite when none was ended."""
+        return float(np.mean(self.waits_ms)) if self.waits_ms else math.inf
+
+
+def judge(name: str, outcomes: Sequence[Outcome]) -> Judged:
+    """Cut holds and waited ends."""
+    holds = [outcome for outcome in outcomes if not outcome.end]
+    cut = sum(outcome.wait_ms is not None for outcome in holds)
+    waits = tuple(o.wait_ms for o in outcomes if o.end and o.wait_ms is not None)
+    return Judged(name, cut / max(1, len(holds)), waits)
+
+
+def play(
+    name: str, build: Callable[[], EndpointPolicy], calls: Sequence[ScriptedCall], spec: CallSpec
+) -> Judged:
+    """One policy for each caller, through all of their calls."""
+    return judge(name, [outcome for call in calls for outcome in run(build(), call, spec)])
+
+
+# --- the simple ones
+
+
+class AlwaysSilent(SilenceTimer):
+    """Ends no turn."""
+
+    def next_deadline_ms(self) -> int | None:
+        """Never."""
+        return None
+
+
+def _timer(wait_ms: int) -> EndpointPolicy:
+    return SilenceTimer(EndpointSettings(kind="timer", timer_ms=wait_ms))
+
+
+def simple(calls: Sequence[ScriptedCall], spec: CallSpec) -> list[Judged]:
+    """Always-talk, always-silent, timers and the product's default."""
+    rows = [
+        play("always-talk", partial(_timer, 100), calls, spec),
+        play("always-silent", AlwaysSilent, calls, spec),
+    ]
+    for wait_ms in TIMERS_MS:
+        rows.append(play(f"timer-{wait_ms}", partial(_timer, wait_ms), calls, spec))
+    return [*rows, play("adaptive", Endpointer, calls, spec)]
+
+
+# --- static policies
+
+
+@dataclass(frozen=True, slots=True)
+class StaticRule:
+    """Threshold, delay, timeout.
+
+    Attributes:
+        threshold: log odds from which on the turn counts as complete.
+        delay_ms: the wait then.
+        timeout_ms: the wait otherwise.
+        evidence: what the log odds are of; None: of the score alone.
+        voice: whether the end of the voice is among it.
+    """
+
+    threshold: float
+    delay_ms: int
+    timeout_ms: int
+    evidence: EvidenceSettings | None = None
+    voice: bool = False
+
+    @property
+    def name(self) -> str:
+        """As in the table."""
+        words = "" if self.evidence is None else "voice-words-" if self.voice else "words-"
+        return f"static-{words}{self.threshold:.2f}-{self.delay_ms}-{self.timeout_ms}"
+
+
+class StaticPolicy(TurnSilence):
+    """Waits the delay once a score has reached the threshold, the timeout otherwise."""
+
+    def __init__(self, rule: StaticRule) -> None:
+        self._rule = rule
+        self._reached = False
+        super().__init__(EndpointSettings())
+
+    @property
+    def wants_voice_end(self) -> bool:
+        """Whether ``on_voice_end`` would be listened to."""
+        return self._rule.voice
+
+    def on_voice_started(self, at_ms: int) -> None:
+        """The caller speaks again: the score of the next pause counts."""
+        super().on_voice_started(at_ms)
+        self._reached = False
+
+    def wait_ms(self) -> int:
+        """Delay or timeout. Nothing is judged before the words of this pause are there."""
+        if self._transcript_due_ms is None:
+            self._reached = self._reached or self._log_odds() >= self._rule.threshold
+        return self._rule.delay_ms if self._reached else self._rule.timeout_ms
+
+    def _log_odds(self) -> float:
+        if self._completeness is None:
+            return -math.inf
+        if self._rule.evidence is None:
+            return math.log(self._completeness / (1 - self._completeness))
+        heard = Heard(
+            self._text, self._completeness, None, self._asked, self._last_word_confidence, self._signs()
+        )
+        return end_log_odds(heard, self._rule.evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """All silences of all calls, for searching through static policies and for the bound.
+
+    Attributes:
+        last_ms: float, (silences,): a wait up to here cuts the hold; infinite at an end.
+        looks: float, (silences, looks): log odds as they are known at each look.
+        caller: int, (silences,): index of the call.
+    """
+
+    last_ms: np.ndarray
+    looks: np.ndarray
+    caller: np.ndarray
+
+
+def columns(
+    calls: Sequence[ScriptedCall],
+    spec: CallSpec,
+    evidence: EvidenceSettings | None = None,
+    *,
+    contour: bool = False,
+    voice: bool = False,
+) -> Columns:
+    """Log odds of the score, or of score and words (and the end of pitch or voice) as far as they are known
+    by then.
+    """
+    late_ms = Hearing().onset_ms
+    last, looks, caller = [], [], []
+    for index, call in enumerate(calls):
+        own = CallerVoice(VoiceWeights().usual_tempo)
+        for turn in call.turns:
+            asked, text = asked_for(turn.prompt), ""
+            for silence in turn.silences:
+                text = f"{text} {silence.heard}".strip()
+                last.append(math.inf if silence.length_ms is None else silence.length_ms + late_ms)
+                pitch = silence.contour if contour else None
+                end = silence.voice_end if voice else None
+                signs = None if end is None else own.signs(end)
+                heard = Heard(text, None, pitch, asked, silence.confidence, signs)
+                looks.append(_seen(silence.log_odds, heard, evidence))
+                caller.append(index)
+                if end is not None:
+                    own.on_voice_end(end)
+    return Columns(np.array(last), np.array(looks), np.array(caller))
+
+
+def _seen(scores: Sequence[float], heard: Heard, evidence: EvidenceSettings | None) -> tuple[float, ...]:
+    if evidence is None:
+        return tuple(scores)
+    rest = end_log_odds(heard, evidence)
+    return tuple(calibrated(score, evidence) + rest for score in scores)
+
+
+def best_statics(
+    calls: Sequence[ScriptedCall],
+    spec: CallSpec,
+    rates: Sequence[float],
+    *,
+    evidence: EvidenceSettings | None = None,
+    voice: bool = False,
+) -> dict[float, StaticRule]:
+    """For each rate the static policy with the lowest mean that cuts no more; none where none does."""
+    seen = columns(calls, spec, evidence, voice=voice)
+    holds = np.isfinite(seen.last_ms)
+    delays, timeouts = np.array(DELAYS_MS), np.array(TIMEOUTS_MS)
+    later = np.maximum(delays, spec.looks_ms[-1])
+    # A timeout below the delay would be another threshold.
+    impossible = timeouts[None] < later[:, None]
+    least: dict[float, tuple[float, StaticRule]] = {}
+    for threshold in np.quantile(seen.looks[:, 0], np.linspace(0.01, 0.99, THRESHOLDS)):
+        early = seen.looks[:, 0] >= threshold
+        late = (seen.looks >= threshold).any(axis=1) & ~early
+        waits = ((early, delays), (late, later), (~early & ~late, timeouts))
+        cut_early, cut_late, cut_open = (
+            _longer(seen.last_ms[kind & holds], wait_ms) for kind, wait_ms in waits
+        )
+        share_early, share_late, share_open = (kind[~holds].mean() for kind, _ in waits)
+        cut = ((cut_early + cut_late)[:, None] + cut_open[None]) / holds.sum()
+        mean_ms = (share_early * delays + share_late * later)[:, None] + share_open * timeouts[None]
+        for rate in rates:
+            allowed = np.where(impossible | (cut > rate), np.inf, mean_ms)
+            place = np.unravel_index(int(np.argmin(allowed)), allowed.shape)
+            if np.isfinite(allowed[place]) and allowed[place] < least.get(rate, (np.inf, None))[0]:
+                rule = StaticRule(
+                    float(threshold), int(delays[place[0]]), int(timeouts[place[1]]), evidence, voice
+                )
+                least[rate] = float(allowed[place]), rule
+    return {rate: rule for rate, (_, rule) in least.items()}
+
+
+def _longer(last_ms: np.ndarray, waits_ms: np.ndarray) -> np.ndarray:
+    """How many of the holds each wait cuts: int, (waits,)."""
+    return len(last_ms) - np.searchsorted(np.sort(last_ms), waits_ms, side="right")
+
+
+# --- priced waits
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A boundary policy but for its price.
+
+    Attributes:
+        name: as in the table.
+        learn: whether it learns its caller.
+        evidence: what it goes by.
+        contour: whether the end of the pitch counts.
+        voice: whether the end of the voice counts.
+    """
+
+    name: str
+    learn: bool
+    evidence: EvidenceSettings
+    contour: bool = False
+    voice: bool = False
+
+    def build(self, cut_cost_ms: float) -> Callable[[], EndpointPolicy]:
+        """A policy for one caller."""
+        boundary = BoundarySettings(
+            cut_cost_ms=cut_cost_ms,
+            longest_ms=5_000,
+            evidence=self.evidence,
+            contour=self.contour,
+            voice=self.voice,
+        )
+        settings = EndpointSettings(kind="boundary", boundary=boundary, learn=self.learn)
+        return lambda: BoundaryPolicy(settings)
+
+
+def prices_for(
+    priced: Priced, calls: Sequence[ScriptedCall], spec: CallSpec, rates: Sequence[float]
+) -> dict[float, float]:
+    """For each rate the price that just keeps it on calls like these; the dearest when none does."""
+    holds = sum(len(turn.silences) - 1 for call in calls for turn in call.turns)
+    points = [_point(priced, calls, spec, holds, price) for price in PRICES_MS]
+    found = {}
+    for rate in rates:
+        kept = math.log(rate - MARGIN_ERRORS * math.sqrt(rate * (1 - rate) / max(1, holds)))
+        for _ in range(REFINEMENTS):
+            points.append(_point(priced, calls, spec, holds, _between(points, kept)))
+        found[rate] = _between(points, kept)
+    return found
+
+
+def cheapest(
+    priced: Priced,
+    calls: Sequence[ScriptedCall],
+    spec: CallSpec,
+    swept: Mapping[float, Judged],
+    *,
+    most_cut: float,
+) -> Judged | None:
+    """The policy with the price that cuts no more than ``most_cut`` of these very calls at the lowest mean.
+
+    Args:
+        priced: but for its price.
+        calls: what it is played on.
+        spec: of them.
+        swept: what some prices gave; the one that is looked for lies between two of them.
+        most_cut: share of holds.
+    """
+    kept = {price: judged for price, judged in swept.items() if judged.cut_in_rate <= most_cut}
+    broken = [price for price, judged in swept.items() if judged.cut_in_rate > most_cut]
+    if not kept:
+        return None
+    above = [price for price in kept if price > max(broken, default=math.inf)]
+    if above:
+        low, high = math.log(max(broken)), math.log(min(above))
+        for _ in range(BISECTIONS):
+            price = math.exp((low + high) / 2)
+            judged = play(priced.name, priced.build(price), calls, spec)
+            if judged.cut_in_rate <= most_cut:
+                kept[price], high = judged, math.log(price)
+            else:
+                low = math.log(price)
+    return min(kept.values(), key=lambda judged: judged.mean_ms)
+
+
+def _point(
+    priced: Priced, calls: Sequence[ScriptedCall], spec: CallSpec, holds: int, price: float
+) -> tuple[float, float]:
+    """(log price, log rate): the rate falls about as a power of the price."""
+    judged = play(priced.name, priced.build(price), calls, spec)
+    return math.log(price), math.log(max(judged.cut_in_rate, 0.5 / max(1, holds)))
+
+
+def _between(points: Sequence[tuple[float, float]], log_rate: float) -> float:
+    prices, rates = np.array(sorted(points)).T
+    # More dear never cuts more, but for a handful of pauses.
+    return float(np.exp(np.interp(-log_rate, -np.minimum.accumulate(rates), prices)))
+
+
+def bound(
+    name: str,
+    calls: Sequence[ScriptedCall],
+    spec: CallSpec,
+    *,
+    most_cut: float,
+    evidence: EvidenceSettings | None = None,
+    contour: bool = False,
+    voice: bool = False,
+) -> Judged:
+    """The priced wait with the caller's own law and share and all of the evidence; the price chosen here."""
+    seen = columns(calls, spec, evidence, contour=contour, voice=voice)
+    factors = np.array([call.factor for call in calls])
+    priors = np.array([math.log((1 - call.hold_share) / call.hold_share) for call in calls])
+    # A table for each caller would say the same.
+    places = np.round(np.log(factors) / _FACTOR_STEP).astype(int)[seen.caller]
+    odds = np.round((priors[seen.caller] + seen.looks[:, -1]) / _ODDS_STEP).astype(int)
+    rows = np.unique(np.stack([places, odds]), axis=1, return_inverse=True)
+    holds = np.isfinite(seen.last_ms)
+    low, high = math.log(PRICES_MS[0] / 10), math.log(PRICES_MS[-1] * 10)
+    waits = np.full(len(holds), SHORTEST_MS)
+    for _ in range(14):
+        middle = (low + high) / 2
+        table = np.array(
+            [
+                least_cost_wait_ms(odd * _ODDS_STEP, _survival(place), cut_cost_ms=math.exp(middle))
+                for place, odd in rows[0].T.tolist()
+            ]
+        )
+        found = table[rows[1].reshape(-1)]
+        if np.mean(found[holds] < seen.last_ms[holds]) <= most_cut:
+            waits, high = found, middle
+        else:
+            low = middle
+    cut = float(np.mean(waits[holds] < seen.last_ms[holds]))
+    return Judged(name, cut, tuple(int(wait) for wait in waits[~holds]))
+
+
+_FACTOR_STEP, _ODDS_STEP = 0.05, 0.1
+
+
+@cache
+def _survival(place: int) -> np.ndarray:
+    return PauseLaw(scale=math.exp(place * _FACTOR_STEP)).survival

@@ -1,0 +1,255 @@
+"""Sounds over the bot's voice, heard by the engines that ship, against barge-in policies.
+
+Simulated speakerphone calls (``evals.echo.rooms``): the bot's voice is played, comes back as an echo, and
+goes through the product's echo control; so does the caller, who interrupts with a sentence, a short command
+or a stop word, hums along, coughs, or says nothing while somebody else in the room talks. Behind echo control
+Silero reports voices, the check for the bot's own voice looks every 320 ms, PocketSphinx understands what was
+said, and the command spotter what was short (``barge-in-stop-words`` alone goes by it); all with the settings
+that ship, one state for a whole call. An engine's results come as late as it computes (its processor time),
+one after the other.
+
+What they reported is written down once, as events on the clock of the audio, and every policy is played the
+same events, reply by reply. So nobody's cut or duck lowers the echo, which favours nobody. A stop is measured
+from the first audible sample of the sound to the decision; the time to flush and the network come on top.
+
+Synthetic voices, rooms, hums and coughs: no recording of people.
+"""
+
+import asyncio
+import json
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evals.echo.rooms import RATE_HZ
+from evals.latency.figures import percentile
+from evals.turns import audio
+from evals.turns.overlap_calls import CALLERS, GAP_MS, OF_A_CALL, CallScript, Reply, Sound
+from evals.turns.overlap_ears import PIECE_MS, Ears, Event, ears, listen
+from evals.turns.overlaps import BargeInPolicy, VoiceTimer, cut_before, is_cut
+from turn_taking.barge_in import BargeIn
+
+REPLY_ID = "reply"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One reply and what was heard over it.
+
+    Attributes:
+        sound: what it was.
+        text: its words, as said; empty without.
+        voice: whose.
+        onset_ms: its first audible sample, from the first sound of the reply.
+        says: the reply.
+        events: in order, until the reply is over.
+    """
+
+    sound: Sound
+    text: str
+    voice: str
+    onset_ms: int
+    says: str
+    events: tuple[Event, ...]
+
+
+def measure(
+    calls: int, seed: int, *, processes: int, held_out: bool = True, shared_by: int = 1
+) -> list[Trial]:
+    """So many calls by so many processes; ``OF_A_CALL`` trials of each, or of so many together.
+
+    Args:
+        calls: how many.
+        seed: of all that is drawn.
+        processes: at a time, each with engines of its own.
+        held_out: whether the callers say what nothing was chosen on.
+        shared_by: so many calls have the sounds of one among them.
+
+    Raises:
+        ConfigError: an engine is not installed.
+        EngineError: an engine does not load, or failed.
+    """
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        waiting = [
+            pool.submit(_measured_there, place, seed, held_out, OF_A_CALL[place % shared_by :: shared_by])
+            for place in range(calls)
+        ]
+        return [trial for each in waiting for trial in each.result()]
+
+
+def _measured_there(place: int, seed: int, held_out: bool, kinds: Sequence[Sound]) -> list[Trial]:
+    chosen, speakers = _own_ears()
+    return call_trials(place, seed, chosen, speakers, kinds, held_out=held_out)
+
+
+@cache
+def _own_ears() -> tuple[Ears, audio.Speakers]:
+    """One set for each process of the pool: they cannot be sent there."""
+    return ears(), audio.Speakers()
+
+
+def call_trials(
+    place: int,
+    seed: int,
+    chosen: Ears,
+    speakers: audio.Speakers,
+    kinds: Sequence[Sound] = OF_A_CALL,
+    *,
+    held_out: bool = True,
+) -> list[Trial]:
+    """One call: what its engines reported over each reply.
+
+    Args:
+        place: of the call; chooses the voice, and what is drawn.
+        seed: of all calls.
+        chosen: engines.
+        speakers: voices.
+        kinds: what is heard, one over each reply.
+        held_out: see ``measure``.
+    """
+    rng = np.random.default_rng([seed, place, 7])
+    voice = CALLERS[place % len(CALLERS)]
+    script = CallScript(rng, voice, speakers, held_out=held_out)
+    for sound in rng.permutation(np.array(kinds, dtype=object)):
+        script.add(sound)
+    heard, played = script.microphone()
+    events = asyncio.run(listen(heard, played, chosen))
+    return [
+        Trial(
+            reply.sound,
+            reply.text,
+            " ".join(voice),
+            _ms(reply.onset - reply.began),
+            reply.says,
+            tuple(_over(events, reply)),
+        )
+        for reply in script.replies
+    ]
+
+
+def _over(events: Sequence[Event], reply: Reply) -> Iterator[Event]:
+    """The events of a reply, on its clock; words may come a little later than its last sound."""
+    began_ms, ended_ms = _ms(reply.began), _ms(reply.ended) + GAP_MS - 2 * PIECE_MS
+    asked = () if reply.asked is None else (Event(_ms(reply.asked), "on_question"),)
+    for event in sorted((*asked, *events), key=lambda event: event.at_ms):
+        if began_ms <= event.at_ms < ended_ms:
+            yield Event(event.at_ms - began_ms, event.tell, event.facts)
+
+
+def save(path: Path, trials: Sequence[Trial]) -> None:
+    """What was measured, as JSON, one trial a line: measuring takes minutes."""
+    lines = ",\n".join(json.dumps(asdict(trial) | {"sound": trial.sound.value}) for trial in trials)
+    path.write_text(f"[\n{lines}\n]\n")
+
+
+def load(path: Path) -> list[Trial]:
+    """What ``save`` wrote."""
+    return [
+        Trial(**row | {"sound": Sound(row["sound"]), "events": tuple(_event(**e) for e in row["events"])})
+        for row in json.loads(path.read_text())
+    ]
+
+
+def _event(at_ms: int, tell: str, facts: dict[str, Any]) -> Event:
+    return Event(at_ms, tell, {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()})
+
+
+class Unspotted(BargeIn):
+    """Without the command spotter."""
+
+    def on_spotting(self) -> None:
+        """Nobody listens."""
+
+    def on_spotted(self, at_ms: int, text: str) -> None:
+        """Nobody spots any."""
+
+
+POLICIES: dict[str, Callable[[], BargeInPolicy]] = {
+    "never": lambda: VoiceTimer(None),
+    "voice-0": lambda: VoiceTimer(0),
+    "voice-300": lambda: VoiceTimer(300),
+    "voice-700": lambda: VoiceTimer(700),
+    "barge-in": Unspotted,
+    "barge-in-stop-words": BargeIn,
+}
+
+
+def cut_at_ms(policy: BargeInPolicy, trial: Trial) -> int | None:
+    """When the policy cuts the reply, from its first sound; None when it does not."""
+    policy.on_bot_started(0, REPLY_ID)
+    policy.on_saying(REPLY_ID, trial.says)
+    for event in trial.events:
+        cut_ms = cut_before(policy, event.at_ms)
+        if cut_ms is not None:
+            return cut_ms
+        if is_cut(getattr(policy, event.tell)(**_arguments(event))):
+            return event.at_ms
+    return cut_before(policy, trial.events[-1].at_ms + GAP_MS) if trial.events else None
+
+
+def _arguments(event: Event) -> dict[str, Any]:
+    is_timeless = event.tell in ("on_level", "on_spotting")
+    return event.facts if is_timeless else {"at_ms": event.at_ms, **event.facts}
+
+
+def judge(name: str, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Figures of a policy, as ``overlaps.BargeInRow.figures`` has them; a cut before the sound is the bot's.
+
+    A reply that the bot cut itself says nothing about the sound behind it.
+    """
+    cuts = [(trial, cut_at_ms(POLICIES[name](), trial)) for trial in trials]
+    own = [
+        (trial, cut)
+        for trial, cut in cuts
+        if cut is not None and (trial.sound is Sound.ECHO or cut < trial.onset_ms)
+    ]
+    rest = [(trial, cut) for trial, cut in cuts if trial.sound is not Sound.ECHO and (trial, cut) not in own]
+    stops = [cut - trial.onset_ms for trial, cut in rest if cut is not None and trial.sound.is_meant]
+
+    def cut_of(of: Callable[[Sound], bool]) -> list[bool]:
+        return [cut is not None for trial, cut in rest if of(trial.sound)]
+
+    def rate(of: Callable[[Sound], bool]) -> float | None:
+        chosen = cut_of(of)
+        return round(float(np.mean(chosen)), 4) if chosen else None
+
+    return {
+        "barge_in_recall": rate(lambda sound: sound.is_meant),
+        "barge_in_stop_ms": {f"p{p}": percentile(stops, p) if stops else None for p in (50, 95)},
+        "false_yield_rate": rate(lambda sound: sound.is_backchannel),
+        "intervals": {
+            "barge_in_recall": wilson(cut_of(lambda sound: sound.is_meant)),
+            "false_yield_rate": wilson(cut_of(lambda sound: sound.is_backchannel)),
+        },
+        "self_interruptions": len(own),
+        "yields": {kind.value: rate(partial(operator.is_, kind)) for kind in Sound},
+        "stop_ms": {
+            kind.value: {f"p{p}": percentile(of_kind, p) for p in (50, 95)}
+            for kind in Sound
+            if kind.is_meant
+            and (of_kind := [cut - trial.onset_ms for trial, cut in rest if cut and trial.sound is kind])
+        },
+    }
+
+
+def wilson(outcomes: Sequence[bool]) -> tuple[float, float] | None:
+    """The 95 % interval of a share (Wilson 1927, without correction); None of nothing."""
+    if not outcomes:
+        return None
+    count, share, z = len(outcomes), float(np.mean(outcomes)), 1.96
+    scale = 1 + z * z / count
+    centre = (share + z * z / (2 * count)) / scale
+    half = z * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2) / scale
+    return round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)
+
+
+def _ms(samples: int) -> int:
+    return samples * 1000 // RATE_HZ

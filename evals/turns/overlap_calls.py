@@ -1,0 +1,306 @@
+"""Calls with sounds over the bot's voice: what is played, what is said, and what a microphone hears of both.
+
+A call begins with a greeting, behind which echo control knows the room, and a turn of the caller, behind
+which the recogniser knows the voice. Then replies follow, each with one sound over it: the caller interrupts
+with a sentence, a short command, a stop word, a correction or a question of a few words, answers what the
+reply asked first, hums along, coughs, or is silent; or somebody else in the room talks. The bot's voice comes
+back as an echo (``evals.echo.rooms``). Everything is drawn from the seed and the place of the call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from evals.echo.rooms import RATE_HZ, Speakerphone, at_level, echo_of, impulse_response, noise
+from evals.echo.speech import BOT, BOT_LINES
+from evals.turns import audio, sounds
+from evals.turns.texts import PROMPTS, Kind, sentences
+
+# The bot speaks in slt; everybody else may call, or talk in the background.
+CALLERS: tuple[tuple[str, str], ...] = (
+    ("flite", "rms"),
+    ("flite", "awb"),
+    ("flite", "kal16"),
+    ("espeak", "en-us"),
+    ("espeak", "en-us+f3"),
+    ("espeak", "en-us+m3"),
+)
+COMMAND_TEXTS = (
+    "no not that one",
+    "what about cards",
+    "the other account",
+    "go back please",
+    "tell me the fee",
+    "how much is it",
+    "listen to me",
+    "i mean savings",
+)
+TUNING_COMMAND_TEXTS = (
+    "not the first one",
+    "how about loans",
+    "the second branch",
+    "start again please",
+    "give me the rate",
+    "when is that due",
+    "let me explain",
+    "i meant monday",
+)
+CORRECTION_TEXTS = (
+    "no",
+    "no no",
+    "no no no",
+    "no wait",
+    "not that",
+    "that is wrong",
+    "i said monday",
+    "wrong account",
+)
+TUNING_CORRECTION_TEXTS = (
+    "nope",
+    "no no",
+    "no stop",
+    "no not quite",
+    "not him",
+    "that is not right",
+    "i said friday",
+    "wrong number",
+)
+QUESTION_TEXTS = (
+    "what",
+    "why",
+    "how much",
+    "how long",
+    "which one",
+    "what was that",
+    "why is that",
+    "say that again",
+)
+TUNING_QUESTION_TEXTS = (
+    "where",
+    "when",
+    "how many",
+    "how far",
+    "why not",
+    "sorry what",
+    "what do you mean",
+    "can you repeat that",
+)
+ANSWER_TEXTS = (
+    "yes",
+    "yes please",
+    "no",
+    "no thanks",
+    "not now",
+    "on monday",
+    "two hundred",
+    "the first one",
+)
+TUNING_ANSWER_TEXTS = (
+    "yes",
+    "sure",
+    "nope",
+    "no thank you",
+    "later",
+    "on friday",
+    "five hundred",
+    "the last one",
+)
+# Words that stop, and those of a listener, are a closed class: the same in tuning, in other calls.
+STOP_TEXTS = (
+    "stop",
+    "wait",
+    "hold on",
+    "hang on",
+    "stop please",
+    "wait a minute",
+    "one moment",
+    "please stop",
+)
+BACKCHANNEL_TEXTS = ("yeah", "okay", "right", "uh huh", "i see", "yes", "sure", "got it")
+# What the bot says, and what it asks before it goes on without waiting.
+TOLD = tuple(line for line in BOT_LINES if not line.endswith("?"))
+ASKED = PROMPTS[Kind.ANSWER]
+GREETING_MS, GAP_MS, REPLY_MS = 3_000, 1_300, 6_000
+# From one line of the bot to the next.
+BETWEEN_MS = 200
+# Where in its reply a sound begins.
+ONSET_MS = (800, 2_400)
+# An answer begins so long behind the question.
+ANSWER_MS = (200, 1_500)
+ECHO_DBFS, NEAR_OVER_ECHO_DB, NEAR_SPREAD_DB = -36.0, 12.0, 2.0
+COUGH_DB, SIDE_TALK_DB, LEVEL_SPREAD_DB = 6.0, -18.0, 5.0
+ROOM_DBFS = -65.0
+DELAYS_MS = (40, 250)
+
+
+class Sound(Enum):
+    """What is heard over the bot."""
+
+    SENTENCE = "sentence"
+    COMMAND = "command"
+    STOP = "stop"
+    CORRECTION = "correction"
+    QUESTION = "question"
+    ANSWER = "answer"
+    BACKCHANNEL = "backchannel"
+    HUM = "hum"
+    COUGH = "cough"
+    SIDE_TALK = "side_talk"
+    ECHO = "echo"
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether the caller wants the floor."""
+        return self in (
+            *(Sound.SENTENCE, Sound.COMMAND, Sound.STOP),
+            *(Sound.CORRECTION, Sound.QUESTION, Sound.ANSWER),
+        )
+
+    @property
+    def is_backchannel(self) -> bool:
+        """Whether the caller listens."""
+        return self in (Sound.BACKCHANNEL, Sound.HUM)
+
+
+# What a call has over its replies, in an order of its own. Of what is meant, 7 of 9 are short.
+OF_A_CALL = (
+    *(Sound.SENTENCE, Sound.SENTENCE, Sound.COMMAND, Sound.COMMAND, Sound.STOP, Sound.STOP),
+    *(Sound.CORRECTION, Sound.QUESTION, Sound.ANSWER),
+    *(Sound.BACKCHANNEL, Sound.BACKCHANNEL, Sound.BACKCHANNEL, Sound.HUM, Sound.HUM),
+    *(Sound.COUGH, Sound.SIDE_TALK, Sound.ECHO),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply and what was heard over it. Positions are samples of the call.
+
+    Attributes:
+        sound: what it was.
+        text: its words; empty without.
+        began: first sample of the reply.
+        onset: first audible sample of the sound.
+        ended: where the reply ends.
+        says: its words.
+        asked: where the question ends with which it begins; None when it begins with none.
+    """
+
+    sound: Sound
+    text: str
+    began: int
+    onset: int
+    ended: int
+    says: str
+    asked: int | None = None
+
+
+class CallScript:
+    """What is played and what is said in one call, sample by sample."""
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        voice: tuple[str, str],
+        speakers: audio.Speakers,
+        *,
+        held_out: bool = True,
+    ) -> None:
+        self._rng, self._voice, self._speakers = rng, voice, speakers
+        self._bot: list[tuple[int, np.ndarray]] = []
+        self._near: list[tuple[int, np.ndarray]] = []
+        self._corpus = sentences(held_out=held_out)
+        self._texts: dict[Sound, Sequence[str]] = {
+            Sound.SENTENCE: self._corpus,
+            Sound.COMMAND: COMMAND_TEXTS if held_out else TUNING_COMMAND_TEXTS,
+            Sound.STOP: STOP_TEXTS,
+            Sound.CORRECTION: CORRECTION_TEXTS if held_out else TUNING_CORRECTION_TEXTS,
+            Sound.QUESTION: QUESTION_TEXTS if held_out else TUNING_QUESTION_TEXTS,
+            Sound.ANSWER: ANSWER_TEXTS if held_out else TUNING_ANSWER_TEXTS,
+            Sound.BACKCHANNEL: BACKCHANNEL_TEXTS,
+        }
+        self._phone = Speakerphone(
+            seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
+        )
+        self.replies: list[Reply] = []
+        # The greeting, behind which echo control knows the room, and a turn, behind which the recogniser
+        # knows the caller.
+        self._at = self._say_bot(0, GREETING_MS)[0] + _samples(GAP_MS)
+        self._at += self._say(self._at, self._speak(voice, self._pick(self._corpus)), 0.0) + _samples(GAP_MS)
+
+    def add(self, sound: Sound) -> None:
+        """A reply with this over it."""
+        began, asked, question = self._at, None, ""
+        if sound is Sound.ANSWER:
+            asked, question = self._say_bot(began, 1, ASKED)
+            asked -= _samples(BETWEEN_MS)
+        self._at, says = self._say_bot(asked + _samples(BETWEEN_MS) if asked else began, REPLY_MS)
+        if asked is None:
+            onset = began + _samples(int(self._rng.integers(*ONSET_MS)))
+        else:
+            onset = asked + _samples(int(self._rng.integers(*ANSWER_MS)))
+            says = f"{question} {says}"
+        text, samples, over_db = self._make(sound)
+        if samples is not None:
+            self._say(onset, samples, over_db)
+        self.replies.append(Reply(sound, text, began, onset, self._at, says, asked))
+        self._at += _samples(GAP_MS)
+
+    def microphone(self) -> tuple[np.ndarray, np.ndarray]:
+        """(What it hears, what is played): float32, (samples,), 16 kHz."""
+        played, near = np.zeros(self._at, np.float32), np.zeros(self._at, np.float32)
+        for track, parts in ((played, self._bot), (near, self._near)):
+            for at, part in parts:
+                track[at : at + len(part)] += part[: len(track) - at]
+        heard = at_level(echo_of(played, self._phone), ECHO_DBFS) + near
+        heard += noise(len(heard), ROOM_DBFS, self._phone.seed)
+        return np.clip(heard, -1, 1).astype(np.float32), played
+
+    def _make(self, sound: Sound) -> tuple[str, np.ndarray | None, float]:
+        """Words, sound (none of an echo) and its level over the caller's own."""
+        rng = self._rng
+        spread_db = float(rng.normal(0, NEAR_SPREAD_DB))
+        if sound is Sound.ECHO:
+            return "", None, 0.0
+        if sound is Sound.HUM:
+            return "", sounds.hum(rng), spread_db
+        if sound is Sound.COUGH:
+            return "", sounds.cough(rng), COUGH_DB + float(rng.normal(0, LEVEL_SPREAD_DB))
+        if sound is Sound.SIDE_TALK:
+            others = [voice for voice in CALLERS if voice != self._voice]
+            text = self._pick(self._corpus)
+            far = self._speak(others[int(rng.integers(len(others)))], text)
+            room = impulse_response(
+                Speakerphone(seed=self._phone.seed + 1, delay_ms=0.0, reverb_ms=400.0, direct_db=-3.0)
+            )
+            level_db = SIDE_TALK_DB + float(rng.normal(0, LEVEL_SPREAD_DB))
+            return text, np.convolve(far, room)[: len(far)].astype(np.float32), level_db
+        text = self._pick(self._texts[sound])
+        return text, self._speak(self._voice, text), spread_db
+
+    def _say(self, at: int, samples: np.ndarray, over_db: float) -> int:
+        level_dbfs = ECHO_DBFS + NEAR_OVER_ECHO_DB + over_db
+        self._near.append((at, at_level(samples, level_dbfs)))
+        return len(samples)
+
+    def _say_bot(self, at: int, length_ms: int, lines: Sequence[str] = TOLD) -> tuple[int, str]:
+        """The bot speaks for about so long: (where it ends, its words)."""
+        end, said = at, []
+        while end < at + _samples(length_ms):
+            line = self._pick(lines)
+            sound, _ = self._speakers.speak("flite", BOT, line)
+            self._bot.append((end, sound))
+            end += len(sound) + _samples(BETWEEN_MS)
+            said.append(line)
+        return end, " ".join(said)
+
+    def _speak(self, voice: tuple[str, str], text: str) -> np.ndarray:
+        return audio.trimmed(self._speakers.speak(*voice, text)[0])
+
+    def _pick(self, rows: Sequence[str]) -> str:
+        return rows[int(self._rng.integers(len(rows)))]
+
+
+def _samples(ms: int) -> int:
+    return ms * RATE_HZ // 1000

@@ -1,0 +1,202 @@
+"""The ears of a call over the bot's voice: echo control, voice activity, recogniser, command spotter, and the
+looks for the bot's own voice, as they ship. In: microphone and loudspeaker of a call. Out: what they report,
+as events on the clock of the audio.
+
+An engine's results come as late as it computes (its processor time), one after the other; the two
+recognisers run side by side.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pipecat.audio.vad.vad_analyzer import VADState
+
+from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
+from evals.echo.rooms import RATE_HZ
+from evals.turns import audio
+from models.commands import COMMANDS
+from models.echo import EchoCanceller
+from models.echo.control import EchoControl
+from models.echo.webrtc import WebRtcEcho
+from models.stt import SpeechStream, SpeechToText, Transcript
+from processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from processors.perception.engine_stt import EngineSttSettings
+from processors.turns.stop_words import BEFORE_MS, LONGEST_MS
+from turn_taking.self_voice import SelfVoice, SelfVoiceSettings
+
+PIECE_MS = 20
+PIECE_SAMPLES = PIECE_MS * RATE_HZ // 1000
+# The session's clock does not begin at zero.
+BEGAN_US = 40_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ears(audio.Listeners):
+    """The same, command spotter and echo canceller."""
+
+    commands: SpeechToText
+    canceller: EchoCanceller
+
+
+def ears() -> Ears:
+    """Loads all four; raises as ``audio.listeners``."""
+    chosen = audio.listeners()
+    return Ears(chosen.vad, chosen.stt, COMMANDS.create("pocketsphinx"), WebRtcEcho())
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What somebody reported, in ms from the first sound of the reply.
+
+    Attributes:
+        at_ms: when a policy is told.
+        tell: method of a policy.
+        facts: its arguments but for the time, by name.
+    """
+
+    at_ms: int
+    tell: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+async def listen(heard: np.ndarray, played: np.ndarray, chosen: Ears) -> list[Event]:
+    """What voice activity, recogniser, spotter and the check for the bot's voice report, in order."""
+    control = EchoControl(canceller=chosen.canceller)
+    chain = _Chain(chosen)
+    microphone, loudspeaker = float_to_pcm16(heard), float_to_pcm16(played)
+    size = PIECE_SAMPLES * PCM_BYTES_PER_SAMPLE
+    try:
+        for at in range(0, len(microphone) - size + 1, size):
+            began_us = BEGAN_US + at // PCM_BYTES_PER_SAMPLE * 1_000_000 // RATE_HZ
+            control.played(loudspeaker[at : at + size], RATE_HZ, began_us)
+            piece, levels = control.process(microphone[at : at + size], began_us + PIECE_MS * 1_000)
+            for level in levels:
+                chain.own.on_frame(left_db=level.left_db, far_db=level.far_db)
+            cancelled = [level.cancelled for level in levels]
+            await chain.hear(piece, float_to_pcm16(np.concatenate(cancelled)) if cancelled else b"")
+    finally:
+        control.close()
+        chain.close()
+    return sorted(chain.events, key=lambda event: event.at_ms)
+
+
+class _Chain:
+    """Behind echo control: one call's voice activity, words, commands and looks for the bot's own voice."""
+
+    def __init__(self, chosen: Ears) -> None:
+        self.events: list[Event] = []
+        self.own = SelfVoice()
+        self._settings, self._stt_settings = VadSettings(), EngineSttSettings()
+        self._words = _Engine(chosen.stt.open_stream())
+        self._commands = _Engine(chosen.commands.open_stream())
+        self._analyzer = SharedVadAnalyzer(
+            chosen.vad,
+            executor=None,
+            params=self._settings.params(),
+            pause_ms=self._settings.pause_ms,
+            on_onset=lambda: self._note("on_maybe_voice"),
+            on_pause=lambda: self._note("on_maybe_quiet"),
+        )
+        self._analyzer.set_sample_rate(RATE_HZ)
+        self._now_ms = 0
+        self._before = bytearray()
+        # What the spotter is to hear: of a voice, and of the time before it while nobody speaks.
+        self._cancelled = bytearray()
+        self._speaks = False
+        self._look_ms: int | None = None
+        self._partial_ms = 0
+
+    async def hear(self, piece: bytes, cancelled: bytes) -> None:
+        """20 ms of what is not echo, and as the canceller alone made it."""
+        self._now_ms += PIECE_MS
+        self._cancelled += cancelled
+        state = await self._analyzer.analyze_audio(piece)
+        if self._speaks:
+            self._feed(piece)
+        else:
+            self._before += piece
+        keep_ms = self._stt_settings.pre_speech_ms + self._settings.start_ms
+        del self._before[: max(0, len(self._before) - _bytes(keep_ms))]
+        if not self._speaks:
+            del self._cancelled[: max(0, len(self._cancelled) - _bytes(BEFORE_MS + self._settings.start_ms))]
+        if state is VADState.SPEAKING and not self._speaks:
+            self._start()
+        elif state is VADState.QUIET and self._speaks:
+            self._stop()
+        if self._look_ms is not None and self._now_ms >= self._look_ms:
+            self._look_ms += SelfVoiceSettings().look_ms
+            self._note("on_self_voice", own=self.own.is_own())
+
+    def close(self) -> None:
+        """Release the streams."""
+        self._words.stream.close()
+        self._commands.stream.close()
+
+    def _start(self) -> None:
+        self._speaks = True
+        start_ms = self._settings.start_ms
+        self._note("on_voice_started", voiced_ms=start_ms)
+        self._look_ms = self._now_ms - start_ms + SelfVoiceSettings().look_ms
+        self._words.stream.start()
+        self._feed(bytes(self._before))
+        self._before.clear()
+
+    def _feed(self, pcm: bytes) -> None:
+        said, at_ms = self._words.run(self._now_ms, lambda stream: stream.feed(pcm))
+        if said is not None and at_ms >= self._partial_ms:
+            self._partial_ms = at_ms + self._stt_settings.partial_interval_ms
+            # PocketSphinx says no confidence before the end: such words confirm nothing.
+            self.events.append(
+                Event(at_ms, "on_partial", {"text": said.text, "confidences": (said.confidence,)})
+            )
+
+    def _stop(self) -> None:
+        self._speaks, self._look_ms = False, None
+        self._note("on_voice_stopped", silence_ms=self._settings.stop_ms)
+        voice = bytes(self._cancelled)
+        self._cancelled.clear()
+        if len(voice) <= _bytes(LONGEST_MS):
+            self._note("on_spotting")
+            command, at_ms = self._commands.run(self._now_ms, partial(_spot, pcm=voice))
+            if command is not None:
+                self.events.append(Event(at_ms, "on_spotted", {"text": command.text}))
+        final, at_ms = self._words.run(self._now_ms, lambda stream: stream.finish())
+        if final is not None:
+            confidences = tuple(word.confidence for word in final.words)
+            self.events.append(Event(at_ms, "on_final", {"text": final.text, "confidences": confidences}))
+
+    def _note(self, tell: str, **facts: Any) -> None:
+        self.events.append(Event(self._now_ms, tell, facts))
+
+
+class _Engine:
+    """A stream whose results come as late as it computes."""
+
+    def __init__(self, stream: SpeechStream) -> None:
+        self.stream = stream
+        self._busy_until_ms = 0.0
+
+    def run(
+        self, now_ms: int, work: Callable[[SpeechStream], Transcript | None]
+    ) -> tuple[Transcript | None, int]:
+        """The result and when it is there."""
+        began_s = time.thread_time()
+        result = work(self.stream)
+        took_ms = (time.thread_time() - began_s) * 1000
+        self._busy_until_ms = max(self._busy_until_ms, float(now_ms)) + took_ms
+        return result, int(self._busy_until_ms)
+
+
+def _spot(stream: SpeechStream, pcm: bytes) -> Transcript:
+    """A voice in one piece, as ``processors.turns.stop_words`` gives it to the spotter."""
+    stream.start()
+    stream.feed(pcm)
+    return stream.finish()
+
+
+def _bytes(ms: int) -> int:
+    return ms * RATE_HZ // 1000 * PCM_BYTES_PER_SAMPLE

@@ -1,0 +1,151 @@
+"""Runs an endpoint policy through a scripted call, event by event, on virtual time.
+
+The policy gets what the pipeline gives it, through the same interface and in the same order: what the bot
+said, a voice that began and ended as voice activity reports them (late by the times of ``Hearing``), the
+model's probability at each look, the end of pitch or voice beside the first, the final words, a possible
+voice. It is asked for its deadline after each, and called when that comes. A hold is cut when the policy
+ends the turn before the front end has shown it the voice that goes on; the caller then goes on all the
+same, and the policy may learn from it what it can.
+
+Latency is the silence from the caller's last word to the decision, without any computing.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
+from turn_taking.endpointing import EndpointPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """How late the front end is. The defaults are those of ``VadSettings``, but for ``stop_ms``.
+
+    Attributes:
+        stop_ms: silence before voice activity reports it: with the first look at the completeness score
+            (``CallSpec.looks_ms``), which is what policies and prices were chosen on. In a call it is 128 ms.
+        onset_ms: voice before the first window of it is reported as possible.
+        start_ms: voice before it is reported as a voice.
+    """
+
+    stop_ms: int = 160
+    onset_ms: int = 32
+    start_ms: int = 128
+
+
+WORD_MS = 350
+# From the decision to the caller's next turn: an answer and a breath.
+ANSWER_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one silence.
+
+    Attributes:
+        end: whether it was the end of the turn.
+        wait_ms: silence before the policy ended the turn; None when it did not.
+    """
+
+    end: bool
+    wait_ms: int | None
+
+
+def run(
+    policy: EndpointPolicy, call: ScriptedCall, spec: CallSpec, *, hearing: Hearing | None = None
+) -> list[Outcome]:
+    """The whole call with one policy: one outcome for each silence, in order."""
+    at_ms = 0
+    outcomes: list[Outcome] = []
+    for turn in call.turns:
+        outcomes += _turn(policy, turn, at_ms, spec, hearing or Hearing())
+        # Longer than any silence, so that turns do not meet.
+        at_ms += ANSWER_MS + sum(_speech_ms(s) + (s.length_ms or 10_000) for s in turn.silences)
+    return outcomes
+
+
+def _turn(
+    policy: EndpointPolicy, turn: ScriptedTurn, at_ms: int, spec: CallSpec, hearing: Hearing
+) -> Iterable[Outcome]:
+    policy.on_bot_said(turn.prompt)
+    policy.reset()
+    ended = False
+    for silence in turn.silences:
+        policy.on_maybe_voice(at_ms + hearing.onset_ms)
+        if ended:
+            # As the user aggregator does when a voice begins after the end of a turn.
+            policy.reset()
+        policy.on_voice_started(at_ms + hearing.start_ms)
+        fell_silent_ms = at_ms + _speech_ms(silence)
+        outcome = _silence(policy, silence, fell_silent_ms, spec, hearing)
+        ended = outcome.wait_ms is not None
+        if ended:
+            policy.reset()
+        yield outcome
+        at_ms = fell_silent_ms + (silence.length_ms or 0)
+
+
+def _silence(
+    policy: EndpointPolicy, silence: Silence, since_ms: int, spec: CallSpec, hearing: Hearing
+) -> Outcome:
+    end = silence.length_ms is None
+    heard_again_ms = None if silence.length_ms is None else since_ms + silence.length_ms + hearing.onset_ms
+    now_ms = since_ms
+    for at_ms in _moments(since_ms, spec, hearing):
+        if heard_again_ms is not None and at_ms > heard_again_ms:
+            break
+        decided_ms = _decide(policy, now_ms, until_ms=at_ms)
+        if decided_ms is not None:
+            return Outcome(end, decided_ms - since_ms)
+        now_ms = at_ms
+        _tell(policy, silence, at_ms - since_ms, at_ms, spec, hearing)
+    decided_ms = _decide(policy, now_ms, until_ms=heard_again_ms)
+    return Outcome(end, None if decided_ms is None else decided_ms - since_ms)
+
+
+def _moments(since_ms: int, spec: CallSpec, hearing: Hearing) -> list[int]:
+    """When something is told, without double ones."""
+    return sorted({since_ms + ms for ms in (hearing.stop_ms, spec.words_ms, *spec.looks_ms)})
+
+
+def _tell(
+    policy: EndpointPolicy, silence: Silence, silent_ms: int, at_ms: int, spec: CallSpec, hearing: Hearing
+) -> None:
+    if silent_ms == hearing.stop_ms:
+        policy.on_voice_stopped(at_ms, silence_ms=hearing.stop_ms)
+    if silent_ms in spec.looks_ms:
+        if policy.wants_contour and silent_ms == spec.looks_ms[0]:
+            policy.on_contour(silence.contour)
+        if policy.wants_voice_end and silent_ms == spec.looks_ms[0] and silence.voice_end is not None:
+            policy.on_voice_end(silence.voice_end)
+        policy.on_completeness(probability(silence.log_odds[spec.looks_ms.index(silent_ms)]))
+    if silent_ms == spec.words_ms:
+        policy.on_transcript(at_ms, silence.heard, last_word_confidence=silence.confidence)
+
+
+def _decide(policy: EndpointPolicy, now_ms: int, *, until_ms: int | None) -> int | None:
+    """When the policy ends the turn, from ``now_ms`` on and before ``until_ms``; None when it does not."""
+    while (due_ms := policy.next_deadline_ms()) is not None:
+        # A deadline that new evidence has moved into the past is met now.
+        now_ms = max(now_ms, due_ms)
+        if until_ms is not None and now_ms >= until_ms:
+            return None
+        endpoint = policy.on_deadline(now_ms)
+        if endpoint is not None:
+            return endpoint.at_ms
+    return None
+
+
+def probability(log_odds: float) -> float:
+    """Of an end, when ends and holds are as frequent."""
+    return 1 / (1 + math.exp(-log_odds))
+
+
+def _speech_ms(silence: Silence) -> int:
+    return WORD_MS * max(1, len(silence.said.split()))
+
+
+def wait_of(outcomes: Sequence[Outcome]) -> list[int]:
+    """Of the ends that the policy ended."""
+    return [outcome.wait_ms for outcome in outcomes if outcome.end and outcome.wait_ms is not None]

@@ -1,0 +1,120 @@
+"""``python -m evals.voices``: how soon the embedded voices speak, by the wall clock of an idle machine.
+
+The engine is called as the server calls it, in the calling thread, with the same clause again and again. A
+test cannot hold a limit in milliseconds: what else runs beside it, and on what machine, decides. There the
+share of the work that comes before the first piece is checked, which no machine changes.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from core.errors import AgentError
+from core.media import PCM_BYTES_PER_SAMPLE
+from evals.command import machine, positive
+from evals.latency.figures import PERCENTILES, percentile
+from models.tts import TTS, SpeechPiece, TextToSpeech
+
+TEN_WORDS = "The monthly fee is five dollars, and you can cancel."
+ENGINES = ("flite", "espeak")
+# The limit of the default voice for the ten words.
+LIMIT_MS = {"flite": 30.0}
+WARMUP_RUNS = 3
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.voices", description="Time to the first audio of the embedded voices."
+    )
+    root.add_argument("--engine", choices=ENGINES, action="append", help="again for another; default: all")
+    root.add_argument("--runs", type=positive, default=50, help="clauses per engine")
+    root.add_argument("--text", default=TEN_WORDS, help="the clause")
+    root.add_argument("--json", type=Path, help="write the figures here")
+    return root
+
+
+def measure(engine: TextToSpeech, text: str, runs: int) -> dict[str, Any]:
+    """Speak ``text`` so often; waits in milliseconds from the call.
+
+    Raises:
+        AgentError: the engine failed, or made no sound of the text.
+    """
+    firsts: list[float] = []
+    wholes: list[float] = []
+    spoken_ms = 0.0
+    for run in range(WARMUP_RUNS + runs):
+        pieces: list[tuple[float, int]] = []
+
+        def sink(piece: SpeechPiece, pieces: list[tuple[float, int]] = pieces) -> bool:
+            pieces.append((time.perf_counter(), len(piece.pcm)))
+            return True
+
+        began = time.perf_counter()
+        engine.synthesize(text, sink)
+        ended = time.perf_counter()
+        if not pieces:
+            raise AgentError(f"nothing to hear of {text!r}")
+        if run >= WARMUP_RUNS:
+            firsts.append((pieces[0][0] - began) * 1000)
+            wholes.append((ended - began) * 1000)
+        spoken_ms = sum(size for _, size in pieces) / PCM_BYTES_PER_SAMPLE / engine.rate_hz * 1000
+    return {
+        "runs": runs,
+        "first_audio_ms": _ranked(firsts),
+        "whole_ms": _ranked(wholes),
+        "spoken_ms": round(spoken_ms),
+    }
+
+
+def _ranked(values_ms: Sequence[float]) -> dict[str, float]:
+    found = {f"p{percent}": percentile(values_ms, percent) or 0.0 for percent in PERCENTILES}
+    return {name: round(value, 1) for name, value in {**found, "max": max(values_ms)}.items()}
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures for people."""
+    lines = [
+        "| voice | runs | first audio p50 / p95 / p99 ms | limit ms | whole clause p50 ms | speech ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, figures in result["engines"].items():
+        first = figures["first_audio_ms"]
+        lines.append(
+            f"| {name} | {figures['runs']} | {first['p50']} / {first['p95']} / {first['p99']} "
+            f"| {figures['limit_ms'] or '-'} | {figures['whole_ms']['p50']} | {figures['spoken_ms']} |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    arguments = parser().parse_args(argv)
+    try:
+        engines = {
+            name: {
+                **measure(TTS.create(name), arguments.text, arguments.runs),
+                "limit_ms": LIMIT_MS.get(name) if arguments.text == TEN_WORDS else None,
+            }
+            for name in arguments.engine or ENGINES
+        }
+        result = {
+            "text": arguments.text,
+            "engines": engines,
+            "machine": machine(),
+        }
+        if arguments.json:
+            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+        print(table(result))
+    except (AgentError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Echo control of one call: whether it has any, and its parts.
+
+``wants_echo_control`` decides. A browser is taken to cancel the echo itself unless it says that it does not,
+because browsers do unless a page forbids it, and two cancellers in a row hurt the caller's voice. A file and
+an evaluation have no room in which a loudspeaker could be heard. Everything else (this machine's devices, a
+telephone) has one.
+
+``open_echo_control`` builds the processor that stands behind the microphone and gives it what is played:
+from a device that tells when it took its audio, or from the packets as they leave. It leaves on the call
+what tells the bot's voice from a caller's: ``self_voice`` by levels, ``own_words`` by what was said. An
+engine that does not open costs this call its echo control and nothing else.
+"""
+
+import asyncio
+
+from loguru import logger
+
+from configs.deployment import EchoMode
+from core.errors import EngineError
+from models.echo.control import EchoControl, EchoControlSettings
+from pipelines.call import Call
+from pipelines.engines import Engines
+from processors.front_end.echo import EchoProcessor
+from transports.device_output import TellsTaken
+from turn_taking.self_voice import OwnWords, SelfVoice
+
+WITHOUT_A_ROOM = ("file", "eval")
+
+
+def wants_echo_control(mode: EchoMode, transport: str, *, peer_cancels: bool | None) -> bool:
+    """Whether a call gets echo control.
+
+    Args:
+        mode: of the deployment.
+        transport: what the call came over, as in ``Call``.
+        peer_cancels: what a browser says of its own echo cancellation; None when it says nothing.
+    """
+    if mode != "auto":
+        return mode == "on"
+    if transport == "webrtc":
+        return peer_cancels is False
+    return transport not in WITHOUT_A_ROOM
+
+
+async def open_echo_control(engines: Engines, transport: object, call: Call) -> list[EchoProcessor]:
+    """The processor for directly behind the microphone, or none."""
+    hearing = engines.deployment.hearing
+    engine = engines.echo
+    if engine is None or not wants_echo_control(
+        hearing.echo_mode, call.transport, peer_cancels=call.peer_cancels_echo
+    ):
+        return []
+    settings = _with_latency(hearing.echo_control, transport)
+    executor = engines.executors.echo
+    try:
+        # Filters and two native modules: some milliseconds.
+        control = await asyncio.get_running_loop().run_in_executor(executor, EchoControl, engine, settings)
+    except EngineError as error:
+        logger.warning(f"this call has no echo control: {error}")
+        return []
+    call.self_voice = SelfVoice(hearing.self_voice)
+    call.own_words = words = OwnWords()
+    clock = call.conversation.clock
+    call.playout.on_words = lambda text: words.said(text, clock.now_us() // 1000)
+    # On the loop's clock and not the session's, which is the wall's: audio is placed to the sample, and a
+    # device's thread can read the loop's.
+    processor = EchoProcessor(control, executor=executor, self_voice=call.self_voice)
+    if isinstance(transport, TellsTaken):
+        transport.tell_taken(processor.played)
+    else:
+        call.on_far_end = processor.played
+    return [processor]
+
+
+def _with_latency(settings: EchoControlSettings, transport: object) -> EchoControlSettings:
+    """The echo is looked for first where the device says that its sound is; what is configured goes first."""
+    if not isinstance(transport, TellsTaken) or "expected_ms" in settings.model_fields_set:
+        return settings
+    expected_ms = float(min(transport.output_latency_ms, settings.longest_ms))
+    return settings.model_copy(update={"expected_ms": expected_ms})

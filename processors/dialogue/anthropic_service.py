@@ -1,0 +1,17 @@
+"""Pipecat's Anthropic service that gives its connections back when its pipeline ends.
+
+Pipecat leaves them to the garbage collector, and each call and each typed turn has a client of its own.
+Everything else is Pipecat's.
+"""
+
+from pipecat.services.anthropic.llm import AnthropicLLMService
+
+from processors.dialogue.connections import close_client
+
+
+class ClaudeService(AnthropicLLMService):
+    """As ``AnthropicLLMService``."""
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await close_client(self._client)

@@ -1,0 +1,462 @@
+"""Asks the model before the caller's turn is over, and holds the answer until it is.
+
+    commit gate -> head -> thinking (model, or guard and model) -> tail -> voice
+
+``guess`` puts the question that would be asked if the turn ended with these words; the tail holds what is
+answered. When the gate lets the real question through, the head compares the two, message by message: the
+same question is not asked again, its answer goes on at once; any other one withdraws the guess and is asked.
+Nothing of a guess is heard, shown or recorded before the turn is durable, since the gate commits before it
+lets the question through.
+
+Tools never run for a guess. A context with tools is asked as Pipecat's speculation: the service holds the
+answer itself until it sees the turn's end, and withdraws when the model wants a tool. That end is kept from
+the service until the real question is there, because Pipecat takes it for the confirmation. Without tools the
+text comes at once, and the first clause of it goes to ``prepare``, which may synthesise it ahead.
+
+A guess is made only while no other answer is under way. It is withdrawn by a voice that goes on, by an
+interruption, by another guess, by a question that differs, by the end of the call, by ``HOLD_S`` and when the
+answer is longer than ``MAX_HELD`` frames. The model is stopped with an interruption of our own that goes
+through it only: the head pushes it, the tail swallows it, and from the moment of the withdrawal until it has
+come through everything belongs to the answer that nobody waits for. It goes behind a real interruption, and
+whatever is asked goes behind it: in a service's queue an interruption overtakes the questions that are there,
+which would be answered all the same, and a guard would take the end of the old answer for that of a new one.
+A service that lets neither through within ``STOP_S`` is not waited for.
+
+Both processors run in direct mode, inside the task of whoever pushes. What is pushed from a callback is
+pushed by tasks that the head owns, one after the other, under a lock.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from loguru import logger
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
+from pipecat.frames.frames import (
+    CancelFrame,
+    EagerEndOfTurnCancelFrame,
+    EndFrame,
+    Frame,
+    FunctionCallCancelFrame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
+    FunctionCallsStartedFrame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMTextFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
+)
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.utils.utils import obj_id
+
+from models.tts.clauses import ClauseSettings, ClauseSplitter
+from processors.dialogue.reply_guard import REPLY_FRAMES
+
+# Longer than any pause that ends a turn, and than most outages of a store.
+HOLD_S = 30.0
+# One for each token of a long answer.
+MAX_HELD = 4_000
+# What a service pushes of its tools, for clients too.
+_TOOL_FRAMES = (
+    FunctionCallsStartedFrame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
+    FunctionCallCancelFrame,
+)
+# A service closes its stream and lets an interruption through within milliseconds.
+STOP_S = 1.0
+
+
+class PreparesSpeech(Protocol):
+    """A voice that can begin before it is asked to speak."""
+
+    def prepare(self, clause: str) -> None:
+        """Have this clause ready, in place of another."""
+        ...
+
+    def forget_prepared(self) -> None:
+        """It will not be said."""
+        ...
+
+
+class GuessCancelFrame(InterruptionFrame):
+    """Interrupts what answers a guess and nothing else."""
+
+
+class TurnConfirmedFrame(UserStoppedSpeakingFrame):
+    """Tells what thinks, and nobody else, that the turn is over and durable: what was guessed may count."""
+
+
+@dataclass(slots=True, eq=False)
+class _Guess:
+    """One question that nobody has asked yet.
+
+    Attributes:
+        context: the question.
+        splitter: until the first clause is known.
+        held: what was answered.
+        asked: the model has it.
+        ended: the model is done.
+    """
+
+    context: LLMContext
+    splitter: ClauseSplitter | None
+    held: deque[Frame] = field(default_factory=deque)
+    asked: bool = False
+    ended: bool = False
+    expiry: asyncio.TimerHandle | None = None
+
+
+class Speculation:
+    """Of one call. Put ``around`` the processors that think.
+
+    Args:
+        foresee: the question that the gate would let through if the turn had these words; None when there is
+            none to be expected.
+        voice: prepares the first clause, or None.
+        clauses: where clauses end, as the voice has it.
+        on_ahead: told when a question had its answer already; must not block.
+    """
+
+    def __init__(
+        self,
+        foresee: Callable[[str], LLMContext | None],
+        *,
+        voice: PreparesSpeech | None = None,
+        clauses: ClauseSettings | None = None,
+        on_ahead: Callable[[], None] | None = None,
+    ) -> None:
+        self.head = SpeculationHead(self)
+        self.tail = SpeculationTail(self)
+        self._foresee = foresee
+        self._voice = voice
+        self._clauses = clauses
+        self._on_ahead = on_ahead
+        self._guess: _Guess | None = None
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Interruptions, ours and real ones, that have not come through what thinks yet; what waits for that,
+        # and sees to it that a model which answers a withdrawn guess is stopped.
+        self._passing = 0
+        self._passed = asyncio.Event()
+        self._confirmed = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
+        self._stop_is_due = False
+        # What comes belongs to a guess that was withdrawn.
+        self._is_void = False
+        # A question was passed on whose answer has not ended.
+        self._answering = False
+        # The service has not been told that the turn is over.
+        self._end_is_due = False
+        self._over = False
+
+    def around(self, thinking: list[FrameProcessor]) -> list[FrameProcessor]:
+        """Head, what thinks, tail."""
+        return [self.head, *thinking, self.tail]
+
+    def guess(self, text: str) -> None:
+        """The turn may be over, with these words."""
+        if self._answering or self._over:
+            return
+        context = self._foresee(text)
+        if context is None:
+            return
+        self.withdraw()
+        guess = self._guess = _Guess(context, ClauseSplitter(self._clauses))
+        guess.expiry = asyncio.get_running_loop().call_later(HOLD_S, self._expire, guess)
+        self._own(self._ask(guess))
+
+    def withdraw(self) -> None:
+        """The turn goes on."""
+        if self._drop():
+            self._stop_soon()
+
+    # What the head sees
+
+    async def on_question(self, frame: LLMContextFrame) -> None:
+        """The turn is over and durable."""
+        async with self._lock:
+            # From here on nothing is guessed: another question is on its way.
+            self._answering = True
+            guess = self._guess
+            if guess is not None and guess.asked and guess.context.messages == frame.context.messages:
+                await self._tell_end()
+                # Until then the service may have withdrawn.
+                if self._guess is guess:
+                    await self._release(guess)
+                    return
+            self.withdraw()
+            await self._settled()
+            await self._tell_end()
+            # An interruption that came meanwhile went before this question.
+            self._answering = True
+            await self.head.push_frame(frame)
+
+    async def on_turn_stopped(self, frame: UserStoppedSpeakingFrame) -> None:
+        """The turn is over, and its question still on its way."""
+        if self._guess is None:
+            await self.head.push_frame(frame)
+        else:
+            self._end_is_due = True
+            await self.tail.push_frame(frame)
+
+    def on_turn_started(self) -> None:
+        """The service is told, and needs no end of the turn before."""
+        self._end_is_due = False
+
+    def on_interrupted(self) -> None:
+        """Whatever thinks is being stopped."""
+        self._answering = self._end_is_due = False
+        self._passing += 1
+        # The question of a guess may be where the interruption overtakes it: ours follows.
+        self._drop()
+        self._stop_soon()
+
+    def on_passed(self) -> None:
+        """An interruption, ours or a real one, has come through."""
+        self._passing = max(0, self._passing - 1)
+        self._passed.set()
+
+    def on_confirmed(self) -> None:
+        """The service knows that the turn is over."""
+        self._confirmed.set()
+
+    def on_cancelled(self) -> None:
+        """The call is over, at once."""
+        self._over = True
+        self._drop()
+
+    async def on_end(self) -> None:
+        """The call ends in good order; nothing waits for a model that guesses."""
+        self._over = True
+        self.withdraw()
+        await self._settled()
+
+    # What the tail sees
+
+    async def on_reply_frame(self, frame: Frame) -> None:
+        """A frame of an answer."""
+        if self._is_void:
+            return
+        guess = self._guess
+        if guess is not None and guess.asked:
+            self._hold(guess, frame)
+            return
+        if isinstance(frame, LLMFullResponseEndFrame):
+            self._answering = False
+        await self.tail.say(frame)
+
+    def on_refused(self) -> bool:
+        """The service withdrew: the model wants a tool. Whether that was about a guess of ours."""
+        if self._guess is None:
+            return False
+        # Whoever guards the service has not seen that nothing comes any more.
+        self.withdraw()
+        return True
+
+    async def on_tool_result(self) -> None:
+        """The answer comes with another question, from this side."""
+        self._answering = True
+        self.withdraw()
+        await self._settled()
+        self._answering = True
+
+    async def release_tasks(self) -> None:
+        """The pipeline is gone."""
+        self._over = True
+        self._drop()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _hold(self, guess: _Guess, frame: Frame) -> None:
+        guess.held.append(frame)
+        ended = guess.ended = isinstance(frame, LLMFullResponseEndFrame)
+        if len(guess.held) > MAX_HELD:
+            logger.warning(f"{self.tail}: an answer to a guess is too long to hold")
+            self.withdraw()
+            return
+        if guess.splitter is None:
+            return
+        clauses = list(guess.splitter.push(frame.text)) if isinstance(frame, LLMTextFrame) else []
+        if ended and not clauses:
+            clauses = [guess.splitter.flush()]
+        if clauses:
+            guess.splitter = None
+            clause = clauses[0].strip()
+            if clause and self._voice is not None:
+                self._voice.prepare(clause)
+
+    async def _release(self, guess: _Guess) -> None:
+        """What was held goes on, in order; what comes meanwhile goes behind it."""
+        if self._on_ahead is not None:
+            self._on_ahead()
+        while guess.held:
+            await self.tail.say(guess.held.popleft())
+        if guess.expiry is not None:
+            guess.expiry.cancel()
+        self._guess = None
+        self._answering = not guess.ended
+
+    def _drop(self) -> bool:
+        """Forget the guess; whether something still answers it."""
+        guess, self._guess = self._guess, None
+        if guess is None:
+            return False
+        if guess.expiry is not None:
+            guess.expiry.cancel()
+        guess.held.clear()
+        if self._voice is not None:
+            self._voice.forget_prepared()
+        under_way = guess.asked and not guess.ended
+        self._is_void = self._is_void or under_way
+        self._stop_is_due = self._stop_is_due or under_way
+        return under_way
+
+    def _expire(self, guess: _Guess) -> None:
+        if self._guess is guess:
+            self.withdraw()
+
+    async def _ask(self, guess: _Guess) -> None:
+        async with self._lock:
+            await self._settled()
+            if self._guess is not guess:
+                return
+            guess.asked = True
+            has_tools = isinstance(guess.context.tools, ToolsSchema)
+            await self.head.push_frame(LLMContextFrame(guess.context, speculation=has_tools))
+
+    def _stop_soon(self) -> None:
+        if self._stopping is None:
+            self._stopping = self._own(self._stop())
+
+    async def _stop(self) -> None:
+        """Let interruptions through, then stop what answers a withdrawn guess, if anything does."""
+        try:
+            async with asyncio.timeout(STOP_S):
+                while self._passing or self._stop_is_due:
+                    if not self._passing:
+                        self._stop_is_due = False
+                        self._passing += 1
+                        await self.head.push_frame(GuessCancelFrame())
+                    while self._passing:
+                        self._passed.clear()
+                        await self._passed.wait()
+        except TimeoutError:
+            logger.warning(f"{self.head}: an interruption does not come through")
+            self._passing, self._stop_is_due = 0, False
+        finally:
+            self._stopping, self._is_void = None, False
+
+    async def _settled(self) -> None:
+        """Return when nothing is being stopped; within ``STOP_S``."""
+        while self._stopping is not None and not self._stopping.done():
+            await asyncio.wait({self._stopping})
+
+    async def _tell_end(self) -> None:
+        """The service knows that the turn is over; whether it withdraws is settled then."""
+        if not self._end_is_due:
+            return
+        self._end_is_due = False
+        self._confirmed.clear()
+        await self.head.push_frame(TurnConfirmedFrame())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self._confirmed.wait()
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        # Not Pipecat's ``create_task``, which logs an error and returns None in its place.
+        task = asyncio.create_task(work, name=f"{self.head}::guess")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.opt(exception=error).error(f"{self.head}: a guess failed: {error}")
+
+
+class SpeculationHead(FrameProcessor):
+    """In front of what thinks. See the module."""
+
+    def __init__(self, speculation: Speculation) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._speculation = speculation
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is FrameDirection.DOWNSTREAM:
+            if isinstance(frame, LLMContextFrame):
+                await self._speculation.on_question(frame)
+                return
+            if isinstance(frame, UserStoppedSpeakingFrame):
+                await self._speculation.on_turn_stopped(frame)
+                return
+            if isinstance(frame, UserStartedSpeakingFrame):
+                self._speculation.on_turn_started()
+            elif isinstance(frame, InterruptionFrame):
+                self._speculation.on_interrupted()
+            elif isinstance(frame, CancelFrame):
+                self._speculation.on_cancelled()
+            elif isinstance(frame, EndFrame):
+                await self._speculation.on_end()
+        elif isinstance(frame, EagerEndOfTurnCancelFrame):
+            # The service's other half of what the tail has seen.
+            return
+        elif isinstance(frame, InterruptionFrame):
+            self._speculation.on_passed()
+        await self.push_frame(frame, direction)
+
+    async def cleanup(self) -> None:
+        await self._speculation.release_tasks()
+        await super().cleanup()
+
+
+class SpeculationTail(FrameProcessor):
+    """Behind what thinks. See the module."""
+
+    def __init__(self, speculation: Speculation) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._speculation = speculation
+
+    async def say(self, frame: Frame) -> None:
+        """Push something that the model said, as if it had just come into the world.
+
+        Observers show a frame to clients at its first push. That one was inside, where nothing counts yet.
+        """
+        frame.id = obj_id()
+        await self.push_frame(frame)
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        speculation = self._speculation
+        if direction is FrameDirection.UPSTREAM:
+            if isinstance(frame, LLMContextFrame):
+                await speculation.on_tool_result()
+            elif isinstance(frame, InterruptionFrame):
+                speculation.on_interrupted()
+        elif isinstance(frame, InterruptionFrame):
+            speculation.on_passed()
+            if isinstance(frame, GuessCancelFrame):
+                return
+        elif isinstance(frame, REPLY_FRAMES):
+            await speculation.on_reply_frame(frame)
+            return
+        elif isinstance(frame, EagerEndOfTurnCancelFrame):
+            if speculation.on_refused():
+                return
+        elif isinstance(frame, TurnConfirmedFrame):
+            speculation.on_confirmed()
+            return
+        elif isinstance(frame, _TOOL_FRAMES):
+            await self.say(frame)
+            return
+        await self.push_frame(frame, direction)

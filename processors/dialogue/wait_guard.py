@@ -1,0 +1,193 @@
+"""Tells a caller who waits for an answer that somebody is still there, and at last that nothing came.
+
+Stands in front of the commit gate, because what it covers begins there: a session store that is away, then a
+model, its fallback and its tools. It sees each question on its way in and each interruption; ``answering`` is
+shown what comes out behind the model, and the first word there ends the wait. A response that ends without
+one (a model that failed and has no fallback) ends it too, with the apology: silence would sound like a broken
+line. Phrases go into the pipeline behind the model, through ``say``: the gate and the model are busy, and so
+are their queues. What is said and when is ``wait_watch``.
+
+Owns one task, the timer of the wait, which ends with it. Nothing that is said here is part of the
+conversation.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from pipecat.frames.frames import (
+    CancelFrame,
+    EndFrame,
+    Frame,
+    FunctionCallsStartedFrame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    TTSSpeakFrame,
+)
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+
+from core.clock import Clock
+from processors.dialogue.engine_llm import text_of
+from processors.dialogue.wait_watch import Phrase, WaitSettings, WaitWatch
+from runtime.loop_clock import LoopClock
+from turn_taking.masking import Masking
+
+Say = Callable[[Frame], Awaitable[None]]
+
+
+class WaitGuard(FrameProcessor):
+    """The waits of one call.
+
+    Args:
+        settings: see ``WaitSettings``.
+        apology: said when the wait is given up, or nothing was answered.
+        on_mask: told that a phrase covers the silence of this turn; must not block.
+        on_wait: told that an answer is owed, and that it is no more: its first word is there, or it does not
+            come; must not block.
+        clock: for tests.
+
+    Attributes:
+        cut_off: the newest wait was interrupted when the model was at work: nobody answers it any more.
+    """
+
+    def __init__(
+        self,
+        settings: WaitSettings,
+        *,
+        apology: str,
+        on_mask: Callable[[], None] | None = None,
+        on_wait: Callable[[bool], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._settings = settings
+        self._masking = Masking(settings.masking) if settings.masking is not None else None
+        self._on_mask = on_mask
+        self._on_wait = on_wait
+        # Since when the caller is silent, from the end of the turn to its question.
+        self._quiet_since_ms: int | None = None
+        self._asked_ms = 0
+        self._said = ""
+        self._phrases = {
+            Phrase.FILLER: settings.filler,
+            Phrase.TROUBLE: settings.trouble,
+            Phrase.APOLOGY: apology,
+        }
+        self._clock: Clock = clock or LoopClock()
+        self._say: Say | None = None
+        self._watch: WaitWatch | None = None
+        self.cut_off = False
+        # A model was asked in this wait, and what is known of its response.
+        self._asked = self._responding = self._tools = False
+        self._timer: asyncio.Task[None] | None = None
+
+    def speak_through(self, say: Say) -> None:
+        """Where phrases enter the pipeline: behind the model, in front of the voice."""
+        self._say = say
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is FrameDirection.DOWNSTREAM:
+            if isinstance(frame, LLMContextFrame) and not frame.speculation:
+                self._said = _last_words(frame.context)
+                self._begin(self._mask_ms())
+            elif isinstance(frame, (InterruptionFrame, EndFrame, CancelFrame)):
+                self.cut_off = self._watch is not None and self._asked
+                self._end()
+        await self.push_frame(frame, direction)
+
+    def turn_ended(self, *, silence_ms: int) -> None:
+        """The caller's turn is over, after so much silence. Its question follows."""
+        self._quiet_since_ms = self._clock.now_ms() - silence_ms
+
+    def wait_again(self) -> None:
+        """A question that somebody interrupted before the model had it still waits."""
+        self._begin()
+
+    def answering(self, frame: Frame) -> None:
+        """A frame behind the model, in either direction."""
+        if self._watch is None:
+            return
+        if isinstance(frame, LLMFullResponseStartFrame):
+            self._asked, self._responding, self._tools = True, True, False
+            self._watch.on_model_asked(self._clock.now_ms())
+        elif isinstance(frame, FunctionCallsStartedFrame):
+            self._tools = True
+        elif isinstance(frame, LLMTextFrame):
+            if frame.text.strip():
+                if self._masking is not None:
+                    self._masking.on_answer(self._clock.now_ms() - self._asked_ms)
+                self._end()
+        elif isinstance(frame, LLMFullResponseEndFrame):
+            # A response that calls tools ends without a word; the answer is another one. The end of one that
+            # was interrupted may come late, into the next wait.
+            if self._responding and not self._tools:
+                self._end()
+                self._timer = self.create_task(self._tell(Phrase.APOLOGY), name=f"{self}::apology")
+            self._responding = False
+        elif isinstance(frame, TTSSpeakFrame):
+            # The gate refused the turn, and says so.
+            self._end()
+
+    async def cleanup(self) -> None:
+        self._watch = None
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            await self.cancel_task(timer)
+        await super().cleanup()
+
+    def _mask_ms(self) -> int | None:
+        """When the silence behind the turn that was just heard is covered; who writes does not listen."""
+        quiet_since_ms, self._quiet_since_ms = self._quiet_since_ms, None
+        if self._masking is None or quiet_since_ms is None or not self._masking.covers(self._said):
+            return None
+        return self._masking.due_ms(quiet_since_ms=quiet_since_ms, asked_ms=self._clock.now_ms())
+
+    def _begin(self, mask_ms: int | None = None) -> None:
+        self._end()
+        self._asked_ms = self._clock.now_ms()
+        watch = WaitWatch(self._settings, asked_ms=self._asked_ms, mask_ms=mask_ms)
+        self._watch = watch
+        self.cut_off = self._asked = self._responding = self._tools = False
+        self._timer = self.create_task(self._keep_company(watch), name=f"{self}::wait")
+        if self._on_wait is not None:
+            self._on_wait(True)
+
+    def _end(self) -> None:
+        # Not awaited: it may be asked for in the middle of anybody's frame, and the task holds nothing.
+        waited, self._watch = self._watch is not None, None
+        if waited and self._on_wait is not None:
+            self._on_wait(False)
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    async def _keep_company(self, watch: WaitWatch) -> None:
+        while (deadline_ms := watch.deadline_ms()) is not None:
+            now_ms = self._clock.now_ms()
+            if now_ms < deadline_ms:
+                # The deadline may have moved by then.
+                await self._clock.sleep_until_ms(deadline_ms)
+                continue
+            await self._tell(watch.say(now_ms))
+
+    async def _tell(self, phrase: Phrase) -> None:
+        if phrase is Phrase.MASK:
+            text = self._masking.phrase(self._said) if self._masking is not None else ""
+            if text and self._on_mask is not None:
+                self._on_mask()
+        else:
+            text = self._phrases[phrase]
+        if text and self._say is not None:
+            await self._say(TTSSpeakFrame(text, append_to_context=False))
+
+
+def _last_words(context: LLMContext) -> str:
+    """What the person said last."""
+    for message in reversed(context.messages):
+        if isinstance(message, dict) and message.get("role") == "user":
+            return text_of(message.get("content"))
+    return ""

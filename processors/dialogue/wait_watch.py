@@ -1,0 +1,103 @@
+"""What a caller is told while an answer does not come, and when that ends.
+
+Pure: times arrive as arguments, nothing here waits. A caller who hears nothing for a few seconds takes the
+line for dead; one who hears "one moment" again and again takes the bot for broken. So a short phrase covers
+the first silence (``turn_taking.masking`` says when), then a few fillers come, each after a longer pause than
+the one before, then one sentence that says how it is, and at the end the apology of a failed answer. After
+that nothing is said: the question is still answered when it can be, and whoever speaks again waits anew.
+"""
+
+from enum import Enum, auto
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turn_taking.masking import MaskSettings
+
+
+class WaitSettings(BaseModel):
+    """How long a caller is kept in hope.
+
+    Attributes:
+        filler: the phrase; empty for nothing.
+        masking: when the first silence is covered, and with what; None for never.
+        filler_after_ms: from the end of the turn to the first filler where nothing covered it.
+        max_fillers: of one wait.
+        first_gap_ms: from the first filler to the second.
+        growth_percent: each pause to the one before it.
+        longest_gap_ms: of all pauses but the one before the apology.
+        answer_after_ms: a model that has the question is left alone for so long: longer than the guard takes
+            to find that it failed and the fallback to begin.
+        trouble: said once, behind the last filler; empty for nothing.
+        give_up_ms: from the end of the turn to the apology (``GuardSettings.apology``).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    masking: MaskSettings | None = MaskSettings()
+    filler: str = "One moment, please."
+    filler_after_ms: int = Field(default=500, ge=50, le=10_000)
+    max_fillers: int = Field(default=4, ge=0, le=100)
+    first_gap_ms: int = Field(default=4_000, ge=500, le=60_000)
+    growth_percent: int = Field(default=150, ge=100, le=400)
+    longest_gap_ms: int = Field(default=8_000, ge=1_000, le=60_000)
+    answer_after_ms: int = Field(default=3_000, ge=100, le=60_000)
+    trouble: str = "I am having trouble with this, please bear with me."
+    give_up_ms: int = Field(default=60_000, ge=1_000, le=600_000)
+
+
+class Phrase(Enum):
+    """What is said to somebody who waits."""
+
+    MASK = auto()
+    FILLER = auto()
+    TROUBLE = auto()
+    APOLOGY = auto()
+
+
+class WaitWatch:
+    """One wait, from the end of the turn to the first word of the answer.
+
+    Args:
+        settings: see the model.
+        asked_ms: the end of the turn.
+        mask_ms: when the first silence is covered; None for never.
+    """
+
+    def __init__(self, settings: WaitSettings, *, asked_ms: int, mask_ms: int | None = None) -> None:
+        self._settings = settings
+        self._mask_ms = mask_ms
+        self._gap_ms = min(settings.first_gap_ms, settings.longest_gap_ms)
+        self._give_up_ms = asked_ms + settings.give_up_ms
+        self._due_ms = asked_ms + settings.filler_after_ms
+        self._fillers = 0
+        self._next: Phrase | None = Phrase.FILLER if settings.max_fillers else Phrase.TROUBLE
+
+    def on_model_asked(self, at_ms: int) -> None:
+        """A model has the question."""
+        self._due_ms = max(self._due_ms, at_ms + self._settings.answer_after_ms)
+
+    def deadline_ms(self) -> int | None:
+        """When something is said if no answer comes; None when everything is said."""
+        if self._next is None:
+            return None
+        # A filler says it too: what it would come in front of is not said any more.
+        due_ms = self._due_ms if self._mask_ms is None else min(self._mask_ms, self._due_ms)
+        return min(due_ms, self._give_up_ms)
+
+    def say(self, at_ms: int) -> Phrase:
+        """The deadline has come: what is said now. There is a deadline."""
+        mask_ms, self._mask_ms = self._mask_ms, None
+        if mask_ms is not None and mask_ms <= at_ms < self._give_up_ms:
+            self._due_ms = max(self._due_ms, at_ms + self._settings.first_gap_ms)
+            return Phrase.MASK
+        phrase = Phrase.APOLOGY if at_ms >= self._give_up_ms else self._next
+        assert phrase is not None
+        if phrase is Phrase.FILLER:
+            self._fillers += 1
+            self._next = Phrase.FILLER if self._fillers < self._settings.max_fillers else Phrase.TROUBLE
+        else:
+            self._next = Phrase.APOLOGY if phrase is Phrase.TROUBLE else None
+        self._due_ms = self._give_up_ms if self._next is Phrase.APOLOGY else at_ms + self._gap_ms
+        chosen = self._settings
+        self._gap_ms = min(self._gap_ms * chosen.growth_percent // 100, chosen.longest_gap_ms)
+        return phrase

@@ -1,0 +1,126 @@
+"""Echo control in a pipeline: the caller's audio without the bot's, in front of voice activity.
+
+    transport.input() -> EchoProcessor -> voice activity, recogniser, ...
+    transport's ``on_packet`` -> ``played``
+
+Each piece of the microphone crosses to a thread once and comes back before the next one is taken, so order
+is kept and the loop is free. Without an executor the work is done on the loop (simulated time). A piece that
+completes no frame is not pushed. When the engine fails or the rate is wrong, the caller is heard as recorded
+from there on, no voice is taken for the bot's own any more, and one error is pushed: an echo is better than
+silence. The control is closed with the processor, behind what a thread may still be working on.
+
+Rates: the microphone's must be the canceller's; the bot's may be any.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+import numpy as np
+from pipecat.frames.frames import Frame, InputAudioRawFrame
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+
+from core.clock import Clock
+from core.errors import AgentError, ConfigError
+from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
+from models.echo.control import EchoControl, EchoFrame
+from runtime.loop_clock import LoopClock
+from turn_taking.self_voice import SelfVoice
+
+
+class EchoProcessor(FrameProcessor):
+    """One call's echo control.
+
+    Args:
+        control: of this call; closed with the processor.
+        executor: where it runs, shared by all calls; None for the loop.
+        self_voice: told the levels of every frame, on the loop.
+        clock: of both sides of the audio; None for the loop's.
+        on_cancelled: shown each piece as the canceller alone made it, 16-bit PCM, on the loop and before the
+            piece is pushed; the microphone itself when echo control has failed. Must not block.
+    """
+
+    def __init__(
+        self,
+        control: EchoControl,
+        *,
+        executor: Executor | None,
+        self_voice: SelfVoice | None = None,
+        clock: Clock | None = None,
+        on_cancelled: Callable[[bytes], None] | None = None,
+    ) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._control = control
+        self.on_cancelled = on_cancelled
+        self._executor = executor
+        self._self_voice = self_voice
+        self._clock: Clock = clock or LoopClock()
+        self._failed = False
+
+    def played(self, pcm: bytes, rate_hz: int, at_us: int | None = None) -> None:
+        """A packet of the bot's audio left, at ``at_us`` of the clock or now. Does not block.
+
+        A packet whose rate nobody knows yet (0) is no reference and is left out.
+        """
+        if rate_hz > 0 and not self._failed:
+            self._control.played(pcm, rate_hz, self._clock.now_us() if at_us is None else at_us)
+
+    def accepts(self, frame: InputAudioRawFrame) -> bool:
+        """Whether the microphone has the rate that the canceller was made for."""
+        return frame.sample_rate == self._control.rate_hz and frame.num_channels == 1
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        if self._executor is None:
+            self._control.close()
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._control.close)
+        except RuntimeError:
+            # The process is ending, and its threads take no more work.
+            self._control.close()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if not isinstance(frame, InputAudioRawFrame):
+            await self.push_frame(frame, direction)
+            return
+        if self._failed:
+            self._show(frame.audio)
+            await self.push_frame(frame, direction)
+            return
+        try:
+            if not self.accepts(frame):
+                raise ConfigError(
+                    f"echo control wants mono at {self._control.rate_hz} Hz, "
+                    f"not {frame.num_channels} channels at {frame.sample_rate} Hz"
+                )
+            pcm, levels = await self._process(frame.audio)
+        except AgentError as error:
+            self._failed = True
+            if self._self_voice is not None:
+                self._self_voice.forget()
+            await self.push_error(f"echo control failed: {error}", exception=error)
+            self._show(frame.audio)
+            await self.push_frame(frame, direction)
+            return
+        if self._self_voice is not None:
+            for level in levels:
+                self._self_voice.on_frame(left_db=level.left_db, far_db=level.far_db)
+        if self.on_cancelled is not None and levels:
+            self._show(float_to_pcm16(np.concatenate([level.cancelled for level in levels])))
+        if pcm:
+            frame.audio = pcm
+            frame.num_frames = len(pcm) // PCM_BYTES_PER_SAMPLE
+            await self.push_frame(frame, direction)
+
+    def _show(self, pcm: bytes) -> None:
+        if self.on_cancelled is not None:
+            self.on_cancelled(pcm)
+
+    async def _process(self, pcm: bytes) -> tuple[bytes, list[EchoFrame]]:
+        at_us = self._clock.now_us()
+        if self._executor is None:
+            return self._control.process(pcm, at_us)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._control.process, pcm, at_us)

@@ -1,0 +1,226 @@
+"""The bot's "mhm" while the caller talks: the Pipecat shell of ``turn_taking.backchannel``.
+
+In: voices and words on their way to the user aggregator (``on_frame``), the caller's turns, the first sign
+of a voice (``on_onset``), how complete a pause sounds and when the turn would end (from the end of turn),
+what becomes of every reply (``FollowsReplies``) and whether an answer is owed (``on_waiting``). Out: short
+pieces of plain audio for the output.
+
+It is plain audio, not speech: no reply begins with it, so nothing is recorded, interrupted or said on,
+barge-in does not arm, and the turn goes on. It comes from the audio that the voice keeps (``PhraseCache``): a
+phrase that is not kept is not said, because to synthesise it takes longer than the pause.
+
+Nobody is hummed over: none begins when a voice may have begun (it is looked at again ``AGAIN_MS`` later), and
+one that is on ends with the first sign of a voice, faded over ``FADE_MS``: pieces of ``PIECE_MS`` are given
+to the output as they are due, ``AHEAD_MS`` early.
+
+Owns no task: ``run`` is one that its caller owns, and it lives as long as the call. What it is told never
+blocks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+
+import numpy as np
+from loguru import logger
+from pipecat.frames.frames import (
+    Frame,
+    InterimTranscriptionFrame,
+    OutputAudioRawFrame,
+    TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+
+from core.clock import Clock
+from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from processors.playout.heard import HeardReply, HeardSoFar
+from runtime.loop_clock import LoopClock
+from turn_taking.backchannel import Backchannel, BackchannelPolicy
+
+Say = Callable[[Frame], Awaitable[None]]
+
+AGAIN_MS = 200
+# Two chunks of Pipecat's output (40 ms each), so that nothing of a hum is left in its buffer for the reply.
+PIECE_MS = 80
+AHEAD_MS = 80
+FADE_MS = 20
+
+
+class BackchannelKeeper:
+    """The backchannels of one call. Follows the replies.
+
+    Args:
+        policy: when, and which.
+        sound: the kept audio of a phrase, 16-bit mono; None when it is not kept.
+        rate_hz: of that audio.
+        clock: for tests.
+    """
+
+    def __init__(
+        self,
+        policy: BackchannelPolicy,
+        *,
+        sound: Callable[[str], bytes | None],
+        rate_hz: int,
+        clock: Clock | None = None,
+    ) -> None:
+        self._policy = policy
+        self._sound = sound
+        self._rate_hz = rate_hz
+        self._clock: Clock = clock or LoopClock()
+        self._say: Say | None = None
+        self._wake = asyncio.Event()
+        self._finals = ""
+        self._in_turn = False
+        self._waiting = False
+        self._open: set[str] = set()
+        self._not_before_ms = 0
+        # Whether a voice may have begun since the last hum did.
+        self._may_speak = False
+
+    def speak_through(self, say: Say) -> None:
+        """Where the audio enters the pipeline: in front of the output."""
+        self._say = say
+
+    async def run(self) -> None:
+        """Keep the deadlines while the call lasts."""
+        while True:
+            due_ms = self._policy.next_deadline_ms()
+            now_ms = self._clock.now_ms()
+            if due_ms is not None:
+                due_ms = max(due_ms, self._not_before_ms)
+            if due_ms is None or due_ms > now_ms:
+                await self._until_ms(due_ms)
+                continue
+            decision = self._policy.on_deadline(now_ms)
+            if decision is not None and self._in_turn:
+                await self._hum(decision)
+
+    async def _until_ms(self, at_ms: int | None) -> None:
+        """Return at ``at_ms``, or when something has happened."""
+        left_s = None if at_ms is None else max(0, at_ms - self._clock.now_ms()) / 1000
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _hum(self, decision: Backchannel) -> None:
+        say, pcm = self._say, self._sound(decision.text)
+        if say is None or not pcm:
+            logger.debug(f"{type(self).__name__}: the audio of {decision.text!r} is not kept")
+            return
+        self._may_speak = False
+        began_ms = self._clock.now_ms()
+        for number, piece in enumerate(self._pieces(pcm)):
+            await self._clock.sleep_until_ms(began_ms + number * PIECE_MS - AHEAD_MS)
+            stops = self._may_speak or not self._in_turn or self._is_busy
+            await say(
+                OutputAudioRawFrame(
+                    audio=self._faded(piece) if stops else piece, sample_rate=self._rate_hz, num_channels=1
+                )
+            )
+            if stops:
+                return
+
+    def _pieces(self, pcm: bytes) -> Iterator[bytes]:
+        size = ms_to_samples(PIECE_MS, self._rate_hz) * PCM_BYTES_PER_SAMPLE
+        for start in range(0, len(pcm), size):
+            yield pcm[start : start + size].ljust(size, b"\0")
+
+    def _faded(self, piece: bytes) -> bytes:
+        samples = np.frombuffer(piece, dtype="<i2").astype(np.float32)
+        ramp = np.zeros(len(samples), np.float32)
+        fade = min(len(samples), ms_to_samples(FADE_MS, self._rate_hz))
+        ramp[:fade] = np.linspace(1, 0, fade, endpoint=False)
+        return np.rint(samples * ramp).astype("<i2").tobytes()
+
+    # What the caller does.
+
+    def on_frame(self, frame: Frame) -> None:
+        """A frame on its way to the user aggregator."""
+        now_ms = self._clock.now_ms()
+        if isinstance(frame, VADUserStartedSpeakingFrame):
+            self._may_speak = True
+            self._policy.on_voice_started(now_ms, voiced_ms=int(frame.start_secs * 1000))
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._policy.on_voice_stopped(now_ms, silence_ms=int(frame.stop_secs * 1000))
+        elif isinstance(frame, TranscriptionFrame):
+            self._finals = f"{self._finals} {frame.text}".strip()
+            self._policy.on_text(self._finals)
+        elif isinstance(frame, InterimTranscriptionFrame):
+            self._policy.on_text(f"{self._finals} {frame.text}".strip())
+        else:
+            return
+        self._wake.set()
+
+    def on_onset(self) -> None:
+        """A voice may have begun; voice activity is making sure."""
+        self._may_speak = True
+        self._not_before_ms = self._clock.now_ms() + AGAIN_MS
+
+    def on_completeness(self, probability: float) -> None:
+        """How complete the turn sounds in this pause, 0..1."""
+        self._policy.on_completeness(probability)
+        self._wake.set()
+
+    def on_endpoint_due(self, due_ms: int | None) -> None:
+        """When the turn ends if the caller stays silent; None while that is not known."""
+        self._policy.on_endpoint_due(due_ms)
+        self._wake.set()
+
+    def on_turn_started(self) -> None:
+        """The caller's turn begins."""
+        self._in_turn = True
+        self._wake.set()
+
+    def on_turn_ended(self) -> None:
+        """The caller's turn is over."""
+        self._in_turn = False
+        self._finals = ""
+        self._policy.on_turn_ended()
+        self._wake.set()
+
+    # What the bot does; see ``FollowsReplies``.
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._waiting or bool(self._open)
+
+    def on_waiting(self, waiting: bool) -> None:
+        """An answer is owed, or is no more."""
+        self._waiting = waiting
+        self._tell()
+
+    def on_reply_begun(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+        self._open.add(reply_id)
+        self._tell()
+
+    def on_reply_written(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+
+    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
+        """See ``FollowsReplies``."""
+        self._open.add(reply_id)
+        self._tell()
+
+    def on_reply_saying(self, reply_id: str, text: str) -> None:
+        """See ``FollowsReplies``."""
+
+    def on_reply_started(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+        self._open.add(reply_id)
+        self._tell()
+
+    def on_reply_progress(self, heard: HeardSoFar) -> None:
+        """See ``FollowsReplies``."""
+
+    def on_reply_over(self, reply: HeardReply) -> None:
+        """See ``FollowsReplies``."""
+        self._open.discard(reply.reply_id)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._policy.on_bot_busy(self._is_busy)
+        self._wake.set()

@@ -1,0 +1,573 @@
+"""Who interrupts whom: the Pipecat shell of ``turn_taking.barge_in``, and the start of every user turn.
+
+In: voice activity and transcripts, as the user aggregator shows them to a start strategy; the first sign of a
+voice and of its end straight from the detector (``on_onset``, ``on_pause``); what becomes of every reply
+(``FollowsReplies``, told by the playout clock); that an answer is owed (``on_waiting``). Out: the start of
+the caller's turn, at once while no reply is on or on its way, and when the machine says ``Cut`` otherwise;
+the bot's volume; and behind an interruption for nothing the rest of the reply.
+
+One flush: a turn that starts has the user aggregator broadcast Pipecat's ``InterruptionFrame``, and each
+holder of pending output drops its own. Nothing else here drops anything.
+
+Words over a reply are in the aggregator already when it is known what they are. Those that were not meant
+("mhm") are taken back there, in the endpointer and in perception, so that they neither begin a turn nor stand
+in the next one. A turn that began over a reply and has none but such words ends without an answer.
+
+What is said after a cut for nothing: the words that are known and were not heard, from the exact word. Where
+the model had not written its answer to the end, or not begun, it is asked again: its context says what was
+heard.
+
+Owns one task, which keeps the machine's deadlines, asks whether a voice is the bot's own, and carries out
+what was decided where nobody can wait; it ends with the strategy. Nothing waits here but for the books of a
+reply that was just cut (``BOOKS_MS``).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from loguru import logger
+from pipecat.frames.frames import (
+    Frame,
+    InterimTranscriptionFrame,
+    LLMRunFrame,
+    TranscriptionFrame,
+    TTSSpeakFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameProcessorSetup
+from pipecat.turns.types import ProcessFrameResult
+from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnStartStrategy
+from pipecat.utils.time import time_now_iso8601
+
+from core.clock import Clock
+from models.stt import Transcript
+from processors.playout.heard import HeardReply, HeardSoFar
+from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
+from processors.turns.stop_words import StopWords
+from runtime.loop_clock import LoopClock
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
+from turn_taking.utterances import asks
+
+# An interruption has passed the output, where it is known what was heard, within a few milliseconds.
+BOOKS_MS = 500
+# A voice lasts as long as its audio does. When voice activity is behind by more than a window and a frame, a
+# voice that has ended long ago may look as if it went on: its verdict waits, but no longer than this.
+AUDIO_LATE_MS = 60
+AUDIO_WAIT_MS = 500
+LATE_LOOK_MS = 20
+# The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``): sooner it would judge
+# what was heard before the voice.
+OWN_VOICE_MS = 320
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+class BargeInStartStrategy(BaseUserTurnStartStrategy):
+    """The only start strategy of ``LLMUserAggregatorParams.user_turn_strategies``. Follows the replies.
+
+    Args:
+        machine: the interruptions of this call.
+        endpoint: what ends the turns that begin here.
+        set_gain_db: the bot's volume; must not block.
+        forget_words: what was understood since the last turn is nobody's; must not block.
+        heard_ms: how much of the caller's audio voice activity has judged; None takes it for in time.
+        is_own: whether what was heard last is the bot's own voice; None when that is not known.
+        are_own: whether words are what the bot said a moment ago.
+        stop_words: listens for them in voices over a reply; closed with the strategy.
+        report: told about every decision; must not block. What it returns is pushed into the pipeline.
+    """
+
+    def __init__(
+        self,
+        machine: BargeIn,
+        *,
+        endpoint: EndpointStopStrategy,
+        set_gain_db: Callable[[float], None],
+        forget_words: Callable[[], None] = _nothing,
+        heard_ms: Callable[[], int] | None = None,
+        is_own: Callable[[], bool | None] | None = None,
+        are_own: Callable[[str], bool] | None = None,
+        stop_words: StopWords | None = None,
+        report: Callable[[Decision], Frame | None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        self._machine = machine
+        self._endpoint = endpoint
+        self._set_gain_db = set_gain_db
+        self._forget_words = forget_words
+        self._heard_ms = heard_ms
+        self._is_own = is_own
+        self._are_own = are_own
+        self._stop_words = stop_words
+        self._report = report
+        self._clock: Clock = clock or LoopClock()
+        self._interrupt: Callable[[], Awaitable[None]] | None = None
+        self._timer: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._todo: deque[Decision] = deque()
+        self._reports: deque[Frame] = deque()
+        # The endpointer has heard a voice that was not meant.
+        self._is_stale = False
+        # The caller speaks; final words have come since, and when voice activity reported the last end.
+        self._is_voiced = self._has_final = False
+        self._stopped_ms = 0
+        # A command that was spotted, and until when other words of the same voice are waited for.
+        self._command: tuple[str, int] | None = None
+        # The turn has such words.
+        self._replaces_words = False
+        # The final words that are being looked at.
+        self._words: TranscriptionFrame | None = None
+        # When the present voice was noticed, and how much had been heard by then; the verdict about it is not
+        # due before.
+        self._noticed_ms = (0, 0)
+        self._not_before_ms = 0
+        # The next look for the bot's own voice.
+        self._look_ms: int | None = None
+        # The caller's turn: open, begun by a voice over a reply, with words that were meant, none after all.
+        self._in_turn = False
+        self._began_over_reply = False
+        self._has_words = False
+        self._is_void = False
+        # Words that were meant and came over a reply that may not be interrupted: a turn when it is over.
+        self._has_held_words = False
+        # The last voice began while a reply was on, and when the last reply was over.
+        self._over_reply = False
+        self._over_ms = 0
+        # The bot's replies that are not over, those the model still writes, and the answer that is owed.
+        self._open: dict[str, bool] = {}
+        self._unwritten: set[str] = set()
+        self._waiting = self._tools_run = False
+        self._names = 0
+        self._answer_id = self._rest_id = ""
+        # Of the last cut: which reply, what became of all that it met, and whether an answer was lost.
+        self._cut_id: str | None = None
+        self._lost: list[HeardReply] = []
+        self._lost_answer = False
+        self._books = asyncio.Event()
+
+    def interrupt_through(self, interrupt: Callable[[], Awaitable[None]]) -> None:
+        """What interrupts the bot inside of an open turn: the aggregator's ``broadcast_interruption``."""
+        self._interrupt = interrupt
+
+    @property
+    def holds_reply(self) -> bool:
+        """Whether a reply is on, on its way, or about to be said on: nobody need explain a silence."""
+        return self._machine.state is not State.LISTENING
+
+    async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own base
+        await super().setup(setup)
+        self._machine.on_echo_path_changed(self._clock.now_ms())
+        self._timer = self.task_manager.create_task(self._keep_time(), f"{self}::time")
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        if self._stop_words is not None:
+            self._stop_words.close()
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            await self.task_manager.cancel_task(timer)
+
+    async def handle_user_turn_started(self) -> None:
+        self._in_turn = True
+        self._has_held_words = False
+        self._began_over_reply = self._over_reply
+        self._has_words = self._is_void = False
+
+    async def handle_user_turn_stopped(self) -> None:
+        self._in_turn = self._over_reply = self._is_void = False
+        self._command = None
+
+    # What the caller does.
+
+    def on_onset(self) -> None:
+        """A voice may have begun; voice activity is making sure."""
+        self._follow_audio()
+        self._note(self._machine.on_maybe_voice(self._clock.now_ms()))
+
+    def on_pause(self) -> None:
+        """The voice has paused and may have ended; voice activity is making sure."""
+        self._machine.on_maybe_quiet(self._clock.now_ms())
+
+    async def process_frame(self, frame: Frame) -> ProcessFrameResult:
+        if isinstance(frame, VADUserStartedSpeakingFrame):
+            now_ms, voiced_ms = self._clock.now_ms(), int(frame.start_secs * 1000)
+            self._follow_audio()
+            self._is_voiced = True
+            self._over_reply = self.holds_reply or now_ms - voiced_ms <= self._over_ms
+            self._look_ms = now_ms - voiced_ms + OWN_VOICE_MS if self._is_own is not None else None
+            if self._stop_words is not None and self.holds_reply:
+                self._stop_words.on_voice_started(voiced_ms)
+            await self._carry_out(self._machine.on_voice_started(now_ms, voiced_ms=voiced_ms))
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._look_ms = None
+            self._is_voiced, self._has_final, self._stopped_ms = False, False, self._clock.now_ms()
+            silence_ms = int(frame.stop_secs * 1000)
+            # Nobody is to be stopped any more where the caller has the floor.
+            on_spotted = self._on_spotted if self.holds_reply else None
+            if self._stop_words is not None and self._stop_words.on_voice_stopped(on_spotted):
+                self._machine.on_spotting()
+            await self._carry_out(self._machine.on_voice_stopped(self._clock.now_ms(), silence_ms=silence_ms))
+            # Nothing hangs on it any more; the stop strategy is shown its end next.
+            self._is_stale = self._machine.state is State.REPLYING
+        elif isinstance(frame, TranscriptionFrame):
+            self._words = frame
+            await self._final_words(frame)
+            self._words = None
+        elif isinstance(frame, InterimTranscriptionFrame):
+            await self._words_so_far(frame)
+        else:
+            return ProcessFrameResult.CONTINUE
+        await self._give_floor()
+        self._wake.set()
+        return ProcessFrameResult.CONTINUE
+
+    def _on_spotted(self, command: str) -> None:
+        """The caller's last voice was this command or none, whatever the recogniser makes of it."""
+        was_cut, now_ms = self._machine.state is State.CUT, self._clock.now_ms()
+        has_words = self._machine.holds_words
+        decision = self._machine.on_spotted(now_ms, command)
+        is_meant = isinstance(decision, Cut) or (was_cut and self._machine.state is State.LISTENING)
+        if is_meant:
+            # What the recogniser wrote was not meant: it is taken back already, is now, or is about to come.
+            self._replaces_words = has_words
+            waits = not self._has_final and not self._is_voiced
+            due_ms = self._stopped_ms + self._machine.settings.words_wait_ms if waits else now_ms
+            self._command = command, due_ms
+        if isinstance(decision, Restore):
+            # There are words to be taken back, for which nobody can wait here.
+            self._todo.append(decision)
+            self._wake.set()
+        else:
+            self._note(decision)
+
+    async def _say_command(self) -> None:
+        """The command stands in the turn as its words: otherwise it would end without any."""
+        if self._command is not None:
+            (text, _), self._command = self._command, None
+            if self._replaces_words:
+                await self._take_back()
+            await self.push_frame(
+                TranscriptionFrame(text=text, user_id="", timestamp=time_now_iso8601(), finalized=True)
+            )
+
+    def _echoes(self, text: str) -> bool:
+        """Whether words that came over a reply are the reply's."""
+        return self._over_reply and self._are_own is not None and self._are_own(text)
+
+    async def _words_so_far(self, frame: InterimTranscriptionFrame) -> None:
+        if self._echoes(frame.text):
+            return
+        decision = self._machine.on_partial(
+            self._clock.now_ms(), frame.text, confidences=_confidences(frame.text, frame.result)
+        )
+        await self._carry_out(decision)
+        if isinstance(decision, Cut):
+            await self._endpoint.take_up()
+        if not self._in_turn and not self._over_reply and self._machine.state is State.LISTENING:
+            await self.trigger_user_turn_started()
+
+    async def _final_words(self, frame: TranscriptionFrame) -> None:
+        if self._echoes(frame.text) and not self._in_turn:
+            await self._carry_out(self._machine.on_self_voice(self._clock.now_ms(), own=True))
+            await self._take_back()
+            return
+        decision = self._machine.on_final(
+            self._clock.now_ms(), frame.text, confidences=_confidences(frame.text, frame.result)
+        )
+        await self._carry_out(decision)
+        self._has_final = not self._is_voiced
+        kind = self._machine.last_kind
+        if self._command is not None and self._in_turn:
+            if kind is None or not kind.claims_floor:
+                # The recogniser's best guess at what was a command.
+                self._replaces_words = True
+                await self._say_command()
+                return
+            self._command = None
+        is_idle = kind is None or kind.leaves_floor
+        if self._in_turn:
+            if self._is_void:
+                await self._take_back()
+            elif is_idle and self._began_over_reply and not self._has_words and not self.holds_reply:
+                # It was only a sign of listening, and the reply ended under it.
+                await self._abandon_turn()
+            else:
+                self._has_words = True
+        elif self._machine.state in (State.LISTENING, State.CUT):
+            if is_idle and self._over_reply:
+                await self._take_back()
+            else:
+                await self.trigger_user_turn_started()
+        elif self._machine.holds_words:
+            # Whether they are meant is known when the voice has been listened to once more.
+            return
+        elif self._machine.state is State.PROTECTED and not is_idle:
+            self._has_held_words = True
+        elif is_idle or self._over_reply:
+            await self._take_back()
+        else:
+            # Of the turn before, and late: they are answered with it.
+            await self.trigger_user_turn_started()
+
+    async def _give_floor(self) -> None:
+        """The caller speaks, or has spoken, and nobody else does: it is their turn."""
+        if self._in_turn:
+            return
+        if self._machine.caller_has_floor:
+            await self.trigger_user_turn_started()
+        elif self._has_held_words and self._machine.state is State.LISTENING:
+            await self.trigger_user_turn_started()
+            await self._endpoint.take_up()
+
+    # What the bot does; see ``FollowsReplies``.
+
+    def on_waiting(self, waiting: bool) -> None:
+        """An answer is owed, or is no more."""
+        self._waiting, self._tools_run = waiting, False
+        now_ms = self._clock.now_ms()
+        if waiting:
+            self._answer_id = self._new_id("answer")
+            self._note(self._machine.on_reply(now_ms, self._answer_id))
+        else:
+            self._note(self._machine.on_bot_stopped(now_ms, self._answer_id))
+            self._announce_next()
+
+    def on_tools_called(self) -> None:
+        """The answer is behind tools that run now, whatever was said before them."""
+        self._tools_run = True
+        if not self._waiting:
+            self._answer_id = self._new_id("answer")
+            self._announce_next()
+
+    @property
+    def _is_owed(self) -> bool:
+        return self._waiting or self._tools_run
+
+    def on_reply_begun(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+        self._tools_run = False
+        self._unwritten.add(reply_id)
+        self.on_reply_coming(reply_id, protected=False)
+
+    def on_reply_written(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+        self._unwritten.discard(reply_id)
+
+    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
+        """See ``FollowsReplies``."""
+        protected = protected or self._open.get(reply_id, False)
+        self._open[reply_id] = protected
+        self._note(self._machine.on_reply(self._clock.now_ms(), reply_id, protected=protected))
+
+    def on_reply_saying(self, reply_id: str, text: str) -> None:
+        """See ``FollowsReplies``."""
+        self._machine.on_saying(reply_id, text)
+
+    def on_reply_started(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+        now_ms = self._clock.now_ms()
+        protected = self._open.setdefault(reply_id, False)
+        if not self._machine.is_ducked:
+            # What an interruption left of a duck ends with the reply that it ended.
+            self._set_gain_db(0.0)
+        self._note(self._machine.on_bot_started(now_ms, reply_id, protected=protected))
+        if self._is_owed:
+            self._note(self._machine.on_reply(now_ms, self._answer_id))
+
+    def on_reply_progress(self, heard: HeardSoFar) -> None:
+        """See ``FollowsReplies``."""
+        self._machine.on_heard(heard.reply_id, heard.mark.last_word)
+        if asks(heard.text):
+            self._machine.on_question(self._clock.now_ms())
+
+    def on_reply_over(self, reply: HeardReply) -> None:
+        """See ``FollowsReplies``."""
+        now_ms, reply_id = self._clock.now_ms(), reply.reply_id
+        self._open.pop(reply_id, None)
+        self._unwritten.discard(reply_id)
+        if not reply.truncated and asks(reply.text):
+            self._machine.on_question(now_ms)
+        # The rest of it may be waited for already.
+        if self._machine.state is State.CUT or reply_id == self._cut_id:
+            self._lost.append(reply)
+            if self._cut_id is not None:
+                last_word = reply.mark.last_word if reply_id == self._cut_id else -1
+                self._machine.on_heard(self._cut_id, last_word, is_rest_heard=not self._is_rest_left())
+            self._books.set()
+        self._over_ms = now_ms
+        self._note(self._machine.on_bot_stopped(now_ms, reply_id))
+        self._announce_next()
+
+    def _announce_next(self) -> None:
+        """A reply is over: another one may be on its way that the machine has lost sight of."""
+        if self._machine.state is not State.LISTENING:
+            return
+        now_ms = self._clock.now_ms()
+        if self._open:
+            reply_id, protected = next(reversed(self._open.items()))
+            self._note(self._machine.on_reply(now_ms, reply_id, protected=protected))
+        elif self._is_owed:
+            self._note(self._machine.on_reply(now_ms, self._answer_id))
+
+    # Decisions.
+
+    def _note(self, decision: Decision | None) -> None:
+        """What is decided where nobody can wait: the volume at once, the rest in the task."""
+        if isinstance(decision, (Duck, Restore)):
+            self._change_volume(decision)
+        elif decision is not None:
+            self._todo.append(decision)
+        self._wake.set()
+
+    def _change_volume(self, decision: Duck | Restore) -> None:
+        self._tell(decision)
+        self._set_gain_db(decision.gain_db if isinstance(decision, Duck) else 0.0)
+
+    async def _carry_out(self, decision: Decision | None) -> None:
+        if isinstance(decision, (Duck, Restore)):
+            self._change_volume(decision)
+            if isinstance(decision, Restore) and self._machine.state is State.REPLYING and not self._in_turn:
+                await self._take_back()
+        elif isinstance(decision, Cut):
+            await self._cut(decision)
+        elif decision is not None:
+            await self._say_rest(decision)
+
+    async def _cut(self, cut: Cut) -> None:
+        self._tell(cut)
+        self._cut_id = cut.reply_id
+        if cut.reply_id is None or cut.reply_id != self._rest_id:
+            # Otherwise the rest of the reply before was cut when nothing of it was on its way yet.
+            self._lost, self._lost_answer = [], self._is_owed or bool(self._unwritten)
+        self._tools_run = False
+        self._books.clear()
+        if not self._in_turn:
+            await self.trigger_user_turn_started()
+        elif self._interrupt is not None:
+            self._is_void = False
+            await self._interrupt()
+            await self._endpoint.take_up()
+
+    async def _say_rest(self, resume: Resume) -> None:
+        """The cut was for nothing: say what it took, or have it answered again."""
+        self._tell(resume)
+        self._rest_id = self._new_id("rest")
+        self._machine.on_reply(self._clock.now_ms(), self._rest_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BOOKS_MS / 1000):
+                while resume.reply_id in self._open:
+                    self._books.clear()
+                    await self._books.wait()
+        if self._in_turn and self._began_over_reply:
+            await self._abandon_turn()
+        unheard = [reply for reply in self._lost if reply.truncated and reply.unheard]
+        if self._lost_answer:
+            await self.push_frame(LLMRunFrame())
+        elif unheard:
+            # A phrase that passed the time is not said again where an answer is.
+            for reply in [each for each in unheard if each.in_context] or unheard:
+                await self.push_frame(TTSSpeakFrame(reply.unheard, append_to_context=reply.in_context))
+        else:
+            self._note(self._machine.on_bot_stopped(self._clock.now_ms(), self._rest_id))
+
+    def _is_rest_left(self) -> bool:
+        return self._lost_answer or any(reply.truncated and reply.unheard for reply in self._lost)
+
+    async def _abandon_turn(self) -> None:
+        self._is_void = True
+        await self._take_back()
+        await self._endpoint.abandon()
+
+    async def _take_back(self) -> None:
+        """What was understood since the last turn was not meant."""
+        if self._has_held_words:
+            return
+        if self._words is not None:
+            # The stop strategy is shown them next.
+            self._words.metadata[NOT_MEANT] = True
+        await self.trigger_reset_aggregation()
+        self._forget_words()
+        await self._endpoint.forget()
+
+    def _tell(self, decision: Decision) -> None:
+        logger.debug(f"{self}: {decision}")
+        report = self._report(decision) if self._report is not None else None
+        if report is not None:
+            self._reports.append(report)
+            self._wake.set()
+
+    def _new_id(self, kind: str) -> str:
+        """Of a reply that has none yet."""
+        self._names += 1
+        return f"{kind}.{self._names}"
+
+    # Time.
+
+    async def _keep_time(self) -> None:
+        while True:
+            await self._until_due()
+            while self._todo:
+                await self._carry_out(self._todo.popleft())
+            now_ms = self._clock.now_ms()
+            if self._look_ms is not None and now_ms >= self._look_ms:
+                self._look_ms = now_ms + OWN_VOICE_MS
+                own = self._is_own() if self._is_own is not None and self.holds_reply else None
+                if own is not None:
+                    await self._carry_out(self._machine.on_self_voice(now_ms, own=own))
+            decision = None if self._is_audio_late(now_ms) else self._machine.on_deadline(now_ms)
+            await self._carry_out(decision)
+            if isinstance(decision, Cut):
+                await self._endpoint.take_up()
+            await self._give_floor()
+            if self._command is not None and now_ms >= self._command[1]:
+                await self._say_command()
+            if self._is_stale:
+                self._is_stale = False
+                await self._endpoint.forget()
+            while self._reports:
+                await self.push_frame(self._reports.popleft())
+
+    def _follow_audio(self) -> None:
+        self._noticed_ms = self._clock.now_ms(), self._heard_ms() if self._heard_ms is not None else 0
+
+    def _is_audio_late(self, now_ms: int) -> bool:
+        """Whether the voice may have ended in audio that nobody has judged yet."""
+        due_ms = self._machine.next_deadline_ms()
+        if self._heard_ms is None or due_ms is None or self._machine.state is not State.ARMED:
+            return False
+        noticed_ms, heard_ms = self._noticed_ms
+        late_ms = (now_ms - noticed_ms) - (self._heard_ms() - heard_ms)
+        if late_ms <= AUDIO_LATE_MS or now_ms >= due_ms + AUDIO_WAIT_MS:
+            return False
+        self._not_before_ms = now_ms + LATE_LOOK_MS
+        return True
+
+    async def _until_due(self) -> None:
+        """Return at the next deadline, or when something has happened."""
+        due_ms = self._machine.next_deadline_ms()
+        if due_ms is not None:
+            due_ms = max(due_ms, self._not_before_ms)
+        command_ms = self._command[1] if self._command is not None else None
+        dues_ms = [due for due in (due_ms, self._look_ms, command_ms) if due is not None]
+        left_ms = min(dues_ms) - self._clock.now_ms() if dues_ms else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if left_ms is None else max(0, left_ms) / 1000):
+                await self._wake.wait()
+        self._wake.clear()
+
+
+def _confidences(text: str, result: object) -> tuple[float, ...]:
+    """How well each word was understood; nothing from a recogniser that does not say."""
+    if not isinstance(result, Transcript):
+        return ()
+    if len(result.words) == len(text.split()):
+        return tuple(word.confidence for word in result.words)
+    # A partial of an engine of ours has no words and no confidence: it confirms nothing.
+    return (result.confidence,)

@@ -1,0 +1,231 @@
+"""Keeps a silent call company, and ends it: the Pipecat shell of ``turn_taking.idle``.
+
+In: the frames on their way to the user aggregator (``on_frame``: voices, typed text), the caller's turns, the
+first sign of a voice (``on_onset``), what becomes of every reply (``FollowsReplies``) and whether an answer
+is owed (``on_waiting``). Out: prompts and the goodbye as speech for the pipeline, the end of a turn in which
+a voice never ends, and the end of the call in good order, behind what is being said.
+
+A prompt interrupts nobody: it is decided while no turn is open, no answer owed (a tool that runs included),
+no reply on, on its way or about to be said on, and no voice may just have begun; otherwise it is looked at
+again ``AGAIN_MS`` later. Whoever begins to speak before it is heard interrupts it like anything that the bot
+says. It goes through the pipeline behind whatever is there, so it overlaps nothing of the bot's.
+
+Without settings the silences are left alone: nobody is there who could answer, or nobody wants it. The call
+then ends when neither side has made a sound for ``timeout_ms``, as every call does.
+
+Owns no task: ``run`` is one that its caller owns. What it is told never blocks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from loguru import logger
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    LLMMessagesAppendFrame,
+    TTSSpeakFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+
+from core.clock import Clock
+from processors.dialogue.engine_llm import text_of
+from processors.playout.heard import HeardReply, HeardSoFar
+from runtime.loop_clock import LoopClock
+from turn_taking.idle import Goodbye, HangUp, IdleSettings, IdleWatch, Prompt, TurnLimit
+
+Say = Callable[[Frame], Awaitable[None]]
+
+# What is due is put off for so long while somebody is busy: an unnoticeable part of the shortest silence.
+AGAIN_MS = 500
+
+
+def _nobody() -> bool:
+    """Nothing else is known to be on."""
+    return False
+
+
+async def _no_turn() -> None:
+    """There is no turn to end."""
+
+
+class IdleKeeper:
+    """The silences of one call. Follows the replies.
+
+    Args:
+        settings: of the policy, or None to leave the silences alone.
+        timeout_ms: neither side has made a sound: the call ends.
+        idle_ms: how long neither side has made a sound.
+        clock: for tests.
+
+    Attributes:
+        holds_reply: whether a reply is on, on its way or about to be said on, as barge-in knows it.
+        end_turn: ends the caller's turn with what was understood.
+    """
+
+    def __init__(
+        self,
+        settings: IdleSettings | None,
+        *,
+        timeout_ms: int,
+        idle_ms: Callable[[], int],
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        # From the moment when the caller is there.
+        self._watch: IdleWatch | None = None
+        self._timeout_ms = timeout_ms
+        self._idle_ms = idle_ms
+        self._clock: Clock = clock or LoopClock()
+        self.holds_reply: Callable[[], bool] = _nobody
+        self.end_turn: Callable[[], Awaitable[None]] = _no_turn
+        self._wake = asyncio.Event()
+        self._open: set[str] = set()
+        self._waiting = False
+        self._in_turn = False
+        self._not_before_ms = 0
+
+    async def run(self, say: Say) -> None:
+        """Keep the deadlines until the call is to end.
+
+        Args:
+            say: puts a frame into the pipeline.
+        """
+        while True:
+            now_ms = self._clock.now_ms()
+            left_ms = self._timeout_ms - self._idle_ms()
+            if left_ms <= 0:
+                logger.info("nobody has made a sound for a long time, ending the conversation")
+                break
+            due_ms = self._due_ms()
+            if due_ms is None or due_ms > now_ms:
+                await self._until_ms(now_ms + left_ms if due_ms is None else min(due_ms, now_ms + left_ms))
+            elif await self._decide(now_ms, say):
+                logger.info("goodbye was said and nobody said anything more, ending the conversation")
+                break
+        await say(EndFrame())
+
+    def _due_ms(self) -> int | None:
+        due_ms = self._watch.next_deadline_ms() if self._watch is not None else None
+        return None if due_ms is None else max(due_ms, self._not_before_ms)
+
+    async def _until_ms(self, at_ms: int) -> None:
+        """Return at ``at_ms``, or when something has happened."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0, at_ms - self._clock.now_ms()) / 1000):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _decide(self, now_ms: int, say: Say) -> bool:
+        """Carry out what is due; whether that is the end of the call."""
+        watch = self._watch
+        if watch is None:
+            return False
+        if not watch.hears_voice and self._is_busy():
+            self._not_before_ms = now_ms + AGAIN_MS
+            return False
+        decision = watch.on_deadline(now_ms)
+        if isinstance(decision, (Prompt, Goodbye)):
+            logger.debug(f"{type(self).__name__}: {decision}")
+            await say(TTSSpeakFrame(decision.text, append_to_context=True))
+        elif isinstance(decision, TurnLimit):
+            logger.info(f"a voice has not ended for {decision.voice_ms} ms: its turn ends here")
+            await self.end_turn()
+        return isinstance(decision, HangUp)
+
+    def _is_busy(self) -> bool:
+        return self._waiting or self._in_turn or self.holds_reply()
+
+    # What the caller does.
+
+    def on_frame(self, frame: Frame) -> None:
+        """A frame on its way to the user aggregator."""
+        if self._watch is None:
+            return
+        now_ms = self._clock.now_ms()
+        if isinstance(frame, VADUserStartedSpeakingFrame):
+            self._watch.on_voice_started(now_ms)
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._watch.on_voice_stopped(now_ms)
+        elif isinstance(frame, LLMMessagesAppendFrame):
+            for message in frame.messages:
+                if isinstance(message, dict) and message.get("role") == "user":
+                    self._watch.on_turn_ended(now_ms, text_of(message.get("content")), written=True)
+        else:
+            return
+        self._wake.set()
+
+    def on_onset(self) -> None:
+        """A voice may have begun; voice activity is making sure."""
+        self._not_before_ms = max(self._not_before_ms, self._clock.now_ms() + AGAIN_MS)
+
+    def on_connected(self) -> None:
+        """The caller is there: the first silence begins."""
+        # One who comes back in the middle of the call has not been away for the policy.
+        if self._settings is not None and self._watch is None:
+            self._watch = IdleWatch(self._settings, started_ms=self._clock.now_ms())
+            self._wake.set()
+
+    def on_turn_started(self) -> None:
+        """The caller's turn begins."""
+        self._in_turn = True
+
+    def on_turn_ended(self, text: str) -> None:
+        """The caller's turn is over."""
+        self._in_turn = False
+        if self._watch is not None:
+            self._watch.on_turn_ended(self._clock.now_ms(), text)
+            self._wake.set()
+
+    # What the bot does; see ``FollowsReplies``.
+
+    def on_waiting(self, waiting: bool) -> None:
+        """An answer is owed, or is no more."""
+        self._waiting = waiting
+        if waiting:
+            self._speaks()
+        else:
+            self._rests("")
+
+    def on_reply_begun(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+        self._open.add(reply_id)
+        self._speaks()
+
+    def on_reply_written(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+
+    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
+        """See ``FollowsReplies``."""
+        self._open.add(reply_id)
+        self._speaks()
+
+    def on_reply_saying(self, reply_id: str, text: str) -> None:
+        """See ``FollowsReplies``."""
+
+    def on_reply_started(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+        self._open.add(reply_id)
+        self._speaks()
+
+    def on_reply_progress(self, heard: HeardSoFar) -> None:
+        """See ``FollowsReplies``."""
+        self._speaks()
+
+    def on_reply_over(self, reply: HeardReply) -> None:
+        """See ``FollowsReplies``."""
+        self._open.discard(reply.reply_id)
+        self._rests(reply.text)
+
+    def _speaks(self) -> None:
+        if self._watch is not None:
+            self._watch.on_bot_started(self._clock.now_ms())
+            self._wake.set()
+
+    def _rests(self, text: str) -> None:
+        """The bot has finished, unless more is on its way. ``text``: what was heard last."""
+        if self._watch is not None and not self._open and not self._waiting:
+            self._watch.on_bot_stopped(self._clock.now_ms(), text)
+            self._wake.set()

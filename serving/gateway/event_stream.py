@@ -1,0 +1,88 @@
+"""An answer that is made while it is read (server-sent events, an export), for as long as somebody reads it.
+
+Decides when it ends: with its last chunk, when the reader has gone, or when the reader takes nothing in any
+more. However it ends, the generator of its chunks is closed first, so that what that one holds (a place, a
+turn) is free when the request is over. What goes wrong before the first chunk is a status, not a stream.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from loguru import logger
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+
+class _StalledError(Exception):
+    """The reader takes nothing in."""
+
+
+class EventStream(StreamingResponse):
+    """The answer.
+
+    Args:
+        chunks: complete events or lines, as text; none of them empty.
+        stall_s: longest wait for a reader to take in what was sent.
+        media_type: of the answer.
+        headers: of the answer; None for those of events, which no proxy may collect.
+    """
+
+    def __init__(
+        self,
+        chunks: AsyncGenerator[str, None],
+        *,
+        stall_s: float,
+        media_type: str = "text/event-stream",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        headers = {"X-Accel-Buffering": "no"} if headers is None else headers
+        super().__init__(chunks, media_type=media_type, headers=headers)
+        self._chunks = chunks
+        self._stall_s = stall_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises:
+            Exception: what the chunks raise; before the first one, nothing was sent yet.
+        """
+        # Starlette's own hears nothing of a reader that leaves before the first chunk, and ends a stream by
+        # cancelling it again and again, so that nothing in it can be awaited any more.
+        streaming = asyncio.create_task(self._stream(send), name="gateway.event_stream")
+        leaving = asyncio.create_task(_gone(receive), name="gateway.event_stream.reader")
+        try:
+            await asyncio.wait({streaming, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            streaming.cancel()
+            leaving.cancel()
+            await asyncio.wait({streaming, leaving})
+        for task in (streaming, leaving):
+            if not task.cancelled():
+                task.result()
+
+    async def _stream(self, send: Send) -> None:
+        try:
+            async with aclosing(self._chunks) as chunks:
+                chunk = await anext(chunks, "")
+                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                await self._give(send, start)
+                while chunk:
+                    body = chunk.encode()
+                    await self._give(send, {"type": "http.response.body", "body": body, "more_body": True})
+                    chunk = await anext(chunks, "")
+            await self._give(send, {"type": "http.response.body", "body": b"", "more_body": False})
+        except _StalledError:
+            logger.info(f"a stream ends: its reader took nothing in for {self._stall_s:g} s")
+
+    async def _give(self, send: Send, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await send(message)
+        except TimeoutError as error:
+            raise _StalledError from error
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

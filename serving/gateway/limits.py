@@ -1,0 +1,135 @@
+"""How much of this server may be used at a time, and how fast: by everybody, by one client, by one session.
+
+``Places`` bounds what goes on (conversations, typed turns, followers), ``Rate`` what begins (sessions). Each
+refuses before anything has happened. A server that is full for everybody is a CapacityError; a client or a
+session that has its share is a ShareError, and the others are served.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from core.errors import CapacityError
+
+# A moment in which a place is likely to come free.
+RETRY_S = 5.0
+# Floats: a token that came back over many small waits may lack its last digit.
+NEARLY_ZERO = 1e-9
+
+
+class ShareError(CapacityError):
+    """One client or one session has what it may have at a time: wait, then ask again.
+
+    Attributes:
+        retry_s: how long to wait.
+    """
+
+    def __init__(self, message: str, *, limit: int, retry_s: float = RETRY_S) -> None:
+        super().__init__(message, limit=limit)
+        self.retry_s = retry_s
+
+
+class Place:
+    """One that is taken. Also a context manager; given back twice is given back once."""
+
+    def __init__(self, free: Callable[[], None]) -> None:
+        self._free: Callable[[], None] | None = free
+
+    def give_back(self) -> None:
+        """Let somebody else have it."""
+        free, self._free = self._free, None
+        if free is not None:
+            free()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_error: object) -> None:
+        self.give_back()
+
+
+class Places:
+    """So many at a time: in all, and of one key where that is bounded too.
+
+    Args:
+        limit: in all.
+        full: what is said when all are taken.
+        each: of one key.
+        each_full: what is said when one key has that many.
+    """
+
+    def __init__(self, limit: int, full: str, *, each: int | None = None, each_full: str = "") -> None:
+        self._limit = limit
+        self._full = full
+        self._each = each
+        self._each_full = each_full
+        self._taken = 0
+        self._taken_of: dict[str, int] = {}
+
+    @property
+    def taken(self) -> int:
+        """In all."""
+        return self._taken
+
+    def check(self, key: str = "") -> None:
+        """Find out whether there is a place.
+
+        Raises:
+            ShareError: this key has all that one may have.
+            CapacityError: all are taken.
+        """
+        if self._each is not None and self._taken_of.get(key, 0) >= self._each:
+            raise ShareError(self._each_full, limit=self._each)
+        if self._taken >= self._limit:
+            raise CapacityError(self._full, limit=self._limit)
+
+    def take(self, key: str = "") -> Place:
+        """Take one. Raises as ``check``."""
+        self.check(key)
+        self._taken += 1
+        self._taken_of[key] = self._taken_of.get(key, 0) + 1
+        return Place(partial(self._free, key))
+
+    def _free(self, key: str) -> None:
+        self._taken -= 1
+        self._taken_of[key] -= 1
+        if not self._taken_of[key]:
+            del self._taken_of[key]
+
+
+class Rate:
+    """So many a minute of each client: a bucket of tokens for each, full when the client is first seen.
+
+    Args:
+        per_minute: how many come back in a minute, and how many may be taken at once.
+        clients: how many are remembered. The one that was not seen for longest is forgotten first: a flood of
+            addresses costs no more memory than that, and one that stays busy stays counted.
+        full: what is said when a bucket is empty.
+    """
+
+    def __init__(self, per_minute: int, full: str, *, clients: int) -> None:
+        self._per_minute = per_minute
+        self._full = full
+        self._clients = clients
+        # Tokens left and when they were counted (the loop's seconds), least recently seen first.
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, client: str) -> None:
+        """Take a token.
+
+        Raises:
+            ShareError: there is none left.
+        """
+        now_s = asyncio.get_running_loop().time()
+        per_s = self._per_minute / 60
+        left, counted_s = self._buckets.pop(client, (float(self._per_minute), now_s))
+        left = min(self._per_minute, left + (now_s - counted_s) * per_s)
+        enough = left >= 1 - NEARLY_ZERO
+        self._buckets[client] = (left - 1 if enough else left, now_s)
+        if len(self._buckets) > self._clients:
+            del self._buckets[next(iter(self._buckets))]
+        if not enough:
+            raise ShareError(self._full, limit=self._per_minute, retry_s=(1 - left) / per_s)

@@ -1,0 +1,170 @@
+"""The gateway with its sessions API: a real store in a folder, turns that are answered when a test says so.
+
+``application`` is for ``httpx.ASGITransport``; ``served`` puts it behind uvicorn on a loopback socket.
+"""
+
+import asyncio
+import socket
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+from pipecat.runner.types import RunnerArguments
+
+from serving.gateway.app import create_app
+from serving.gateway.http_server import http_server
+from serving.gateway.session_api import TurnEvent, Typing
+from serving.gateway.settings import ServerSettings
+from session_store.compaction import Compactor
+from session_store.conversation import Conversations
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from transports.webrtc.signaling import Signaling
+
+
+class Turns:
+    """Typed turns, one at a time in each session, answered once ``answer`` is set.
+
+    Attributes:
+        asked: what was typed, whether it is being answered or waits.
+        ended: turns that are over, however they ended.
+        answer: set it to let turns be answered.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.ended = 0
+        self.answer = asyncio.Event()
+        self._answering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._news = asyncio.Condition()
+
+    async def __call__(
+        self, session_id: str, text: str, *, key: str | None
+    ) -> AsyncGenerator[TurnEvent, None]:
+        self.asked.append(text)
+        await self._tell()
+        try:
+            async with self._answering[session_id]:
+                yield TurnEvent("turn", {"text": text})
+                await self.answer.wait()
+                yield TurnEvent("done", {"text": "yes"})
+        finally:
+            self.ended += 1
+            await self._tell()
+
+    async def until(self, condition: Callable[[], bool], *, within_s: float = 5.0) -> None:
+        async with asyncio.timeout(within_s), self._news:
+            await self._news.wait_for(condition)
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+
+async def no_call(_arguments: RunnerArguments) -> None:
+    raise AssertionError("no call is made here")
+
+
+@asynccontextmanager
+async def application(
+    folder: Path, type_turn: Typing, **settings: Any
+) -> AsyncIterator[tuple[FastAPI, SessionStore]]:
+    bounds = ServerSettings(**{"drain_s": 0, "stop_requests_s": 0, **settings})
+    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{folder}/sessions.db"))
+    conversations = Conversations(store, compactor=Compactor())
+    try:
+        app = create_app(
+            bounds,
+            run_call=no_call,
+            describe=dict,
+            open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),
+            conversations=conversations,
+            type_turn=type_turn,
+        )
+        yield app, store
+    finally:
+        await conversations.close()
+        await store.close()
+
+
+def client_of(app: FastAPI, *, address: str = "127.0.0.1") -> httpx.AsyncClient:
+    """A client at this address, without sockets."""
+    transport = httpx.ASGITransport(app, client=(address, 1234))
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
+
+
+@dataclass
+class Reader:
+    """An answer that is read from a socket of its own.
+
+    Attributes:
+        status: of the answer.
+        head: the rest of its head, in lower case.
+    """
+
+    status: int
+    head: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def vanish(self) -> None:
+        self.writer.transport.abort()
+
+    async def until(self, text: str) -> None:
+        async with asyncio.timeout(5):
+            await self.reader.readuntil(text.encode())
+
+
+@dataclass
+class Server:
+    """A server on a loopback socket."""
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def send(self, method: str, path: str, body: bytes = b"", *headers: str) -> asyncio.StreamWriter:
+        """Send a request and do not wait for its answer."""
+        _, writer = await self._sent(method, path, body, *headers)
+        return writer
+
+    async def read(self, method: str, path: str, body: bytes = b"", *headers: str) -> Reader:
+        """Send a request; its answer is read up to the end of its head."""
+        reader, writer = await self._sent(method, path, body, *headers)
+        async with asyncio.timeout(5):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        return Reader(int(head.split()[1]), head, reader, writer)
+
+    async def _sent(
+        self, method: str, path: str, body: bytes, *headers: str
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        if not any(header.lower().startswith("transfer-encoding") for header in headers):
+            headers = (*headers, f"Content-Length: {len(body)}")
+        head = "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *headers])
+        writer.write(f"{head}\r\n\r\n".encode() + body)
+        await writer.drain()
+        return reader, writer
+
+
+@asynccontextmanager
+async def served(app: FastAPI) -> AsyncIterator[Server]:
+    server = http_server(app, ServerSettings(stop_requests_s=0))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            # The socket listens already, so a request waits until the server takes it.
+            async with httpx.AsyncClient(timeout=10) as client:
+                (await client.get(f"http://127.0.0.1:{port}/health")).raise_for_status()
+            yield Server(port)
+        finally:
+            server.should_exit = True
+            await asyncio.wait_for(serving, 10)

@@ -1,0 +1,87 @@
+"""A room in which the microphone hears the loudspeaker, around a scripted caller on virtual time.
+
+What leaves for the loudspeaker comes back ``delay_ms`` later, through the same room as in
+``tests.speakerphone``, on the clock of the microphone. The recording has the caller alone on its left.
+"""
+
+import numpy as np
+from pipecat.frames.frames import InputAudioRawFrame
+from pipecat.transports.base_transport import TransportParams
+
+from core.media import float_to_pcm16, pcm16_to_float
+from runtime.loop_clock import LoopClock
+from tests.speakerphone import RATE_HZ, room_path
+from transports.local.file import FileCall, FileInput, FileTransport
+
+# No simulated call is longer.
+LONGEST_S = 120
+# -70 dBFS.
+NOISE = 3e-4
+
+
+class Room:
+    """One room.
+
+    Args:
+        delay_ms: from the moment a packet leaves to the first of its echo.
+        loss_db: how much quieter than what is played its direct sound is.
+        drift_ppm: how much faster the microphone's clock runs.
+    """
+
+    def __init__(self, delay_ms: float, *, loss_db: float = 14.0, drift_ppm: float = 0.0) -> None:
+        self._delay = delay_ms * RATE_HZ / 1000
+        self._path = (10 ** (-loss_db / 20) * room_path()).astype(np.float32)
+        self._step = 1 / (1 + drift_ppm * 1e-6)
+        self._played = np.zeros(LONGEST_S * RATE_HZ, np.float32)
+        self._end = 0
+        self._heard = 0
+        self._began_us: int | None = None
+        self._rng = np.random.default_rng(6)
+
+    def played(self, pcm: bytes) -> None:
+        """A packet leaves now; one that follows another directly is not parted from it by rounding."""
+        samples = pcm16_to_float(pcm)
+        at = self._now()
+        self._end = at if at - self._end > RATE_HZ // 100 else self._end
+        self._played[self._end : self._end + len(samples)] = samples
+        self._end += len(samples)
+
+    def hear(self, pcm: bytes) -> bytes:
+        """The microphone's next piece: the caller's voice, and what comes back of the bot's."""
+        near = pcm16_to_float(pcm)
+        # What the microphone has of its own.
+        near = near + NOISE * self._rng.standard_normal(len(near))
+        self._began_us = self._began_us or LoopClock().now_us() - len(near) * 1_000_000 // RATE_HZ
+        places = self._step * (self._heard + np.arange(len(near))) - self._delay
+        self._heard += len(near)
+        first = int(np.floor(places[0])) - len(self._path)
+        known = self._played[max(0, first) : int(places[-1]) + 2] if places[-1] >= 0 else self._played[:0]
+        if not known.any():
+            return float_to_pcm16(near)
+        known = np.pad(known, (max(0, -first), 0))
+        size = 1 << (len(known) + len(self._path) - 1).bit_length()
+        echo = np.fft.irfft(np.fft.rfft(known, size) * np.fft.rfft(self._path, size), size)[: len(known)]
+        return float_to_pcm16(near + np.interp(places - first, np.arange(len(echo)), echo))
+
+    def _now(self) -> int:
+        now_us = LoopClock().now_us()
+        self._began_us = self._began_us or now_us
+        return (now_us - self._began_us) * RATE_HZ // 1_000_000
+
+
+class _RoomInput(FileInput):
+    def __init__(self, transport: FileTransport, call: FileCall, params: TransportParams, room: Room) -> None:
+        super().__init__(transport, call, params)
+        self._room = room
+
+    async def push_audio_frame(self, frame: InputAudioRawFrame) -> None:
+        frame.audio = self._room.hear(frame.audio)
+        await super().push_audio_frame(frame)
+
+
+class RoomTransport(FileTransport):
+    """A file as the caller, in a room that is told of every packet."""
+
+    def __init__(self, call: FileCall, params: TransportParams, room: Room) -> None:
+        super().__init__(call, params)
+        self._file_input = _RoomInput(self, call, params, room)

@@ -1,0 +1,377 @@
+"""Voices over the bot in whole calls, on virtual time: who is ducked for, who cuts, what is said after."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session_store.events import Event, Kind
+from tests.fakes.scripted_llm import HANG
+from tests.sim.call import OFF, RATE_HZ, SimulatedCall, silence, simulate, voice
+
+# What the voice of the simulation says in 100 ms each.
+NUMBERS = "One two three four five six seven eight nine ten."
+LONG = " ".join([NUMBERS] * 6)
+ANSWER = (f"{LONG} ",)
+QUESTION = [silence(500), voice(1_000), silence(1_500)]
+# The answer is on, and the caller's next sound begins here.
+OVER_MS = 3_000
+# Long enough for no words and short enough to be a hum; long enough to be taken for an interruption.
+HUM_MS, SHOUT_MS = 400, 900
+WORDLESS = 5_000
+
+
+def bot_turns(call: SimulatedCall) -> list[dict[str, Any]]:
+    return [dict(event.payload) for event in call.events if event.kind is Kind.BOT_TURN]
+
+
+def user_texts(call: SimulatedCall) -> list[str]:
+    return [event.payload["text"] for event in call.events if event.kind is Kind.USER_TURN]
+
+
+def tokens(call: SimulatedCall) -> str:
+    kept: list[Event] = [event for event in call.events if event.kind is Kind.USER_TURN]
+    return " ".join(token["text"] for event in kept for token in event.payload["tokens"])
+
+
+def level(call: SimulatedCall, from_ms: int, to_ms: int) -> float:
+    """Peak of the bot."""
+    return float(np.abs(call.stereo[from_ms * 16 : to_ms * 16, 1]).max())
+
+
+# Backchannels and noise.
+
+
+def test_mhm_during_an_answer_ducks_the_bot_and_is_nobodys_turn(tmp_path: Path):
+    caller = [*QUESTION, voice(HUM_MS), silence(6_000), voice(1_000), silence(1_000)]
+    words = ("mhm", "mhm", "what", "is", "it")
+    call = simulate(caller, tmp_path, scripts=[ANSWER, ("Sure.",)], words=words)
+    first, second = call.turns
+    assert (first.bot_text, first.interrupted) == (LONG, False)
+    assert (second.user_text, second.bot_text) == (" ".join(words), "Sure.")
+    assert len(call.model.asked) == 2
+    assert user_texts(call) == [" ".join(words)] * 2
+    assert tokens(call).count("mhm") == 4
+    # One stretch of speech from the answer to its end, lower while the caller hums and for its words.
+    [(start_ms, end_ms), _] = call.bot_spans_ms()
+    assert end_ms - start_ms == pytest.approx(6_000, abs=60)
+    full = level(call, OVER_MS - 500, OVER_MS)
+    assert level(call, OVER_MS + 150, OVER_MS + HUM_MS) == pytest.approx(full * 10 ** (-12 / 20), rel=0.02)
+    assert level(call, OVER_MS + HUM_MS + 700, OVER_MS + HUM_MS + 1_200) == pytest.approx(full, rel=0.02)
+
+
+def test_the_volume_changes_without_a_click(tmp_path: Path):
+    call = simulate([*QUESTION, voice(HUM_MS), silence(4_000)], tmp_path, scripts=[ANSWER], words=("mhm",))
+    bot = call.stereo[(OVER_MS - 500) * 16 : (OVER_MS + 1_500) * 16, 1]
+    # A sine of 440 Hz at the amplitude of the voice moves by so much between two samples, and by no more.
+    steepest = 0.5 * 2 * np.pi * 440 / RATE_HZ
+    assert np.abs(np.diff(bot)).max() <= steepest * 1.05
+
+
+def test_without_a_duck_the_answer_stays_as_loud(tmp_path: Path):
+    caller = [*QUESTION, voice(HUM_MS), silence(4_000)]
+    call = simulate(caller, tmp_path, scripts=[ANSWER], words=("mhm",), barge_in={"duck_db": 0})
+    assert level(call, OVER_MS + 150, OVER_MS + HUM_MS) == pytest.approx(level(call, 2_000, 3_000), rel=0.02)
+
+
+@pytest.mark.parametrize("word", ["okay", "yeah", "uh-huh"])
+def test_a_caller_who_agrees_is_not_answered(tmp_path: Path, word: str):
+    call = simulate([*QUESTION, voice(300), silence(5_000)], tmp_path, scripts=[ANSWER], words=(word,) * 5)
+    assert [turn.bot_text for turn in call.turns] == [LONG]
+    assert len(call.model.asked) == 1
+
+
+def test_yeah_to_a_question_of_the_bot_is_a_turn(tmp_path: Path):
+    caller = [*QUESTION, silence(500), voice(300), silence(4_000)]
+    scripts = [("Shall I tell you all of it now? ", LONG), ("Sure.",)]
+    call = simulate(caller, tmp_path, scripts=scripts, words=("yeah", "what", "is"))
+    assert user_texts(call)[-1] == "yeah"
+    assert call.turns[-1].bot_text == "Sure."
+
+
+def test_a_caller_who_only_coughs_costs_the_answer_nothing(tmp_path: Path):
+    caller = [*QUESTION, *[voice(160), silence(600)] * 7, silence(3_000)]
+    call = simulate(caller, tmp_path, scripts=[ANSWER])
+    assert [(turn.bot_text, turn.interrupted) for turn in call.turns] == [(LONG, False)]
+    assert len(call.model.asked) == 1
+
+
+@pytest.mark.parametrize(("words", "into_ms"), [(13, 10), (15, 210), (17, 410)])
+def test_a_hum_that_goes_on_when_the_answer_is_over_is_not_answered(tmp_path: Path, words: int, into_ms: int):
+    caller = [*QUESTION, voice(HUM_MS), silence(4_000)]
+    # The answer ends that long after the hum has begun.
+    script = (" ".join(["ten"] * words),)
+    call = simulate(caller, tmp_path, scripts=[script], words=("mhm",) * 5, speculation=OFF)
+    [(_, end_ms)] = call.bot_spans_ms()
+    assert end_ms == OVER_MS + into_ms
+    assert len(call.model.asked) == 1
+    assert user_texts(call) == ["mhm mhm mhm mhm mhm"]
+
+
+def test_a_cough_while_the_answer_is_on_its_way_costs_nothing(tmp_path: Path):
+    caller = [silence(500), voice(1_000), silence(600), voice(160), silence(4_000)]
+    call = simulate(caller, tmp_path, scripts=[(1.5, "The answer is yes.")])
+    assert len(call.model.asked) == 1
+    assert call.turns[-1].bot_text == "The answer is yes."
+
+
+# Interruptions.
+
+
+def test_a_voice_that_lasts_cuts_the_answer_and_its_first_words_are_in_the_turn(tmp_path: Path):
+    caller = [*QUESTION, voice(1_400), silence(2_000)]
+    call = simulate(caller, tmp_path, scripts=[ANSWER, ("Sure.",)])
+    first, second = call.turns
+    assert first.interrupted
+    # 700 ms of voice, and the 96 ms in which its end would have been noticed.
+    _, end_ms = call.bot_spans_ms()[0]
+    assert 790 <= end_ms - OVER_MS <= 900
+    # Seven words in 1.4 s: those from before the cut too.
+    assert second.user_text == "what is it what is it what"
+    assert second.bot_text == "Sure."
+    # Answered as quickly as any other turn.
+    (start_ms, _) = call.bot_spans_ms()[1]
+    assert start_ms - (OVER_MS + 1_400) <= 400
+    [cut, _] = bot_turns(call)
+    assert cut["truncated"] and f"{cut['text']} {cut['unheard']}" == LONG
+
+
+@pytest.mark.parametrize("word", ["stop", "wait"])
+def test_a_stop_word_cuts_as_soon_as_it_is_understood(tmp_path: Path, word: str):
+    caller = [*QUESTION, voice(250), silence(3_000)]
+    call = simulate(caller, tmp_path, scripts=[ANSWER, (1.0, "Sure.")], words=(word,) * 5)
+    assert call.turns[0].interrupted
+    # Voice activity is sure of the end 128 ms behind it, in windows of 32 ms.
+    assert call.bot_spans_ms(gap_ms=50)[0][1] - (OVER_MS + 250) <= 218
+    assert call.turns[1].user_text == word
+
+
+def test_a_stop_word_that_the_recogniser_mistakes_cuts_when_it_is_spotted(tmp_path: Path):
+    caller = [*QUESTION, voice(250), silence(3_000)]
+
+    def bot_end_ms(folder: str, commands: Sequence[str]) -> tuple[bool, int]:
+        (tmp_path / folder).mkdir()
+        scripts = [ANSWER, (1.0, "Sure.")]
+        call = simulate(caller, tmp_path / folder, scripts=scripts, words=("the",) * 5, commands=commands)
+        return call.turns[0].interrupted, call.bot_spans_ms(gap_ms=50)[0][1]
+
+    interrupted, end_ms = bot_end_ms("spotted", ("stop",))
+    assert interrupted and end_ms - (OVER_MS + 250) <= 250
+    assert not bot_end_ms("deaf", ())[0]
+
+
+@pytest.mark.parametrize("late_ms", [0, 100, 300], ids="spotted {} ms behind the voice".format)
+@pytest.mark.parametrize("written", ["the", "shut"])
+def test_who_only_says_stop_is_not_asked_what_was_said(tmp_path: Path, written: str, late_ms: int):
+    caller = [*QUESTION, voice(250), silence(8_000)]
+    call = simulate(
+        caller,
+        tmp_path,
+        scripts=[ANSWER, ("All right.",)],
+        words=(written,) * 5,
+        confidence=0.3,
+        commands=("stop",),
+        commands_late_ms=late_ms,
+        speculation=OFF,
+    )
+    assert call.turns[0].interrupted
+    assert [turn.bot_text for turn in call.turns[1:]] == ["All right."]
+    # What the recogniser made of it is nobody's: neither in this turn nor in the next.
+    assert user_texts(call)[1:] == ["stop"]
+    [*_, stopped] = [event for event in call.events if event.kind is Kind.USER_TURN]
+    assert "tokens" not in stopped.payload
+
+
+def test_a_command_of_which_the_recogniser_understood_nothing_is_a_turn(tmp_path: Path):
+    caller = [*QUESTION, voice(250), silence(8_000)]
+    call = simulate(
+        caller,
+        tmp_path,
+        scripts=[ANSWER, ("All right.",)],
+        word_ms=1_000,
+        words=("what",),
+        commands=("stop",),
+        commands_word_ms=200,
+        commands_late_ms=100,
+        speculation=OFF,
+    )
+    assert user_texts(call) == ["what", "stop"]
+    assert call.turns[-1].bot_text == "All right."
+
+
+def test_who_is_well_understood_keeps_the_words_whatever_was_spotted(tmp_path: Path):
+    caller = [*QUESTION, voice(600), silence(5_000)]
+    call = simulate(
+        caller,
+        tmp_path,
+        scripts=[ANSWER, ("Sure.",)],
+        words=("what", "is", "it"),
+        commands=("one", "second"),
+        commands_word_ms=300,
+        speculation=OFF,
+    )
+    assert user_texts(call)[-1] == "what is it"
+
+
+def test_the_answer_behind_an_interruption_is_at_full_volume(tmp_path: Path):
+    caller = [*QUESTION, voice(1_400), silence(3_000)]
+    call = simulate(caller, tmp_path, scripts=[ANSWER, (NUMBERS,)])
+    start_ms, end_ms = call.bot_spans_ms()[1]
+    assert level(call, start_ms, start_ms + 100) == pytest.approx(0.5, rel=0.02)
+    assert level(call, end_ms - 100, end_ms) == pytest.approx(0.5, rel=0.02)
+
+
+def test_a_caller_who_never_stops_has_the_floor_and_is_answered_at_the_end(tmp_path: Path):
+    caller = [*QUESTION, voice(30_000), silence(3_000)]
+    call = simulate(caller, tmp_path, scripts=[ANSWER, ("Sure.",)])
+    assert [turn.interrupted for turn in call.turns] == [True, False]
+    spans = call.bot_spans_ms()
+    assert len(spans) == 2
+    assert spans[0][1] - OVER_MS <= 900
+    assert spans[1][0] > OVER_MS + 30_000
+    assert len(call.model.asked) == 2
+
+
+def test_fifty_interruptions_in_a_row_cut_fifty_answers_and_lose_no_turn(tmp_path: Path):
+    caller = [*QUESTION, *[voice(1_000), silence(1_500)] * 50, silence(6_000)]
+    call = simulate(caller, tmp_path, scripts=[ANSWER], tail_ms=7_000)
+    assert sum(turn.interrupted for turn in call.turns) == 50
+    assert len(call.model.asked) == len(user_texts(call)) == 51
+    cut, whole = bot_turns(call)[:-1], bot_turns(call)[-1]
+    assert len(cut) == 50
+    assert all(f"{each['text']} {each['unheard']}" == LONG for each in cut)
+    assert len({each["reply_id"] for each in cut}) == 50
+    assert (whole["text"], whole["truncated"]) == (LONG, False)
+
+
+def test_a_model_that_falls_silent_is_interrupted_and_asked_anew(tmp_path: Path):
+    caller = [*QUESTION, silence(1_000), voice(1_000), silence(4_000)]
+    call = simulate(caller, tmp_path, scripts=[("One moment, ", HANG), ("Sure.",)])
+    assert len(call.model.asked) == 2
+    assert call.turns[-1].bot_text == "Sure."
+    # And one that has not said a word yet.
+    call = simulate(caller, tmp_path, scripts=[(HANG,), ("Sure.",)])
+    assert len(call.model.asked) == 2
+    assert call.turns[-1].bot_text == "Sure."
+
+
+def test_a_caller_who_says_nothing_hears_all_of_the_answer_and_nothing_more(tmp_path: Path):
+    call = simulate([*QUESTION, silence(20_000)], tmp_path, scripts=[ANSWER])
+    assert [(turn.bot_text, turn.interrupted) for turn in call.turns] == [(LONG, False)]
+    assert len(call.bot_spans_ms()) == 1
+
+
+# Interruptions for nothing.
+
+
+def greeted(caller: Sequence[np.ndarray], tmp_path: Path, **how: Any) -> SimulatedCall:
+    """A call that begins with a long greeting, and a caller who does not wait for its end."""
+    return simulate(caller, tmp_path, greeting=LONG, talks_over=True, **how)
+
+
+def test_behind_an_interruption_for_nothing_the_bot_goes_on_with_the_exact_word(tmp_path: Path):
+    caller = [silence(2_000), voice(SHOUT_MS), silence(10_000)]
+    call = greeted(caller, tmp_path, word_ms=WORDLESS)
+    first, rest = bot_turns(call)
+    assert first["truncated"] and not rest["truncated"]
+    assert 20 <= len(first["text"].split()) <= 30
+    assert f"{first['text']} {rest['text']}" == LONG == f"{first['text']} {first['unheard']}"
+    [(_, cut_ms), (again_ms, _)] = call.bot_spans_ms()
+    assert cut_ms - 2_000 <= 900
+    # Two seconds of silence, and no question what was said.
+    assert again_ms - (2_000 + SHOUT_MS) == pytest.approx(2_000, abs=250)
+    assert call.model.asked == []
+    assert [turn.resumed for turn in call.turns] == [False, True]
+
+
+def test_the_rest_of_an_answer_of_the_model_is_not_asked_for_again(tmp_path: Path):
+    caller = [*QUESTION, voice(SHOUT_MS), silence(10_000)]
+    # Understood in the first second of a voice only: the shout has no words.
+    call = simulate(caller, tmp_path, scripts=[ANSWER], word_ms=1_000, words=("what",))
+    first, rest = bot_turns(call)
+    assert f"{first['text']} {rest['text']}" == LONG
+    assert len(call.model.asked) == 1
+    assert user_texts(call) == ["what"]
+
+
+def test_mhm_that_was_long_enough_to_cut_is_resumed_as_soon_as_it_is_understood(tmp_path: Path):
+    caller = [*QUESTION, voice(1_020), silence(10_000)]
+    call = simulate(caller, tmp_path, scripts=[ANSWER], words=("mhm",) * 5, speculation=OFF)
+    first, rest = bot_turns(call)
+    assert f"{first['text']} {rest['text']}" == LONG
+    [_, (again_ms, _)] = call.bot_spans_ms(gap_ms=50)
+    assert again_ms - (OVER_MS + 1_020) <= 300
+    assert len(call.model.asked) == 1
+    assert user_texts(call) == ["mhm mhm mhm mhm mhm"]
+
+
+def test_mhm_is_listened_to_for_longer_than_a_voice_without_words(tmp_path: Path):
+    caller = [*QUESTION, voice(820), silence(10_000)]
+    call = simulate(caller, tmp_path, scripts=[ANSWER], words=("mhm",) * 5, speculation=OFF)
+    [answer] = bot_turns(call)
+    assert answer["text"] == LONG
+    assert user_texts(call) == ["mhm mhm mhm mhm mhm"]
+
+
+def test_an_answer_that_was_cut_before_a_word_of_it_came_is_asked_for_again(tmp_path: Path):
+    caller = [silence(500), voice(1_000), silence(600), voice(600), silence(10_000)]
+    scripts = [(3.0, "The answer is yes.")]
+    call = simulate(caller, tmp_path, scripts=scripts, word_ms=1_000, words=("what",))
+    assert len(call.model.asked) == 2
+    assert call.model.asked[0] == call.model.asked[1]
+    assert bot_turns(call)[-1]["text"] == "The answer is yes."
+    assert all("did not catch" not in turn.bot_text for turn in call.turns)
+
+
+def test_a_rest_that_is_cut_again_goes_on_again(tmp_path: Path):
+    caller = [silence(1_500), voice(SHOUT_MS), silence(3_500), voice(1_300), silence(10_000)]
+    call = greeted(caller, tmp_path, word_ms=WORDLESS)
+    turns = bot_turns(call)
+    assert len(turns) == 3
+    assert " ".join(turn["text"] for turn in turns) == LONG
+    assert [turn["truncated"] for turn in turns] == [True, True, False]
+
+
+def test_who_speaks_before_the_rest_is_said_is_answered_and_the_rest_is_not_said(tmp_path: Path):
+    caller = [silence(2_000), voice(SHOUT_MS), silence(1_000), voice(1_600), silence(4_000)]
+    call = simulate(
+        caller, tmp_path, greeting=LONG, talks_over=True, word_ms=1_000, words=("what",), scripts=[("Sure.",)]
+    )
+    assert [turn["text"] for turn in bot_turns(call)][1:] == ["Sure."]
+    assert user_texts(call) == ["what"]
+
+
+# Replies that may not be interrupted.
+
+PROTECTED = {"greeting_interruptible": False}
+SLOWLY = (0.5, "Sure.")
+
+
+def test_a_protected_greeting_is_neither_ducked_nor_cut_and_what_was_said_is_answered(tmp_path: Path):
+    caller = [silence(1_000), voice(2_000), silence(8_000)]
+    call = greeted(caller, tmp_path, bot=PROTECTED, scripts=[SLOWLY])
+    assert bot_turns(call)[0]["text"] == LONG
+    [(start_ms, end_ms), (answer_ms, _)] = call.bot_spans_ms()
+    assert end_ms - start_ms == pytest.approx(6_000, abs=60)
+    assert level(call, 1_500, 3_000) == pytest.approx(0.5, rel=0.02)
+    assert answer_ms - end_ms <= 600
+    assert user_texts(call) == ["what is it what is it what is it what"]
+
+
+def test_a_stop_word_ends_a_protected_greeting(tmp_path: Path):
+    caller = [silence(1_000), voice(250), silence(4_000)]
+    call = greeted(caller, tmp_path, bot=PROTECTED, words=("stop",), scripts=[SLOWLY])
+    greeting = bot_turns(call)[0]
+    assert greeting["truncated"] and len(greeting["text"].split()) < 20
+    assert call.bot_spans_ms(gap_ms=50)[0][1] - 1_250 <= 250
+
+
+def test_protection_can_be_absolute(tmp_path: Path):
+    caller = [silence(1_000), voice(250), silence(8_000)]
+    settings = {"protected_yields_to_stop": False}
+    call = simulate(
+        caller, tmp_path, greeting=LONG, talks_over=True, bot=PROTECTED, words=("stop",), barge_in=settings
+    )
+    assert (bot_turns(call)[0]["text"], bot_turns(call)[0]["truncated"]) == (LONG, False)

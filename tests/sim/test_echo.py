@@ -1,0 +1,125 @@
+"""Speakerphone calls on virtual time: the whole pipeline, with the real canceller and flite's voice.
+
+The fake ears take everything above -50 dBFS for a voice, which real ones do not: whatever is left of the bot
+that loudly would cut it off.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.echo import EchoCanceller
+from models.echo.webrtc import WebRtcEcho
+from models.tts.flite import FliteSettings, FliteTts
+from tests.fakes.echo import ClosedEcho, FailingEcho
+from tests.sim.call import Beside, SimulatedCall, silence, simulate
+from tests.sim.room import Room
+from tests.voices import say
+
+QUIETEST = 10 ** (-50 / 20)
+GREETING = (
+    "Hello, this is the help line of the bank. You can ask me about cards, transfers and opening hours. "
+    "What would you like to know today?"
+)
+
+
+def listen(
+    tmp_path: Path,
+    *,
+    room: Room,
+    caller: list[np.ndarray] | None = None,
+    echo: EchoCanceller | None = None,
+    transport: str = "local",
+    **more: Any,
+) -> SimulatedCall:
+    return simulate(
+        caller or [silence(2_000)],
+        tmp_path,
+        greeting=GREETING,
+        speaks=FliteTts(FliteSettings.model_validate({"voice": "slt"})),
+        room=room,
+        echo=echo or WebRtcEcho(),
+        transport=transport,
+        quietest=QUIETEST,
+        # A bot that answers itself never ends.
+        limit_s=15,
+        **more,
+    )
+
+
+def spoken(text: str, level_dbfs: float) -> np.ndarray:
+    samples = np.frombuffer(say(text, "rms"), "<i2").astype(np.float32) / 32_768
+    return (samples * 10 ** (level_dbfs / 20) / np.sqrt(np.mean(samples**2))).astype(np.float32)
+
+
+def heard_whole(call: SimulatedCall) -> bool:
+    """Whether the greeting was said to its end and nobody was taken for a caller."""
+    return [(turn.bot_text, turn.interrupted) for turn in call.turns] == [(GREETING, False)]
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "drift_ppm"), [(80.0, 0.0), (600.0, 0.0), (80.0, 200.0), (250.0, -200.0)]
+)
+def test_the_bot_does_not_cut_itself_off(tmp_path: Path, delay_ms: float, drift_ppm: float):
+    """Up to a delay of 600 ms and clocks that part by 200 ppm."""
+    assert heard_whole(listen(tmp_path, room=Room(delay_ms, drift_ppm=drift_ppm)))
+
+
+def test_without_echo_control_it_does(tmp_path: Path):
+    call = listen(tmp_path, room=Room(80.0), echo_mode="off")
+    assert call.turns[0].interrupted
+    assert call.call.self_voice is None
+    assert call.call.own_words is None
+
+
+def test_a_browser_that_cancels_the_echo_gets_no_second_canceller(tmp_path: Path):
+    call = listen(tmp_path, room=Room(80.0), transport="webrtc", peer_cancels_echo=True)
+    assert call.call.self_voice is None
+    # Its microphone is taken as it is: one that told a lie is heard to the full.
+    assert call.turns[0].interrupted
+
+
+def test_a_browser_that_says_it_does_not_gets_one(tmp_path: Path):
+    assert heard_whole(listen(tmp_path, room=Room(80.0), transport="webrtc", peer_cancels_echo=False))
+
+
+def test_a_caller_who_speaks_behind_the_greeting_is_understood(tmp_path: Path):
+    caller = [spoken("what are your opening hours on saturday", -20), silence(1_000)]
+    call = listen(tmp_path, room=Room(120.0), caller=caller)
+    assert [turn.interrupted for turn in call.turns] == [False, False]
+    assert call.turns[1].user_text
+    assert len(call.model.asked) == 1
+
+
+def test_the_call_knows_the_bots_own_voice_and_words(tmp_path: Path):
+    seen: list[tuple[bool, bool, bool, bool]] = []
+
+    async def look(beside: Beside) -> None:
+        # In the middle of the greeting's second sentence.
+        await asyncio.sleep(4)
+        voice, words = beside.call.self_voice, beside.call.own_words
+        assert voice is not None
+        assert words is not None
+        now_ms = beside.call.conversation.clock.now_us() // 1000
+        own, other, unsaid = (
+            "you can ask me about",
+            "can i ask you about",
+            "what would you like to know today",
+        )
+        seen.append((voice.is_own(), *(words.explains(text, now_ms) for text in (own, other, unsaid))))
+
+    listen(tmp_path, room=Room(80.0), beside=look)
+    assert seen == [(True, True, False, False)]
+
+
+@pytest.mark.parametrize("engine", [ClosedEcho(), FailingEcho(0), FailingEcho(250)])
+def test_a_failing_engine_leaves_the_caller_heard(tmp_path: Path, engine: EchoCanceller):
+    """One that does not open, one that fails at once and one that fails in mid-call: here, on a headset."""
+    caller = [spoken("what are your opening hours on saturday", -20), silence(1_000)]
+    call = listen(tmp_path, room=Room(80.0, loss_db=80.0), caller=caller, echo=engine)
+    assert call.turns[-1].user_text
+    assert len(call.model.asked) == 1
+    assert call.call.self_voice is None or not call.call.self_voice.is_own()

@@ -1,0 +1,172 @@
+"""Silences in whole calls, on virtual time: who is asked whether they are there, and when the call ends."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import LLMMessagesAppendFrame
+
+from session_store.events import Kind
+from tests.fakes.scripted_llm import TOOL, ScriptedRow
+from tests.fakes.tools import FakeTool
+from tests.sim.call import OFF, RATE_HZ, Beside, SimulatedCall, silence, simulate, voice
+from turn_taking.idle import IdleSettings
+
+CHOSEN = IdleSettings()
+# A person is at the other end: a file is not asked whether it is there.
+PERSON: dict[str, Any] = {"transport": "webrtc", "tail_ms": 120_000, "speculation": OFF}
+QUESTION = [silence(500), voice(1_000)]
+# The sentences of the fake voice follow each other at once, and two of the bot's turns do not.
+GAP_MS = 300
+TOLERANCE_MS = 120
+
+
+def said(call: SimulatedCall) -> list[tuple[str, bool]]:
+    """What the bot said, and whether it was cut."""
+    turns = [event.payload for event in call.events if event.kind is Kind.BOT_TURN]
+    return [(turn["text"], turn["truncated"]) for turn in turns]
+
+
+def texts(call: SimulatedCall) -> list[str]:
+    return [text for text, _ in said(call)]
+
+
+def length_ms(call: SimulatedCall) -> int:
+    return len(call.stereo) * 1000 // RATE_HZ
+
+
+def silences_ms(call: SimulatedCall) -> list[int]:
+    spans = call.bot_spans_ms(gap_ms=GAP_MS)
+    return [later - earlier for (_, earlier), (later, _) in zip(spans, spans[1:], strict=False)]
+
+
+def test_a_caller_who_says_nothing_is_asked_three_times_and_let_go(tmp_path: Path):
+    call = simulate([silence(120_000)], tmp_path, greeting="Hello.", **PERSON)
+    assert said(call) == [(text, False) for text in ("Hello.", *CHOSEN.prompts, CHOSEN.goodbye)]
+    assert silences_ms(call) == pytest.approx([7_000, 10_500, 15_750, 20_000], abs=TOLERANCE_MS)
+    # The goodbye is heard to its end, and then there is time to say something.
+    heard_ms = call.bot_spans_ms(gap_ms=GAP_MS)[-1][1]
+    assert length_ms(call) - heard_ms == pytest.approx(CHOSEN.hang_up_ms, abs=2 * TOLERANCE_MS)
+    assert call.model.asked == []
+
+
+def test_without_prompts_only_the_long_silence_ends_the_call(tmp_path: Path):
+    call = simulate(
+        [silence(60_000)],
+        tmp_path,
+        bot={"idle": None, "idle_timeout_ms": 30_000},
+        greeting="Hello.",
+        **PERSON,
+    )
+    assert texts(call) == ["Hello."]
+    assert length_ms(call) - call.bot_spans_ms()[-1][1] == pytest.approx(30_000, abs=TOLERANCE_MS)
+
+
+def test_a_file_is_not_asked_whether_it_is_there(tmp_path: Path):
+    call = simulate([silence(60_000)], tmp_path, greeting="Hello.")
+    assert texts(call) == ["Hello."]
+
+
+def test_whoever_answers_a_prompt_is_answered_and_the_count_begins_anew(tmp_path: Path):
+    caller = [*QUESTION, silence(22_000), voice(1_000), silence(9_500)]
+    call = simulate(caller, tmp_path, scripts=[("It is ten.",), ("It is two.",)], **PERSON | {"tail_ms": 500})
+    first, second, _ = CHOSEN.prompts
+    assert texts(call) == ["It is ten.", first, second, "It is two.", first]
+    # The model knows what "yes" would be an answer to.
+    answers = [each.text for each in call.model.asked[-1] if each.role == "assistant"]
+    told = " ".join(" ".join(answers).split())
+    assert told.endswith(f"{first} {second}")
+
+
+def test_a_caller_who_asks_for_a_moment_gets_it(tmp_path: Path):
+    caller = [silence(500), voice(600), silence(60_000)]
+    call = simulate(
+        caller, tmp_path, words=("one", "moment", "please"), scripts=[("Sure.",)], **PERSON | {"tail_ms": 500}
+    )
+    assert texts(call)[:2] == ["Sure.", CHOSEN.prompts[0]]
+    assert silences_ms(call)[0] == pytest.approx(CHOSEN.patience_ms, abs=TOLERANCE_MS)
+
+
+def test_nobody_is_asked_while_a_tool_runs(tmp_path: Path):
+    class VerySlowTool(FakeTool):
+        async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
+            await asyncio.sleep(40)
+            return await super().run(arguments, key=key)
+
+    tool = VerySlowTool(name="look_up", parameters={"type": "object", "properties": {}})
+    row = ScriptedRow((TOOL,), ("It is sunny.",))
+    call = simulate(
+        [*QUESTION, silence(55_000)], tmp_path, row=row, tools=[tool], **PERSON | {"tail_ms": 500}
+    )
+    assert texts(call)[0] == "It is sunny."
+    # The wait is told in other words, which are not part of the conversation.
+    [(answered_ms, _)] = [span for span in call.bot_spans_ms(gap_ms=GAP_MS) if span[0] > 40_000][:1]
+    assert 41_000 < answered_ms < 43_500
+    assert set(texts(call)[1:]) <= set(CHOSEN.prompts)
+
+
+@pytest.mark.parametrize("at_ms", [6_500, 6_800, 6_900, 6_940])
+def test_no_prompt_comes_into_a_voice_that_has_just_begun(tmp_path: Path, at_ms: int):
+    caller = [silence(at_ms), voice(1_000), silence(3_000)]
+    call = simulate(caller, tmp_path, scripts=[("It is ten.",)], **PERSON | {"tail_ms": 500})
+    assert texts(call) == ["It is ten."]
+    assert call.bot_spans_ms()[0][0] > at_ms + 1_000
+
+
+def test_a_voice_into_a_prompt_takes_the_floor(tmp_path: Path):
+    caller = [silence(7_400), voice(1_500), silence(3_000)]
+    call = simulate(caller, tmp_path, scripts=[("It is ten.",)], **PERSON | {"tail_ms": 500})
+    (prompt, cut), (answer, whole) = said(call)
+    assert CHOSEN.prompts[0].startswith(prompt) and answer == "It is ten."
+    assert not whole and (cut or prompt == CHOSEN.prompts[0])
+
+
+def test_a_caller_who_coughs_now_and_then_is_asked_all_the_same(tmp_path: Path):
+    caller = [silence(2_000)] + [voice(160), silence(2_840)] * 30
+    call = simulate(caller, tmp_path, words=(), **PERSON)
+    assert texts(call) == [*CHOSEN.prompts, CHOSEN.goodbye]
+
+
+def test_a_caller_who_writes_is_not_idle(tmp_path: Path):
+    async def write(beside: Beside) -> None:
+        await asyncio.sleep(6)
+        assert beside.call.report is not None
+        message = {"role": "user", "content": "when do you open"}
+        await beside.call.report(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
+
+    call = simulate(
+        [silence(60_000)], tmp_path, beside=write, scripts=[("At ten.",)], **PERSON | {"tail_ms": 500}
+    )
+    assert texts(call)[:2] == ["At ten.", CHOSEN.prompts[0]]
+    # Somebody who reads and writes takes longer than somebody who listens and speaks.
+    assert silences_ms(call)[0] == pytest.approx(CHOSEN.patience_ms, abs=TOLERANCE_MS)
+
+
+def test_a_call_in_which_the_caller_said_goodbye_ends_behind_the_answer(tmp_path: Path):
+    caller = [silence(500), voice(600), silence(60_000)]
+    call = simulate(caller, tmp_path, words=("thank", "you", "bye"), scripts=[("Goodbye!",)], **PERSON)
+    assert said(call) == [("Goodbye!", False)]
+    heard_ms = call.bot_spans_ms()[-1][1]
+    assert length_ms(call) - heard_ms == pytest.approx(CHOSEN.hang_up_ms, abs=2 * TOLERANCE_MS)
+
+
+def test_whoever_speaks_behind_the_goodbye_stays(tmp_path: Path):
+    caller = [silence(500), voice(600), silence(1_800), voice(1_000), silence(6_000)]
+    words = ("thank", "you", "bye", "what", "is")
+    call = simulate(
+        caller, tmp_path, words=words, scripts=[("Goodbye!",), ("It is ten.",)], **PERSON | {"tail_ms": 500}
+    )
+    assert texts(call) == ["Goodbye!", "It is ten."]
+    # The second turn ends with other words, so nothing ends the call but the caller's silence.
+    assert length_ms(call) >= 500 + 600 + 1_800 + 1_000 + 6_000
+
+
+def test_a_sound_behind_the_goodbye_puts_the_end_off_and_not_away(tmp_path: Path):
+    caller = [silence(500), voice(600), silence(3_000), voice(160), silence(60_000)]
+    call = simulate(
+        caller, tmp_path, words=("thank", "you", "bye"), word_ms=200, scripts=[("Bye!",)], **PERSON
+    )
+    assert texts(call) == ["Bye!"]
+    assert length_ms(call) < 9_000

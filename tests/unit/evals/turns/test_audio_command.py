@@ -1,0 +1,40 @@
+"""``python -m evals.turns --audio`` through the engines that ship, as small as it can be."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evals.turns.__main__ import main
+
+KEYS = {
+    "name",
+    "cut_in_rate",
+    "endpoint_ms",
+    "barge_in_recall",
+    "barge_in_stop_ms",
+    "false_yield_rate",
+    "self_interruptions",
+}
+
+
+def test_the_command_writes_the_same_keys_of_audio(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "out.json"
+    sizes = ["--audio-callers", "1", "--audio-turns", "2", "--replays", "1"]
+    # The 17 sounds of a call in two calls at a time: one after the other they take most of the time.
+    sizes += ["--tuning-callers", "2", "--overlap-calls", "2", "--overlap-shared-by", "2"]
+    assert main(["--audio", *sizes, "--processes", "4", "--json", str(out)]) == 0
+    written = json.loads(out.read_text())
+    assert written["kind"] == written["barge_in"]["kind"] == "audio"
+    rows = {row["name"]: row for row in written["policies"]}
+    learning = {"boundary-words-learning", "boundary-voice-words-learning"}
+    assert {"always-talk", "always-silent", "timer-600", "bound"} | learning <= set(rows)
+    assert all(KEYS <= set(row) for row in rows.values())
+    assert all(set(row["endpoint_ms"]) == {"p50", "p95", "mean"} for row in rows.values())
+    assert all(set(row["barge_in_stop_ms"]) == {"p50", "p95"} for row in rows.values())
+    assert {"policy", "cut_in_rate", "mean_ms"} == set(written["frontier"][0])
+    # Whoever yields to any voice yields to every interruption; who never yields to none.
+    assert rows["timer-600"]["barge_in_recall"] == 1.0
+    assert rows["always-talk"]["barge_in_recall"] == 0.0
+    assert sum(written["barge_in"]["sounds"].values()) == 17
+    assert "audio" in capsys.readouterr().out

@@ -1,0 +1,140 @@
+"""Sounds over the bot's voice through engines: scripted ones, and the policies on what they report."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evals.turns import audio, sounds
+from evals.turns.overlap_audio import POLICIES, Trial, call_trials, cut_at_ms, judge, load, save, wilson
+from evals.turns.overlap_calls import OF_A_CALL, CallScript, Sound
+from evals.turns.overlap_ears import Ears, Event
+from models.echo.webrtc import WebRtcEcho
+from tests.fakes.stt import ScriptedStt
+from tests.fakes.vad import EnergyVad
+from turn_taking.barge_in import BargeIn
+
+
+@pytest.fixture(scope="module")
+def speakers() -> audio.Speakers:
+    return audio.Speakers()
+
+
+@pytest.fixture(scope="module")
+def trials(speakers: audio.Speakers) -> list[Trial]:
+    ears = Ears(EnergyVad(), ScriptedStt(), ScriptedStt(), WebRtcEcho())
+    return call_trials(0, 5, ears, speakers, (Sound.SENTENCE, Sound.HUM))
+
+
+def test_a_hum_is_as_long_as_people_s_and_a_cough_is_noise():
+    rng = np.random.default_rng(1)
+    hums, coughs = [sounds.hum(rng) for _ in range(20)], [sounds.cough(rng) for _ in range(20)]
+    assert all(240 * 16 <= len(hum) <= 700 * 16 for hum in hums)
+    assert all(150 * 16 <= len(cough) <= 1_300 * 16 for cough in coughs)
+    assert all(np.abs(sound).max() == pytest.approx(sounds.PEAK) for sound in hums + coughs)
+
+    def flatness(sound: np.ndarray) -> float:
+        power = np.abs(np.fft.rfft(sound)) ** 2 + 1e-12
+        return float(np.exp(np.mean(np.log(power))) / np.mean(power))
+
+    assert np.median([flatness(c) for c in coughs]) > 5 * np.median([flatness(h) for h in hums])
+
+
+def test_the_same_seed_gives_the_same_call(speakers: audio.Speakers):
+    def said(seed: int) -> list[tuple[Sound, str, str]]:
+        script = CallScript(np.random.default_rng(seed), ("espeak", "en-us"), speakers)
+        for sound in OF_A_CALL:
+            script.add(sound)
+        return [(reply.sound, reply.text, reply.says) for reply in script.replies]
+
+    # Not sample by sample: flite draws the noise in its voices from a generator of its own.
+    assert said(3) == said(3)
+    assert said(3) != said(4)
+
+
+def test_a_call_has_every_kind_and_most_of_what_is_meant_is_short():
+    assert set(OF_A_CALL) == set(Sound)
+    assert [OF_A_CALL.count(kind) for kind in (Sound.SENTENCE, Sound.COMMAND, Sound.STOP)] == [2, 2, 2]
+    assert sum(kind.is_meant and kind is not Sound.SENTENCE for kind in OF_A_CALL) == 7
+
+
+def test_a_sentence_over_the_bot_is_reported_as_a_voice_with_words(trials: list[Trial]):
+    trial = next(trial for trial in trials if trial.sound is Sound.SENTENCE)
+    starts = [event.at_ms for event in trial.events if event.tell == "on_voice_started"]
+    assert any(0 < start - trial.onset_ms < 400 for start in starts)
+    finals = [event for event in trial.events if event.tell == "on_final"]
+    assert any(event.facts["text"] for event in finals)
+    assert [event.at_ms for event in trial.events] == sorted(event.at_ms for event in trial.events)
+
+
+def test_who_talks_over_the_bot_is_yielded_to_but_not_by_a_bot_that_never_yields(trials: list[Trial]):
+    trial = next(trial for trial in trials if trial.sound is Sound.SENTENCE)
+    cuts = {name: cut_at_ms(build(), trial) for name, build in POLICIES.items()}
+    assert cuts["never"] is None
+    assert cuts["voice-0"] is not None and cuts["barge-in"] is not None
+    assert cuts["voice-0"] < cuts["barge-in"]
+
+
+def test_what_was_measured_is_kept(trials: list[Trial], tmp_path: Path):
+    save(tmp_path / "trials.json", trials)
+    assert load(tmp_path / "trials.json") == trials
+
+
+def trial(sound: Sound, *events: Event, onset_ms: int = 1_000) -> Trial:
+    return Trial(sound, "", "flite rms", onset_ms, "your card is blocked", tuple(events))
+
+
+def voice(since_ms: int, length_ms: int, *, text: str = "", stop_word: bool = False) -> tuple[Event, ...]:
+    ended_ms = since_ms + length_ms
+    spotted = (Event(ended_ms + 190, "on_spotted", {"text": "stop"}),) if stop_word else ()
+    return (
+        Event(since_ms + 32, "on_maybe_voice"),
+        Event(since_ms + 128, "on_voice_started", {"voiced_ms": 128}),
+        Event(ended_ms + 96, "on_maybe_quiet"),
+        Event(ended_ms + 160, "on_voice_stopped", {"silence_ms": 160}),
+        *spotted,
+        Event(ended_ms + 200, "on_final", {"text": text, "confidences": (0.3,) * len(text.split())}),
+    )
+
+
+def test_a_spotted_stop_word_cuts_what_the_recogniser_mistook():
+    stop = trial(Sound.STOP, *voice(1_000, 400, text="shut", stop_word=True))
+    assert cut_at_ms(POLICIES["barge-in-stop-words"](), stop) == 1_000 + 400 + 190
+    assert cut_at_ms(POLICIES["barge-in"](), stop) is None
+
+
+def test_figures_count_what_was_meant_and_what_was_not():
+    rows = [
+        trial(Sound.SENTENCE, *voice(1_000, 2_000)),
+        trial(Sound.STOP, *voice(1_000, 400)),
+        trial(Sound.BACKCHANNEL, *voice(1_000, 300)),
+        trial(Sound.ECHO),
+    ]
+    timer, ours = judge("voice-0", rows), judge("barge-in", rows)
+    assert (timer["barge_in_recall"], timer["false_yield_rate"]) == (1.0, 1.0)
+    assert (ours["barge_in_recall"], ours["false_yield_rate"]) == (0.5, 0.0)
+    assert timer["barge_in_stop_ms"] == {"p50": 128, "p95": 128}
+    assert ours["yields"]["cough"] is None
+
+
+def test_a_share_is_told_with_how_sure_it_is():
+    # Newcombe (1998), table I: 81 of 263 is 0.2553 to 0.3662.
+    assert wilson([True] * 81 + [False] * 182) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+    assert wilson([]) is None
+    rows = [trial(Sound.SENTENCE, *voice(1_000, 2_000)), trial(Sound.HUM, *voice(1_000, 300))]
+    assert judge("barge-in", rows)["intervals"]["barge_in_recall"] == wilson([True])
+
+
+def test_a_reply_that_is_cut_before_anybody_spoke_was_cut_by_itself():
+    early = trial(Sound.SENTENCE, *voice(200, 2_000), *voice(3_000, 2_000), onset_ms=3_000)
+    figures = judge("voice-0", [early, trial(Sound.ECHO, *voice(100, 900))])
+    assert figures["self_interruptions"] == 2
+    assert figures["barge_in_recall"] is None
+
+
+def test_every_policy_is_told_everything():
+    told = {"on_maybe_voice", "on_voice_started", "on_maybe_quiet", "on_voice_stopped", "on_final"}
+    told |= {"on_partial", "on_self_voice", "on_spotting", "on_spotted", "on_saying", "on_bot_started"}
+    told |= {"on_question"}
+    assert all(hasattr(build(), name) for build in POLICIES.values() for name in told)
+    assert isinstance(POLICIES["barge-in-stop-words"](), BargeIn)

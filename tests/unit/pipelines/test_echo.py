@@ -1,0 +1,80 @@
+"""Which calls get echo control."""
+
+from pathlib import Path
+
+import pytest
+
+from configs.deployment import Choice, Deployment, EchoMode, Hearing
+from configs.load import load_deployment
+from core.errors import ConfigError
+from models.echo.webrtc import WebRtcEchoSettings
+from pipelines.echo import wants_echo_control
+from pipelines.engines import Engines, plan
+
+
+@pytest.mark.parametrize(
+    ("transport", "peer_cancels", "wanted"),
+    [
+        ("local", None, True),
+        ("phone", None, True),
+        ("webrtc", False, True),
+        ("webrtc", True, False),
+        # Browsers cancel unless a page asks them not to: Pipecat's own client does not, and says nothing.
+        ("webrtc", None, False),
+        ("file", None, False),
+        ("eval", None, False),
+    ],
+)
+def test_a_call_gets_it_where_nobody_else_cancels(transport: str, peer_cancels: bool | None, wanted: bool):
+    assert wants_echo_control("auto", transport, peer_cancels=peer_cancels) is wanted
+    assert wants_echo_control("on", transport, peer_cancels=peer_cancels)
+    assert not wants_echo_control("off", transport, peer_cancels=peer_cancels)
+
+
+def test_the_default_is_webrtcs():
+    assert isinstance(plan(Deployment()).echo, WebRtcEchoSettings)
+
+
+@pytest.mark.parametrize("hearing", [Hearing(echo=None), Hearing(echo_mode="off")])
+def test_what_no_call_uses_is_not_loaded(hearing: Hearing):
+    assert plan(Deployment(hearing=hearing)).echo is None
+
+
+def test_an_unknown_canceller_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="unknown echo 'speex' .known: webrtc"):
+        plan(Deployment(hearing=Hearing(echo=Choice(name="speex"))))
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_an_unknown_setting_is_refused_whether_it_is_used_or_not(mode: EchoMode):
+    choice = Choice(name="webrtc", settings={"gain": 3})
+    with pytest.raises(ConfigError, match=r"hearing.echo \(webrtc\): unknown field 'gain' .known: echo_canc"):
+        plan(Deployment(hearing=Hearing(echo=choice, echo_mode=mode)))
+
+
+def test_a_canceller_that_is_wanted_and_not_named_is_refused():
+    with pytest.raises(ConfigError, match="hearing.echo_mode is on, and hearing.echo names no canceller"):
+        plan(Deployment(hearing=Hearing(echo=None, echo_mode="on")))
+
+
+async def test_a_canceller_of_another_rate_is_refused_before_any_call():
+    choice = Choice(name="webrtc", settings={"rate_hz": 48_000})
+    with pytest.raises(ConfigError, match="hearing.echo works at 48000 Hz and hearing.vad .* 16000"):
+        await Engines.load(Deployment(hearing=Hearing(echo=choice)))
+
+
+@pytest.mark.parametrize(
+    ("written", "mode"), [("on", "on"), ("off", "off"), ("auto", "auto"), ('"off"', "off")]
+)
+def test_a_bare_on_or_off_in_yaml_is_meant_as_written(tmp_path: Path, written: str, mode: str):
+    path = tmp_path / "one.yaml"
+    path.write_text(f"hearing: {{echo_mode: {written}, echo_control: {{guard_db: 30}}}}\n")
+    hearing = load_deployment(str(path)).hearing
+    assert (hearing.echo_mode, hearing.echo_control.guard_db) == (mode, 30)
+
+
+def test_another_mode_is_refused_with_the_known_ones(tmp_path: Path):
+    path = tmp_path / "one.yaml"
+    path.write_text("hearing: {echo_mode: sometimes}\n")
+    with pytest.raises(ConfigError, match="echo_mode.*'auto', 'on' or 'off'"):
+        load_deployment(str(path))

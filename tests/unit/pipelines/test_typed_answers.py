@@ -1,0 +1,414 @@
+"""Typed turns on virtual time: repeated ones, ones that are given up, and a server that stops meanwhile."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.deployment import Deployment
+from core.errors import EngineError, KeyReusedError
+from models.llm import LanguageModel, Message
+from pipelines.answering import Answering, AnsweringPlan
+from pipelines.chat import Answered, Asked, Piece, ask
+from pipelines.sessions import TypedTurns
+from processors.dialogue.services import Documents, DocumentsSettings
+from serving.gateway.session_api import TurnEvent, on_store_error
+from session_store.compaction import CompactionSettings, Compactor
+from session_store.conversation import Conversation, Conversations, ConversationSettings
+from session_store.events import Event, Kind
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from tests import virtual_time
+from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
+
+OPEN = "When do you open?"
+FEE = "What does it cost?"
+SMALL = ConversationSettings(
+    budget_tokens=400, compaction=CompactionSettings(keep_turns=2, summary_tokens=100)
+)
+
+
+@dataclass
+class World:
+    """One process with its store and what answers."""
+
+    store: SessionStore
+    conversations: Conversations
+    answering: Answering
+    model: LanguageModel
+
+    def asked(self, at: int) -> list[tuple[str, str]]:
+        """Request ``at`` of the model, without the instruction."""
+        assert isinstance(self.model, ScriptedLanguageModel)
+        return [(one.role, one.text) for one in self.model.asked[at] if one.role != "system"]
+
+    @property
+    def requests(self) -> int:
+        assert isinstance(self.model, ScriptedLanguageModel)
+        return len(self.model.asked)
+
+    async def answer(self, conversation: Conversation, text: str, key: str) -> Answered:
+        """A typed turn to its end."""
+        *_, last = [
+            event async for event in ask(conversation, self.answering, text, key=key, store=self.store)
+        ]
+        assert isinstance(last, Answered)
+        return last
+
+    async def leave(self, conversation: Conversation, text: str, key: str) -> None:
+        """A typed turn whose reader goes away behind the first piece."""
+        turn = ask(conversation, self.answering, text, key=key, store=self.store)
+        async for event in turn:
+            if isinstance(event, Piece):
+                break
+        await turn.aclose()
+        await conversation.flushed()
+
+    async def events(self, session_id: str, *kinds: Kind) -> list[Event]:
+        found = await self.store.events(session_id, limit=10_000)
+        return [event for event in found if not kinds or event.kind in kinds]
+
+
+def play(
+    folder: Path,
+    model: LanguageModel,
+    scenario: Callable[[World], Coroutine[Any, Any, None]],
+    settings: ConversationSettings | None = None,
+) -> None:
+    @asynccontextmanager
+    async def world() -> AsyncIterator[World]:
+        url = f"sqlite:///{folder}/sessions.db"
+        store = await SessionStore.open(StoreSettings(url=url, busy_timeout_ms=0))
+        chosen = settings or ConversationSettings()
+        compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
+        conversations = Conversations(store, chosen, compactor=compactor)
+        plan = AnsweringPlan(Documents(DocumentsSettings()), None, guarded=False)
+        answering = Answering(Deployment(), plan, model)
+        try:
+            yield World(store, conversations, answering, model)
+        finally:
+            await conversations.close()
+            await answering.close()
+            await store.close()
+
+    async def whole() -> None:
+        async with world() as opened:
+            await scenario(opened)
+
+    virtual_time.run(whole())
+
+
+def shown(conversation: Conversation) -> list[tuple[str, str]]:
+    return [(message["role"], message["content"]) for message in conversation.view().messages]
+
+
+# The same key
+
+
+def test_a_turn_that_was_given_up_is_asked_again_as_it_was_said(tmp_path: Path):
+    model = ScriptedLanguageModel(("We open ", HANG), ("Four euros.",), ("We open at ten.",))
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            await world.leave(conversation, OPEN, "a")
+            await world.answer(conversation, FEE, "b")
+            assert [text.split(" [")[0] for _, text in world.asked(1)][1:] == ["We open", FEE]
+            again = await world.answer(conversation, OPEN, "a")
+            assert world.asked(2) == [("user", OPEN)]
+            assert again.turn.payload["text"] == "We open at ten."
+            # It stands in its turn, in place of the piece.
+            whole_view = [
+                ("user", OPEN),
+                ("assistant", "We open at ten."),
+                ("user", FEE),
+                ("assistant", "Four euros."),
+            ]
+            assert shown(conversation) == whole_view
+        async with world.conversations.open(conversation.session_id) as reopened:
+            assert shown(reopened) == whole_view
+        first, _, second = await world.events(conversation.session_id, Kind.BOT_TURN)
+        assert (first.key, first.payload["truncated"]) == ("reply.a", True)
+        assert second.key == "reply.a.2"
+        assert second.payload["supersedes"] == ["reply.a"]
+        turns = await world.events(conversation.session_id, Kind.USER_TURN)
+        assert second.payload["turn"] == turns[0].seq
+        assert len(turns) == 2
+
+    play(tmp_path, model, scenario)
+
+
+def test_a_turn_that_is_given_up_again_and_again_keeps_the_last_piece_until_it_is_answered(tmp_path: Path):
+    model = ScriptedLanguageModel(("We ", HANG), ("We open ", HANG), ("We open at ten.",))
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            for piece in ("We", "We open"):
+                await world.leave(conversation, OPEN, "a")
+                [(_, question), (role, text)] = shown(conversation)
+                assert (role, text.split(" [")[0]) == ("assistant", piece)
+                assert question.endswith(OPEN)
+            await world.answer(conversation, OPEN, "a")
+            assert [world.asked(at) for at in range(3)] == [[("user", OPEN)]] * 3
+            assert shown(conversation) == [("user", OPEN), ("assistant", "We open at ten.")]
+            # From now on it is given and nothing is asked.
+            assert (await world.answer(conversation, OPEN, "a")).turn.key == "reply.a.3"
+            assert world.requests == 3
+
+    play(tmp_path, model, scenario)
+
+
+def test_a_turn_whose_piece_still_waits_for_its_commit_is_not_answered_over_it(tmp_path: Path):
+    model = ScriptedLanguageModel(("We open ", HANG), ("We open at ten.",))
+
+    async def scenario(world: World) -> None:
+        typed = TypedTurns(world.conversations, world.answering)
+        session_id = (await world.store.create()).id
+        first = typed(session_id, OPEN, key="a")
+        while (await anext(first)).name != "delta":
+            pass
+        await first.aclose()
+        events = [event async for event in typed(session_id, OPEN, key="a")]
+        assert [event.name for event in events] == ["turn", "delta", "done"]
+        assert world.asked(1) == [("user", OPEN)]
+        replies = await world.events(session_id, Kind.BOT_TURN)
+        assert [(reply.key, reply.payload["truncated"]) for reply in replies] == [
+            ("reply.a", True),
+            ("reply.a.2", False),
+        ]
+        await typed.close()
+
+    play(tmp_path, model, scenario)
+
+
+async def _until_summarised(world: World, conversation: Conversation, turns: int) -> None:
+    for number in range(turns):
+        await world.answer(conversation, f"Tell me about fee number {number}, please.", f"fee{number}")
+        await asyncio.sleep(1)
+    assert OPEN not in [event.payload.get("text") for event in conversation.events]
+    assert any(event.kind is Kind.SUMMARY for event in conversation.events)
+
+
+FEES = ("That fee is four euros a month, and it is taken on the first of each month.",)
+
+
+def test_the_answer_of_long_ago_is_given_again_from_behind_a_summary(tmp_path: Path):
+    model = ScriptedLanguageModel(("We open at ten.",), FEES)
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            first = await world.answer(conversation, OPEN, "a")
+            await _until_summarised(world, conversation, 12)
+            before = world.requests, len(await world.events(conversation.session_id))
+            again = await world.answer(conversation, OPEN, "a")
+            assert again == first
+            assert (world.requests, len(await world.events(conversation.session_id))) == before
+
+    play(tmp_path, model, scenario, SMALL)
+
+
+def test_a_turn_of_long_ago_that_was_given_up_is_asked_again_over_the_view_of_its_time(tmp_path: Path):
+    model = ScriptedLanguageModel(("Hello Ada.",), ("We open ", HANG), *[FEES] * 12, ("We open at ten.",))
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            await world.answer(conversation, "Good day.", "hello")
+            await world.leave(conversation, OPEN, "a")
+            await _until_summarised(world, conversation, 12)
+            again = await world.answer(conversation, OPEN, "a")
+            assert world.asked(14) == [
+                ("user", "Good day."),
+                ("assistant", "Hello Ada."),
+                ("user", OPEN),
+            ]
+            assert (again.turn.key, again.turn.payload["supersedes"]) == ("reply.a.2", ["reply.a"])
+
+    play(tmp_path, model, scenario, SMALL)
+
+
+@pytest.mark.parametrize("summarised", [False, True])
+def test_a_key_that_belongs_to_other_words_is_refused_and_teaches_nothing(tmp_path: Path, summarised: bool):
+    model = ScriptedLanguageModel(("We open at ten.",), FEES)
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            await world.answer(conversation, OPEN, "a")
+            if summarised:
+                await _until_summarised(world, conversation, 12)
+            before = world.requests, len(await world.events(conversation.session_id))
+            with pytest.raises(KeyReusedError) as refused:
+                await world.answer(conversation, "My name is Eve.", "a")
+            assert (world.requests, len(await world.events(conversation.session_id))) == before
+            assert "name" not in conversation.state.values
+            assert not conversation.lost.is_set()
+        assert "Eve" not in str(refused.value)
+        request: Any = None
+        assert (await on_store_error(request, refused.value)).status_code == 409
+
+    play(tmp_path, model, scenario, SMALL)
+
+
+def test_a_key_is_refused_also_while_its_own_turn_waits_for_the_database(tmp_path: Path):
+    model = ScriptedLanguageModel(("We open at ten.",))
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            other = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
+            other.execute("BEGIN EXCLUSIVE")
+            waiting = asyncio.create_task(conversation.user_turn(OPEN, transport="text", key="a"))
+            await asyncio.sleep(1)
+            with pytest.raises(KeyReusedError):
+                await conversation.user_turn("My name is Eve.", transport="text", key="a")
+            other.rollback()
+            other.close()
+            await waiting
+            kinds = [event.kind for event in await world.events(conversation.session_id)]
+            assert kinds == [Kind.USER_TURN]
+
+    play(tmp_path, model, scenario)
+
+
+def test_a_turn_waits_for_a_tool_that_a_crash_cut_off_no_longer_than_for_its_answer(tmp_path: Path):
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            call = {"call_id": "call_1", "name": "order", "arguments": {}}
+            await conversation.append(conversation.draft(Kind.TOOL_CALL, "bot", call))
+            turn = ask(conversation, world.answering, OPEN, key="a", answer_timeout_s=5)
+            assert isinstance(await anext(turn), Asked)
+            other = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
+            other.execute("BEGIN EXCLUSIVE")
+            try:
+                # Its outcome cannot be written down now.
+                async with asyncio.timeout(30):
+                    with pytest.raises(EngineError, match="not settled"):
+                        await anext(turn)
+            finally:
+                other.rollback()
+                other.close()
+
+    play(tmp_path, ScriptedLanguageModel(("We open at nine.",)), scenario)
+
+
+# A reader that goes away, a server that stops
+
+
+class Lingering:
+    """``models.llm.LanguageModel``: says the beginning of an answer and does not let its end through."""
+
+    def __init__(self, *pieces: str, ends_after_s: float) -> None:
+        self._pieces = pieces
+        self._ends_after_s = ends_after_s
+        self.ended = 0
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
+        loop = asyncio.get_running_loop()
+        try:
+            for piece in self._pieces:
+                yield piece
+            await asyncio.Event().wait()
+        finally:
+            deadline_s = loop.time() + self._ends_after_s
+            while loop.time() < deadline_s:
+                try:
+                    await asyncio.sleep(deadline_s - loop.time())
+                except asyncio.CancelledError:
+                    continue
+            self.ended += 1
+
+
+async def _begun(typed: TypedTurns, session_id: str) -> Any:
+    """A typed turn up to the first piece of its answer."""
+    reader = typed(session_id, OPEN, key="a")
+    event = TurnEvent("", {})
+    while event.name != "delta":
+        event = await anext(reader)
+    return reader
+
+
+def test_what_was_handed_out_is_durable_before_the_pipeline_has_ended(tmp_path: Path):
+    model = Lingering("We open ", ends_after_s=10)
+
+    async def scenario(world: World) -> None:
+        typed = TypedTurns(world.conversations, world.answering)
+        session_id = (await world.store.create()).id
+        reader = await _begun(typed, session_id)
+        await reader.aclose()
+        await asyncio.sleep(0.5)
+        assert model.ended == 0
+        [reply] = await world.events(session_id, Kind.BOT_TURN)
+        assert (reply.payload["text"], reply.payload["truncated"]) == ("We open", True)
+        await typed.close()
+
+    play(tmp_path, model, scenario)
+
+
+@pytest.mark.parametrize("gone_before_s", [None, 0.0, 0.1, 2.0])
+def test_a_server_that_stops_while_a_turn_ends_loses_nothing_of_it(
+    tmp_path: Path, gone_before_s: float | None
+):
+    model = Lingering("We open ", ends_after_s=30)
+
+    async def scenario(world: World) -> None:
+        typed = TypedTurns(world.conversations, world.answering)
+        session_id = (await world.store.create()).id
+        reader = await _begun(typed, session_id)
+        if gone_before_s is not None:
+            await reader.aclose()
+            await asyncio.sleep(gone_before_s)
+        await typed.close()
+        await world.conversations.close()
+        [reply] = await world.events(session_id, Kind.BOT_TURN)
+        assert (reply.payload["text"], reply.payload["truncated"]) == ("We open", True)
+        assert model.ended == 0
+        await reader.aclose()
+
+    play(tmp_path, model, scenario)
+
+
+def test_a_turn_that_is_cancelled_twice_is_committed_and_leaves_no_pipeline(tmp_path: Path):
+    model = Lingering("We open ", ends_after_s=1)
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+
+            async def read() -> None:
+                async for event in ask(conversation, world.answering, OPEN, key="a", store=world.store):
+                    if isinstance(event, Piece):
+                        given.set()
+
+            given = asyncio.Event()
+            turn = asyncio.create_task(read())
+            await given.wait()
+            for _ in range(2):
+                turn.cancel()
+                await asyncio.sleep(0.01)
+            await asyncio.wait({turn})
+            assert turn.cancelled()
+            await conversation.flushed()
+            [reply] = await world.events(conversation.session_id, Kind.BOT_TURN)
+            assert (reply.payload["text"], reply.payload["truncated"]) == ("We open", True)
+            await asyncio.sleep(10)
+            assert model.ended == 1
+            names = {task.get_name() for task in asyncio.all_tasks()}
+            assert "chat.pipeline" not in names
+
+    play(tmp_path, model, scenario)
+
+
+def test_an_answer_that_is_complete_stays_so_when_its_reader_leaves_with_it(tmp_path: Path):
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            turn = ask(conversation, world.answering, OPEN, key="a", store=world.store)
+            seen = [await anext(turn) for _ in range(3)]
+            assert [type(event) for event in seen] == [Asked, Piece, Answered]
+            await turn.aclose()
+        replies = await world.events(conversation.session_id, Kind.BOT_TURN)
+        assert [(reply.payload["text"], reply.payload["truncated"]) for reply in replies] == [
+            ("We open at ten.", False)
+        ]
+
+    play(tmp_path, ScriptedLanguageModel(("We open at ten.",)), scenario)

@@ -1,0 +1,245 @@
+"""Perception in a running pipeline, on virtual time, over a real session store."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from pipecat.frames.frames import InterimTranscriptionFrame, LLMMessagesAppendFrame, TranscriptionFrame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.workers.runner import WorkerRunner
+
+from core.clock import Clock
+from core.media import WordTime
+from core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
+from models.stt import Transcript
+from processors.fusion.perception import AnnotationFrame, Perception, PerceptionSettings
+from processors.perception.engine_stt import BEGAN_S
+from sequencer.calibration import LearntLatencies
+from sequencer.fusion import FusionSettings
+from session_store.compaction import Compactor
+from session_store.conversation import Conversations, ConversationSettings
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from tests import virtual_time
+
+EARS = {Source.STT: "ears"}
+
+
+class Bench:
+    """A perception, and somebody who speaks to it."""
+
+    def __init__(self, perception: Perception, clock: Clock) -> None:
+        self.perception, self.clock = perception, clock
+        self.worker = PipelineWorker(
+            Pipeline([perception]), enable_rtvi=False, enable_turn_tracking=False, idle_timeout_secs=None
+        )
+
+    async def hears(
+        self, text: str, *, final: bool = True, text_of_final: str | None = None, late_ms: int = 100
+    ) -> None:
+        """Words of 200 ms that ended ``late_ms`` ago."""
+        words = tuple(WordTime(word, n * 200, (n + 1) * 200) for n, word in enumerate(text.split()))
+        began_s = asyncio.get_running_loop().time() - (len(words) * 200 + late_ms) / 1000
+        frame_type = TranscriptionFrame if final else InterimTranscriptionFrame
+        said = text if text_of_final is None else text_of_final
+        frame = frame_type(said, "caller", "", result=Transcript(text, words, 1.0, final))
+        frame.metadata[BEGAN_S] = began_s
+        await self.worker.queue_frame(frame)
+        await asyncio.sleep(0.01)
+
+    async def reads(self, text: str) -> None:
+        await self.worker.queue_frame(
+            LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=False)
+        )
+        await asyncio.sleep(0.01)
+
+    async def sees(self, ref: str, *, ago_ms: int, lasts_ms: int = 200) -> None:
+        """Somebody pointed at something."""
+        now_us = self.clock.now_us()
+        start_us = now_us - ago_ms * 1000
+        seen = VisionPayload(start_us, start_us + lasts_ms * 1000, ref=ref, gesture="pointing")
+        annotation = Annotation(start_us + lasts_ms * 1000, now_us, Source.VISION, seen)
+        await self.worker.queue_frame(AnnotationFrame(stream=Source.VISION, annotation=annotation))
+        await asyncio.sleep(0.01)
+
+    async def feels(self, stress: float, *, ago_ms: int, lasts_ms: int) -> None:
+        now_us = self.clock.now_us()
+        start_us = now_us - ago_ms * 1000
+        how = ProsodyPayload(start_us, start_us + lasts_ms * 1000, stress=stress)
+        annotation = Annotation(start_us + lasts_ms * 1000, now_us, Source.PROSODY, how)
+        await self.worker.queue_frame(AnnotationFrame(stream=Source.PROSODY, annotation=annotation))
+        await asyncio.sleep(0.01)
+
+    async def turn(self, said: str) -> tuple[str, list[object]]:
+        """The turn is over: what the model reads, and the texts of the tokens."""
+        seen = await self.perception.take(said)
+        return seen.text, [token["text"] for token in seen.tokens]
+
+
+def play(
+    folder: Path,
+    scenario: Callable[[Bench], Coroutine[Any, Any, None]],
+    *,
+    latencies: LearntLatencies | None = None,
+    **chosen: Any,
+) -> None:
+    async def whole() -> None:
+        store = await SessionStore.open(
+            StoreSettings(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0)
+        )
+        opened = Conversations(store, ConversationSettings(), compactor=Compactor())
+        try:
+            async with opened.open() as conversation:
+                perception = Perception(
+                    conversation,
+                    call_id="call",
+                    settings=PerceptionSettings(**chosen),
+                    latencies=latencies,
+                    engines=EARS,
+                )
+                bench = Bench(perception, conversation.clock)
+                runner = WorkerRunner(handle_sigint=False)
+                await runner.add_workers(bench.worker)
+                running = asyncio.create_task(runner.run())
+                await asyncio.sleep(0.1)
+                try:
+                    await scenario(bench)
+                finally:
+                    await runner.cancel()
+                    await running
+        finally:
+            await opened.close()
+            await store.close()
+
+    virtual_time.run(whole())
+
+
+def test_an_hour_of_noise_without_a_turn_is_forgotten_by_age(tmp_path: Path):
+    sizes: list[int] = []
+
+    async def scenario(bench: Bench) -> None:
+        # A television: partials that no final follows, and somebody who moves in front of it.
+        for number in range(1_800):
+            await bench.hears(f"noise {number}", final=False)
+            await bench.sees(f"channel {number}", ago_ms=300)
+            sizes.append(bench.perception.untaken)
+            await asyncio.sleep(1.98)
+        await bench.hears("what is the fee")
+        assert await bench.turn("what is the fee") == ("", ["what is the fee"])
+
+    play(tmp_path, scenario, remembered_ms=60_000)
+    # One statement every two seconds, in two books.
+    assert max(sizes) <= 2 * 31
+    assert sizes[-1] >= 2 * 29
+
+
+def test_a_crowd_of_statements_is_forgotten_by_number(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        for number in range(100):
+            await bench.hears(f"noise {number}", final=False)
+            await bench.reads(f"typed {number}")
+        assert bench.perception.untaken <= 3 * 20
+
+    play(tmp_path, scenario, remembered=20)
+
+
+def test_words_that_are_forgotten_here_are_told_with_the_rest_of_their_turn(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.reads("and this was typed long ago")
+        await asyncio.sleep(11)
+        await bench.hears("this is fine")
+        await bench.sees("the fee", ago_ms=400)
+        text, tokens = await bench.turn("and this was typed long ago\nthis is fine")
+        assert text == "and this was typed long ago this is fine [pointing at the fee]"
+        assert tokens == ["this is fine"]
+
+    # Without a margin: a word that was pointed at takes its neighbours along.
+    play(tmp_path, scenario, remembered_ms=10_000, fusion=FusionSettings(epsilon_us=600_000))
+
+
+def test_a_late_tag_of_an_earlier_turn_does_not_bring_its_words_back(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.hears("how much is it")
+        assert await bench.turn("how much is it") == ("", ["how much is it"])
+        await asyncio.sleep(1)
+        await bench.sees("the fee", ago_ms=1_500, lasts_ms=400)
+        await asyncio.sleep(5)
+        await bench.hears("and this")
+        assert await bench.turn("and this") == ("", ["and this"])
+
+    play(tmp_path, scenario)
+
+
+def test_the_model_reads_the_words_of_the_record_when_the_recognisers_differ(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.hears("this is fine", text_of_final="This is really fine.")
+        await bench.feels(0.9, ago_ms=900, lasts_ms=900)
+        said = "This is really fine."
+        assert (await bench.turn(said))[0] == "This is [tense] really fine. [tense]"
+
+    play(tmp_path, scenario)
+
+
+def test_the_model_reads_no_words_that_are_not_in_the_record(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        # Somebody types in the middle of saying something.
+        await bench.hears("this is fine")
+        await bench.feels(0.9, ago_ms=900, lasts_ms=900)
+        await bench.reads("what is the fee")
+        assert (await bench.turn("what is the fee"))[0] == ""
+
+    play(tmp_path, scenario)
+
+
+def test_words_that_were_nobodys_are_not_in_the_next_turn(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.hears("mhm right")
+        bench.perception.forget_words()
+        await asyncio.sleep(3)
+        await bench.hears("what is it")
+        assert await bench.turn("what is it") == ("", ["what is it"])
+
+    play(tmp_path, scenario)
+
+
+def test_what_was_said_in_two_breaths_is_one_turn(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.hears("what is", final=False)
+        await bench.hears("what is the fee")
+        await asyncio.sleep(1.5)
+        await bench.hears("for the card")
+        await bench.sees("the card", ago_ms=500)
+        text, _ = await bench.turn("what is the fee for the card")
+        assert text == "what is the fee for the card [pointing at the card]"
+
+    play(tmp_path, scenario, fusion=FusionSettings(epsilon_us=600_000))
+
+
+def test_what_one_call_learns_is_the_prior_of_the_next_one_that_learns(tmp_path: Path):
+    latencies = LearntLatencies()
+
+    async def speaks(bench: Bench, times: int) -> None:
+        for _ in range(times):
+            await bench.hears("hello", late_ms=500)
+            await asyncio.sleep(2)
+            await bench.turn("hello")
+
+    def learnt_us() -> int | None:
+        return latencies.prior_us("ears", Source.STT)
+
+    def call(times: int, name: str) -> None:
+        folder = tmp_path / name
+        folder.mkdir()
+        play(folder, lambda bench: speaks(bench, times), latencies=latencies)
+
+    call(0, "silent")
+    assert learnt_us() is None
+    call(10, "first")
+    # From the stated 80 ms by 10 ms a sample.
+    assert learnt_us() == 180_000
+    call(0, "silent again")
+    assert learnt_us() == 180_000
+    call(3, "second")
+    assert learnt_us() == 210_000

@@ -1,0 +1,358 @@
+"""The start strategy around the barge-in machine, on virtual time; whole calls are in ``tests/sim``."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pipecat.clocks.system_clock import SystemClock
+from pipecat.frames.frames import (
+    Frame,
+    LLMRunFrame,
+    TranscriptionFrame,
+    TTSSpeakFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameProcessorSetup
+from pipecat.turns.user_stop.base_user_turn_stop_strategy import UserTurnStoppedParams
+from pipecat.utils.asyncio.task_manager import TaskManager
+
+from core.media import WordTime
+from core.timeline import HeardMark, HeardSource
+from models.stt import Transcript
+from processors.playout.heard import HeardReply
+from processors.turns.barge_in import BargeInStartStrategy
+from processors.turns.endpoint import EndpointStopStrategy
+from tests import virtual_time
+from tests.fakes.executor import InlineExecutor
+from turn_taking.barge_in import BargeIn, BargeInSettings
+from turn_taking.barge_in_table import Cut, Decision, Restore, Resume, State
+from turn_taking.endpointing import EndpointSettings
+from turn_taking.policies import endpoint_policy
+
+
+class Floor:
+    """Both strategies as a user turn controller drives them, and what comes out of the first."""
+
+    def __init__(
+        self,
+        *,
+        is_own: Callable[[], bool | None] | None,
+        heard_ms: Callable[[], int] | None,
+        **settings: Any,
+    ) -> None:
+        self.decisions: list[Decision] = []
+        self.gains_db: list[float] = []
+        self.pushed: list[Frame] = []
+        self.turns = self.stops = self.interruptions = self.resets = 0
+        self.in_turn = False
+        self.machine = BargeIn(BargeInSettings(**settings))
+        self.policy = endpoint_policy(EndpointSettings())
+        self.endpoint = EndpointStopStrategy(self.policy, completeness=None, executor=InlineExecutor())
+        self.strategy = BargeInStartStrategy(
+            self.machine,
+            endpoint=self.endpoint,
+            set_gain_db=self.gains_db.append,
+            heard_ms=heard_ms,
+            is_own=is_own,
+            report=self._report,
+        )
+        self.strategy.interrupt_through(self._interrupt)
+        self.strategy.add_event_handler("on_user_turn_started", self._started)
+        self.strategy.add_event_handler("on_push_frame", self._push)
+        self.strategy.add_event_handler("on_reset_aggregation", self._reset)
+        self.endpoint.add_event_handler("on_user_turn_stopped", self._stopped)
+
+    async def voice(self, duration_ms: int) -> None:
+        """Somebody speaks for so long, as voice activity reports it."""
+        await asyncio.sleep(0.128)
+        await self.give(VADUserStartedSpeakingFrame(start_secs=0.128))
+        await asyncio.sleep((duration_ms - 128 + 160) / 1000)
+        await self.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
+
+    async def words(self, text: str) -> None:
+        await self.give(TranscriptionFrame(text=text, user_id="", timestamp="", finalized=True))
+
+    async def give(self, frame: Frame) -> None:
+        await self.strategy.process_frame(frame)
+        await self.endpoint.process_frame(frame)
+
+    def reply(self, reply_id: str) -> None:
+        self.strategy.on_reply_coming(reply_id, protected=False)
+        self.strategy.on_reply_started(reply_id)
+
+    def lose(self, reply_id: str, *, heard: str, unheard: str, in_context: bool = True) -> None:
+        """What the playout clock tells when the interruption has passed."""
+        mark = HeardMark(reply_id, 500, len(heard.split()) - 1, HeardSource.PLAYOUT_CLOCK)
+        self.strategy.on_reply_over(HeardReply(reply_id, heard, unheard, True, mark, in_context, 0, 500_000))
+
+    def of(self, kind: type) -> list[Any]:
+        return [decision for decision in self.decisions if isinstance(decision, kind)]
+
+    def _report(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+    async def _interrupt(self) -> None:
+        self.interruptions += 1
+
+    async def _started(self, *_args: object) -> None:
+        if self.in_turn:
+            return
+        self.in_turn = True
+        self.turns += 1
+        await self.strategy.handle_user_turn_started()
+        await self.endpoint.handle_user_turn_started()
+        self.interruptions += 1
+
+    async def _stopped(self, _strategy: object, _params: UserTurnStoppedParams) -> None:
+        self.in_turn = False
+        self.stops += 1
+        await self.strategy.handle_user_turn_stopped()
+        await self.endpoint.handle_user_turn_stopped()
+
+    async def _push(self, _strategy: object, frame: Frame, *_direction: object) -> None:
+        self.pushed.append(frame)
+
+    async def _reset(self, *_args: object) -> None:
+        self.resets += 1
+
+
+def play(
+    scenario: Callable[[Floor], Awaitable[None]],
+    *,
+    is_own: Callable[[], bool | None] | None = None,
+    heard_ms: Callable[[], int] | None = None,
+    **settings: Any,
+) -> Floor:
+    async def run() -> Floor:
+        floor = Floor(is_own=is_own, heard_ms=heard_ms, **settings)
+        tasks = TaskManager()
+        setup = FrameProcessorSetup(
+            clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
+        )  # type: ignore[arg-type]
+        await floor.endpoint.setup(setup)
+        await floor.strategy.setup(setup)
+        await scenario(floor)
+        await floor.strategy.cleanup()
+        await floor.endpoint.cleanup()
+        assert not tasks.current_tasks()
+        return floor
+
+    return virtual_time.run(run())
+
+
+def test_a_voice_while_nobody_else_speaks_begins_a_turn_at_once():
+    async def scenario(floor: Floor) -> None:
+        await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
+        assert floor.turns == 1
+
+    assert play(scenario).decisions == []
+
+
+def test_words_without_a_voice_begin_a_turn_while_nobody_speaks():
+    async def scenario(floor: Floor) -> None:
+        await floor.words("hello there")
+        assert floor.turns == 1
+
+    play(scenario)
+
+
+def test_the_bots_own_voice_is_restored_after_the_first_look():
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        await floor.voice(3_000)
+        await floor.words("what the bot says")
+
+    floor = play(scenario, is_own=lambda: True)
+    assert (floor.turns, floor.of(Cut)) == (0, [])
+    [restore] = floor.of(Restore)
+    # 320 ms of it were looked at.
+    assert restore.at_ms - 1_000_000 in range(318, 325)
+
+
+def test_a_voice_of_which_nothing_is_known_cuts_as_ever():
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        await floor.voice(1_500)
+
+    assert len(play(scenario, is_own=lambda: None).of(Cut)) == 1
+
+
+def test_a_reply_that_its_echo_cut_goes_on_and_the_turn_ends_with_the_echo():
+    looks = iter([None, None, True, True, True, True])
+
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        speaking = asyncio.create_task(floor.voice(1_500))
+        await asyncio.sleep(0.85)
+        assert floor.turns == 1
+        floor.lose("one", heard="what", unheard="the bot says")
+        await asyncio.sleep(0.3)
+        assert [frame.text for frame in floor.pushed] == ["the bot says"]
+        assert floor.stops == 0
+        await speaking
+        assert floor.stops == 1
+        await floor.words("the bot says")
+        await asyncio.sleep(2)
+
+    floor = play(scenario, is_own=lambda: next(looks))
+    assert (floor.turns, floor.stops) == (1, 1)
+    assert floor.resets >= 1
+
+
+def test_a_reply_over_an_open_turn_is_cut_without_beginning_another_one():
+    async def scenario(floor: Floor) -> None:
+        await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
+        floor.reply("greeting")
+        await asyncio.sleep(1)
+
+    floor = play(scenario)
+    assert (floor.turns, len(floor.of(Cut)), floor.interruptions) == (1, 1, 2)
+
+
+def test_the_next_reply_is_at_full_volume_whatever_the_interruption_left():
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        await floor.voice(1_500)
+        floor.lose("one", heard="a", unheard="b")
+        assert floor.gains_db[-1] == -12.0
+        await floor.words("what about it")
+        floor.reply("two")
+        assert floor.gains_db[-1] == 0.0
+
+    play(scenario)
+
+
+def test_what_passed_the_time_is_not_said_again_where_an_answer_is():
+    async def scenario(floor: Floor) -> None:
+        floor.reply("filler")
+        floor.strategy.on_reply_coming("answer", protected=False)
+        await floor.voice(1_000)
+        floor.lose("filler", heard="One", unheard="moment.", in_context=False)
+        floor.lose("answer", heard="", unheard="It is five.")
+        await asyncio.sleep(3)
+
+    floor = play(scenario)
+    assert [(frame.text, frame.append_to_context) for frame in floor.pushed] == [("It is five.", True)]
+
+
+def test_an_answer_that_the_model_was_still_writing_is_asked_for_again():
+    async def scenario(floor: Floor) -> None:
+        floor.strategy.on_reply_begun("one")
+        floor.reply("one")
+        await floor.voice(1_000)
+        floor.lose("one", heard="It", unheard="is")
+        await asyncio.sleep(3)
+
+    [asked] = play(scenario).pushed
+    assert isinstance(asked, LLMRunFrame)
+
+
+def test_one_that_it_had_written_is_said_on():
+    async def scenario(floor: Floor) -> None:
+        floor.strategy.on_reply_begun("one")
+        floor.strategy.on_reply_written("one")
+        floor.reply("one")
+        await floor.voice(1_000)
+        floor.lose("one", heard="It", unheard="is five.")
+        await asyncio.sleep(3)
+
+    [spoken] = play(scenario).pushed
+    assert isinstance(spoken, TTSSpeakFrame) and spoken.text == "is five."
+
+
+def test_books_that_never_come_do_not_leave_the_machine_waiting():
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        await floor.voice(1_000)
+        await asyncio.sleep(5)
+        assert len(floor.of(Resume)) == 1
+        assert floor.machine.state is State.LISTENING
+
+    assert play(scenario).pushed == []
+
+
+def test_books_that_come_late_are_waited_for():
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        await floor.voice(1_000)
+        while not floor.of(Resume):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        floor.lose("one", heard="It", unheard="is five.")
+        await asyncio.sleep(0.01)
+        assert [frame.text for frame in floor.pushed] == ["is five."]
+
+    play(scenario)
+
+
+def test_an_answer_that_is_owed_is_guarded_behind_a_filler():
+    async def scenario(floor: Floor) -> None:
+        floor.strategy.on_waiting(True)
+        floor.reply("filler")
+        mark = HeardMark("filler", 500, 1, HeardSource.PLAYOUT_CLOCK)
+        floor.strategy.on_reply_over(HeardReply("filler", "One moment.", "", False, mark, False, 0, 500_000))
+        assert floor.strategy.holds_reply
+        await floor.voice(160)
+        assert floor.turns == 0
+        floor.strategy.on_waiting(False)
+        await asyncio.sleep(1)
+        assert not floor.strategy.holds_reply
+
+    play(scenario)
+
+
+def test_late_words_of_the_turn_before_are_a_turn_even_when_hardly_understood():
+    async def scenario(floor: Floor) -> None:
+        await floor.voice(1_000)
+        # Nothing was understood in time.
+        await asyncio.sleep(2)
+        assert (floor.turns, floor.stops) == (1, 1)
+        floor.reply("filler")
+        heard = Transcript("a mortgage", (WordTime("a", 0, 90, 0.2), WordTime("mortgage", 90, 800, 0.3)))
+        frame = TranscriptionFrame("a mortgage", "", "", result=heard, finalized=True)
+        await floor.give(frame)
+        assert floor.turns == 2
+
+    play(scenario)
+
+
+def test_the_endpointer_forgets_a_voice_that_was_not_meant():
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        # Too short for words, and loud: over as soon as it has ended.
+        await floor.voice(90)
+        await asyncio.sleep(1)
+        assert floor.policy.next_deadline_ms() is None
+
+    assert len(play(scenario).of(Restore)) == 1
+
+
+def test_a_hum_that_voice_activity_hears_late_is_not_taken_for_a_long_voice():
+    heard = [0]
+
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        await asyncio.sleep(0.128)
+        await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
+        # The process is busy: 300 ms of the hum and the silence behind it are judged in 700 ms.
+        for _ in range(7):
+            await asyncio.sleep(0.1)
+            heard[0] += 43
+        assert floor.of(Cut) == []
+        await floor.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
+        await asyncio.sleep(2)
+
+    assert play(scenario, heard_ms=lambda: heard[0]).of(Cut) == []
+
+
+def test_audio_that_does_not_come_at_all_is_not_waited_for_for_long():
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        await asyncio.sleep(0.128)
+        await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
+        await asyncio.sleep(5)
+
+    [cut] = play(scenario, heard_ms=lambda: 0).of(Cut)
+    # 796 ms, and the longest wait for the audio.
+    assert 1_296 <= cut.at_ms - 1_000_000 <= 1_330

@@ -1,0 +1,225 @@
+"""What the keeper of a call's silences puts off, and what ends it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    LLMMessagesAppendFrame,
+    TTSSpeakFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+
+from core.timeline import HeardMark
+from processors.playout.heard import HeardReply
+from processors.playout.replies import Followers
+from processors.turns.idle import AGAIN_MS, IdleKeeper
+from runtime.loop_clock import LoopClock
+from tests import virtual_time
+from turn_taking.idle import IdleSettings
+
+CHOSEN = IdleSettings()
+NEVER_MS = 86_400_000
+
+
+def reply(text: str, reply_id: str = "r") -> HeardReply:
+    return HeardReply(
+        reply_id=reply_id, text=text, unheard="", truncated=False, mark=HeardMark(reply_id, 1_000, 1),
+        in_context=True, started_us=0, ended_us=0,
+    )  # fmt: skip
+
+
+class Bench:
+    """A keeper and what it says, with the time since the beginning."""
+
+    def __init__(self, settings: IdleSettings | None = CHOSEN, *, timeout_ms: int = NEVER_MS) -> None:
+        self.clock = LoopClock()
+        self.began_ms = self.clock.now_ms()
+        self.quiet_since_ms = self.began_ms
+        self.said: list[tuple[int, Frame]] = []
+        self.keeper = IdleKeeper(
+            settings, timeout_ms=timeout_ms, idle_ms=lambda: self.clock.now_ms() - self.quiet_since_ms
+        )
+
+    async def say(self, frame: Frame) -> None:
+        self.said.append((self.clock.now_ms() - self.began_ms, frame))
+        if isinstance(frame, TTSSpeakFrame):
+            # Heard at once, and short.
+            self.keeper.on_reply_coming("prompt", protected=False)
+            self.keeper.on_reply_started("prompt")
+            self.keeper.on_reply_over(reply(frame.text, "prompt"))
+
+    @property
+    def at_ms(self) -> list[int]:
+        return [at_ms for at_ms, _ in self.said]
+
+
+def held(bench: Callable[[], Bench], script: Callable[[Bench], Awaitable[None]], *, for_s: float) -> Bench:
+    """Run a keeper beside a script for so long, or to the end of the call."""
+
+    async def scenario() -> Bench:
+        made = bench()
+        made.keeper.on_connected()
+        running = asyncio.create_task(made.keeper.run(made.say))
+        await script(made)
+        await asyncio.wait({running}, timeout=for_s)
+        if not running.done():
+            running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return made
+
+    return virtual_time.run(scenario())
+
+
+async def nothing(_bench: Bench) -> None:
+    """Nobody does anything."""
+
+
+def test_a_silent_call_is_prompted_and_ended_in_good_order():
+    bench = held(Bench, nothing, for_s=200)
+    *prompts, end = [frame for _, frame in bench.said]
+    assert [frame.text for frame in prompts if isinstance(frame, TTSSpeakFrame)] == [
+        *CHOSEN.prompts,
+        CHOSEN.goodbye,
+    ]
+    assert all(isinstance(frame, TTSSpeakFrame) and frame.append_to_context for frame in prompts)
+    assert isinstance(end, EndFrame)
+    assert bench.at_ms == [7_000, 17_500, 33_250, 53_250, 55_250]
+
+
+def test_before_somebody_is_there_nobody_is_asked():
+    async def scenario() -> Bench:
+        bench = Bench()
+        running = asyncio.create_task(bench.keeper.run(bench.say))
+        await asyncio.sleep(60)
+        bench.keeper.on_connected()
+        await asyncio.sleep(8)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return bench
+
+    assert virtual_time.run(scenario()).at_ms == [67_000]
+
+
+def test_without_settings_only_the_timeout_ends_the_call():
+    bench = held(lambda: Bench(None, timeout_ms=300_000), nothing, for_s=400)
+    [(at_ms, frame)] = bench.said
+    assert at_ms == 300_000 and isinstance(frame, EndFrame)
+
+
+def test_a_sound_puts_the_timeout_off():
+    async def sound(bench: Bench) -> None:
+        await asyncio.sleep(200)
+        bench.quiet_since_ms = bench.clock.now_ms()
+
+    assert held(lambda: Bench(None, timeout_ms=300_000), sound, for_s=400).at_ms == [500_000]
+
+
+def test_an_answer_that_is_owed_is_no_silence_of_the_caller():
+    async def wait(bench: Bench) -> None:
+        bench.keeper.on_turn_ended("what is it")
+        bench.keeper.on_waiting(True)
+        await asyncio.sleep(200)
+        bench.keeper.on_waiting(False)
+
+    # Longer than an answer is believed to be on its way by the policy alone.
+    assert held(Bench, wait, for_s=10).at_ms == [207_000]
+
+
+def test_a_reply_between_two_others_is_not_the_end_of_the_bots_turn():
+    async def two(bench: Bench) -> None:
+        bench.keeper.on_reply_begun("a")
+        bench.keeper.on_reply_begun("b")
+        await asyncio.sleep(5)
+        bench.keeper.on_reply_over(reply("First.", "a"))
+        await asyncio.sleep(10)
+        bench.keeper.on_reply_over(reply("Second.", "b"))
+
+    assert held(Bench, two, for_s=8).at_ms == [22_000]
+
+
+def test_a_turn_that_is_open_is_waited_for():
+    async def turn(bench: Bench) -> None:
+        bench.keeper.on_turn_started()
+        await asyncio.sleep(9)
+        bench.keeper.on_turn_ended("")
+
+    bench = held(Bench, turn, for_s=3)
+    [at_ms] = bench.at_ms
+    assert 9_000 <= at_ms <= 9_000 + AGAIN_MS
+
+
+def test_a_reply_that_is_about_to_be_said_on_is_waited_for():
+    async def cut(bench: Bench) -> None:
+        bench.keeper.holds_reply = lambda: bench.clock.now_ms() - bench.began_ms < 8_200
+        await asyncio.sleep(6)
+
+    [at_ms] = held(Bench, cut, for_s=4).at_ms
+    assert 8_200 <= at_ms <= 8_200 + AGAIN_MS
+
+
+def test_a_possible_voice_puts_a_prompt_off():
+    async def onset(bench: Bench) -> None:
+        await asyncio.sleep(6.9)
+        bench.keeper.on_onset()
+
+    assert held(Bench, onset, for_s=3).at_ms == [6_900 + AGAIN_MS]
+
+
+def test_typed_text_is_the_callers_turn():
+    async def types(bench: Bench) -> None:
+        await asyncio.sleep(6)
+        message = {"role": "user", "content": "hello"}
+        bench.keeper.on_frame(LLMMessagesAppendFrame([message]))  # type: ignore[arg-type]
+        bench.keeper.on_reply_begun("a")
+        await asyncio.sleep(1)
+        bench.keeper.on_reply_over(reply("Hello.", "a"))
+
+    assert held(Bench, types, for_s=60).at_ms[0] == 7_000 + CHOSEN.patience_ms
+
+
+def test_a_voice_that_never_ends_has_its_turn_ended_again_and_again():
+    ended_ms: list[int] = []
+
+    async def voice(bench: Bench) -> None:
+        async def end_turn() -> None:
+            ended_ms.append(bench.clock.now_ms() - bench.began_ms)
+
+        bench.keeper.end_turn = end_turn
+        bench.keeper.on_frame(VADUserStartedSpeakingFrame(start_secs=0.1))
+        bench.keeper.on_turn_started()
+        await asyncio.sleep(250)
+        bench.keeper.on_turn_ended("")
+        bench.keeper.on_frame(VADUserStoppedSpeakingFrame(stop_secs=0.1))
+
+    bench = held(Bench, voice, for_s=1)
+    assert ended_ms == [120_000, 240_000]
+    assert bench.said == []
+
+
+def test_everybody_who_follows_is_told_everything_in_order():
+    async def scenario() -> tuple[list[Bench], list[bool]]:
+        benches = [Bench(), Bench()]
+        for bench in benches:
+            bench.keeper.on_connected()
+        both = Followers(*(bench.keeper for bench in benches))
+        both.on_reply_begun("a")
+        both.on_reply_written("a")
+        both.on_reply_coming("a", protected=False)
+        both.on_reply_saying("a", "Hello.")
+        both.on_reply_started("a")
+        tasks = [asyncio.create_task(bench.keeper.run(bench.say)) for bench in benches]
+        await asyncio.sleep(20)
+        silent = [not bench.said for bench in benches]
+        both.on_reply_over(reply("Hello.", "a"))
+        await asyncio.sleep(7.5)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return benches, silent
+
+    benches, silent = virtual_time.run(scenario())
+    assert silent == [True, True]
+    assert [bench.at_ms for bench in benches] == [[27_000], [27_000]]

@@ -1,0 +1,157 @@
+"""The command spotter of one call: whom it listens to, and what becomes of a call without it."""
+
+import asyncio
+
+import numpy as np
+
+from core.media import float_to_pcm16
+from models.stt import Transcript
+from processors.turns.stop_words import KEPT_MS, LONGEST_MS, StopWords
+from runtime.in_place_engine import InPlaceEngine
+from tests import virtual_time
+from tests.fakes.stt import ScriptedStream, ScriptedStt, ScriptedSttSettings
+
+
+def accept(result: object) -> Transcript:
+    assert isinstance(result, Transcript)
+    return result
+
+
+def engine(**settings: object) -> InPlaceEngine[Transcript]:
+    chosen = ScriptedSttSettings.model_validate({"words": ("stop",), "word_ms": 200, **settings})
+    return InPlaceEngine(ScriptedStt(chosen), accept)
+
+
+def loud(ms: int) -> bytes:
+    return float_to_pcm16(np.full(16 * ms, 0.3, np.float32))
+
+
+def quiet(ms: int) -> bytes:
+    return bytes(32 * ms)
+
+
+async def spotted(chosen: InPlaceEngine[Transcript], *, voiced_ms: int = 300, twice: bool = False) -> int:
+    """How many stop words a voice of so long gives, of which all was heard before it was noticed."""
+    found: list[None] = []
+    stop_words = StopWords(chosen)
+    await stop_words.open()
+    for _ in range(1 + twice):
+        stop_words.hear(loud(voiced_ms))
+        stop_words.on_voice_started(voiced_ms)
+        stop_words.hear(quiet(100))
+        stop_words.on_voice_stopped(lambda command: found.append(None) if command else None)
+        await asyncio.sleep(0)
+    stop_words.close()
+    return len(found)
+
+
+def test_what_was_said_before_the_voice_was_noticed_is_heard():
+    assert virtual_time.run(spotted(engine())) == 1
+
+
+def test_a_voice_that_is_no_command_says_nothing():
+    assert virtual_time.run(spotted(engine(), voiced_ms=100)) == 0
+
+
+def test_a_voice_that_nobody_announced_is_not_listened_to():
+    async def scenario() -> list[None]:
+        found: list[None] = []
+        stop_words = StopWords(engine())
+        await stop_words.open()
+        stop_words.hear(loud(400))
+        stop_words.on_voice_stopped(lambda command: found.append(None) if command else None)
+        await asyncio.sleep(0)
+        stop_words.close()
+        return found
+
+    assert virtual_time.run(scenario()) == []
+
+
+def test_an_engine_that_fails_leaves_a_call_without_stop_words():
+    assert virtual_time.run(spotted(engine(raise_after_ms=100), twice=True)) == 0
+
+
+def test_no_more_is_kept_than_a_voice_needs():
+    async def scenario() -> list[None]:
+        found: list[None] = []
+        stop_words = StopWords(engine())
+        await stop_words.open()
+        stop_words.hear(loud(400))
+        stop_words.hear(quiet(KEPT_MS))
+        stop_words.on_voice_started(5_000)
+        stop_words.on_voice_stopped(lambda command: found.append(None) if command else None)
+        await asyncio.sleep(0)
+        stop_words.close()
+        return found
+
+    assert virtual_time.run(scenario()) == []
+
+
+class Counted(InPlaceEngine[Transcript]):
+    """How much audio the engine was given."""
+
+    def __init__(self) -> None:
+        self.pieces: list[int] = []
+        super().__init__(_Counting(self.pieces), accept)
+
+
+class _Counting(ScriptedStt):
+    def __init__(self, pieces: list[int]) -> None:
+        super().__init__(ScriptedSttSettings(words=("stop",)))
+        self._pieces = pieces
+
+    def open_stream(self) -> ScriptedStream:
+        stream, pieces = super().open_stream(), self._pieces
+
+        class Stream(ScriptedStream):
+            def feed(self, pcm: bytes) -> Transcript | None:
+                pieces.append(len(pcm))
+                return stream.feed(pcm)
+
+            def start(self) -> None:
+                stream.start()
+
+            def finish(self) -> Transcript:
+                return stream.finish()
+
+        return Stream(ScriptedSttSettings())
+
+
+def given(voice_ms: int, *, matters: bool = True) -> list[int]:
+    """The pieces that a voice of so long gives the engine."""
+
+    async def scenario() -> list[int]:
+        engine = Counted()
+        stop_words = StopWords(engine)
+        await stop_words.open()
+        stop_words.on_voice_started(0)
+        for _ in range(voice_ms // 20):
+            stop_words.hear(loud(20))
+        stop_words.on_voice_stopped((lambda _command: None) if matters else None)
+        stop_words.close()
+        return engine.pieces
+
+    return virtual_time.run(scenario())
+
+
+def test_the_engine_hears_of_a_voice_once_and_only_when_it_may_be_a_command():
+    assert given(400) == [400 * 32]
+    assert given(LONGEST_MS + 20) == []
+    assert given(400, matters=False) == []
+
+
+def test_a_voice_behind_one_that_was_too_long_is_heard_again():
+    async def scenario() -> list[str]:
+        found: list[str] = []
+        stop_words = StopWords(engine())
+        await stop_words.open()
+        for voice_ms in (LONGEST_MS + 400, 400):
+            stop_words.on_voice_started(0)
+            for _ in range(voice_ms // 20):
+                stop_words.hear(loud(20))
+            stop_words.on_voice_stopped(found.append)
+            await asyncio.sleep(0)
+        stop_words.close()
+        return found
+
+    assert virtual_time.run(scenario()) == ["stop stop"]

@@ -1,0 +1,57 @@
+from collections.abc import Iterator
+
+import pytest
+from loguru import logger
+from pipecat.runner.types import RunnerArguments
+
+from serving.gateway.calls import CallTasks
+from serving.gateway.faults import log_failure, without_ids
+
+SESSION = "0f8b1c2d-aaaa-4bbb-8ccc-1234567890ab"
+
+
+@pytest.fixture
+def log() -> Iterator[list[str]]:
+    """Everything that a sink writes that shows as much as it can."""
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(str(line)), level=0, diagnose=True, backtrace=True)
+    yield lines
+    logger.remove(sink)
+
+
+def test_the_id_of_a_session_is_cut_to_its_beginning():
+    text = f"GET /api/sessions/{SESSION}/events {SESSION.upper()} typed.{SESSION}.x 12345678-1234"
+    assert without_ids(text) == (
+        "GET /api/sessions/0f8b1c2d.../events 0F8B1C2D... typed.0f8b1c2d....x 12345678-1234"
+    )
+
+
+def test_a_failure_is_logged_with_its_place_and_without_what_it_was_about(log: list[str]):
+    def break_down(session_id: str, said: str) -> None:
+        raise RuntimeError(f"session {session_id} is broken")
+
+    said = "my account number is 4172"
+    try:
+        break_down(SESSION, said)
+    except RuntimeError as error:
+        log_failure("it failed", error)
+    [line] = log
+    assert "it failed" in line
+    assert "break_down" in line
+    assert "RuntimeError: session 0f8b1c2d... is broken" in line
+    assert SESSION not in line
+    assert "4172" not in line
+
+
+async def test_a_conversation_that_fails_is_logged_without_the_id_of_its_session(log: list[str]):
+    async def run_call(arguments: RunnerArguments) -> None:
+        raise LookupError(f"no such thing in {arguments.body}")
+
+    async def hang_up() -> None:
+        pass
+
+    calls = CallTasks(run_call, max_calls=1, drain_s=0, hang_up_s=1)
+    await calls.start(RunnerArguments(body={"session": SESSION}), call_id="one", hang_up=hang_up)
+    assert "a conversation failed" in "".join(log)
+    assert "0f8b1c2d" in "".join(log)
+    assert SESSION not in "".join(log)

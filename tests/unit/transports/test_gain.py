@@ -1,0 +1,14 @@
+"""Every transport of ours can be ducked; each of them is tested where its audio leaves."""
+
+import pytest
+from pipecat.transports.base_transport import BaseTransport
+
+from transports.gain import SetsGain
+from transports.local.file import FileTransport
+from transports.local.microphone import LocalTransport
+from transports.webrtc.transport import PacedWebRTCTransport
+
+
+@pytest.mark.parametrize("transport", [FileTransport, LocalTransport, PacedWebRTCTransport])
+def test_the_volume_of_every_transport_can_be_set(transport: type[BaseTransport]):
+    assert issubclass(transport, SetsGain)
