@@ -98,7 +98,7 @@ class Hearing(_Part):
         None,
         description="a child process, one for all calls, that listens once more to short voices over the bot "
         'for "stop", "wait" and "no" in English, where the recogniser writes another word: 31 ms of a '
-        "processor for each such voice, and 80 MB; null: none. Needs ``barge_in``",
+        "processor for each such voice, and 80 MB; null: none. Not loaded without ``barge_in``",
     )
     stt: Choice = Choice(name="pocketsphinx")
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")

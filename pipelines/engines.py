@@ -146,7 +146,7 @@ def plan(deployment: Deployment) -> Plan:
         stt=engine_or_service(STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt"),
         commands=(
             engine_settings(COMMANDS, hearing.stop_words, {}, where="hearing.stop_words")
-            if hearing.stop_words
+            if hearing.stop_words and hearing.barge_in
             else None
         ),
         tts=tts,

@@ -168,6 +168,21 @@ class _Reply:
     says: set[str] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class _Held:
+    """Final words that wait for what the spotter makes of their voice.
+
+    Attributes:
+        kind: what the recogniser's words are, should they be believed.
+        voice: the number of the newest of those voices.
+        until_ms: when they are believed although nothing was said of them.
+    """
+
+    kind: Kind
+    voice: int
+    until_ms: int
+
+
 class BargeIn:
     """The interruptions of one call.
 
@@ -195,10 +210,15 @@ class BargeIn:
         self._near_end_looks = 0
         self._echo_words = 0
         self._is_early = False
-        # The voice is listened to once more; words wait for what comes of it; it was no command.
-        self._is_spotting = False
-        self._holds_words = False
+        # Voices are numbered, because what a spotter makes of one may come when the next one is on. The one
+        # that is listened to once more, the words that wait for that, what became of such words; the last
+        # voice was no command; the last final words may be a guess at a sound.
+        self._voices = 0
+        self._spotting_voice: int | None = None
+        self._held: _Held | None = None
+        self._verdict: bool | None = None
         self._is_vetoed = False
+        self._last_is_guess = False
         self._hold_until_ms = 0
         self._maybe_from_ms = 0
         # The reply, one that follows it, and those that were cut.
@@ -225,8 +245,38 @@ class BargeIn:
 
     @property
     def holds_words(self) -> bool:
-        """Whether final words are weighed, and will be meant or dismissed at the next decision."""
-        return self._holds_words and self._state is State.WEIGHED
+        """Whether final words wait for the spotter: ``take_verdict`` says when they do no more."""
+        return self._held is not None
+
+    def take_verdict(self) -> bool | None:
+        """Whether words that waited were meant, once; None when nothing was decided since the last call.
+
+        The words of a voice that is over may be decided on when the reply is over too, or may not be
+        interrupted any more: no decision of the machine says so then.
+        """
+        verdict, self._verdict = self._verdict, None
+        return verdict
+
+    @property
+    def last_is_guess(self) -> bool:
+        """Whether the last final words claim nothing, or may be a recogniser's guess at a short sound."""
+        return self._last_is_guess
+
+    def counts_alone(self, command: str) -> bool:
+        """Whether a spotted command is meant whatever the recogniser wrote. A single word ("what") is as near
+        to a hum as to itself.
+        """
+        heard = Utterance(command)
+        if not command:
+            return False
+        if self._classifier.kind(heard) is Kind.STOP:
+            return True
+        return self._classifier.is_claim(heard, least_words=self._settings.confirm_words)
+
+    @property
+    def voice_number(self) -> int:
+        """How many voices began: the number of the last one."""
+        return self._voices
 
     @property
     def is_ducked(self) -> bool:
@@ -316,7 +366,8 @@ class BargeIn:
         """Something that may be a voice began; the detector is making sure."""
         if self._voice is not _Voice.NONE or not self._settings.maybe_ms or at_ms < self._maybe_from_ms:
             return None
-        if self._state not in (State.REPLYING, State.WEIGHED):
+        if self._state not in (State.REPLYING, State.WEIGHED) or self._held is not None:
+            # A click behind words that wait is not to decide about them.
             return None
         self._voice = _Voice.MAYBE
         return self._arm(at_ms, onset_ms=at_ms)
@@ -326,6 +377,7 @@ class BargeIn:
         if self._voice in (_Voice.ON, _Voice.DISMISSED, _Voice.ECHO):
             return None
         self._voice = _Voice.ON
+        self._voices += 1
         return self._arm(at_ms, onset_ms=at_ms - voiced_ms)
 
     def on_maybe_quiet(self, at_ms: int) -> None:
@@ -382,7 +434,7 @@ class BargeIn:
 
     def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decision | None:
         """The last words about the voice that ended last; may be empty."""
-        self._last_kind = None
+        self._last_kind, self._last_is_guess = None, True
         if self._is_echo:
             return self._stop_in_spite_of_echo(at_ms, Utterance(text, confidences))
         text, confidences = self._without_echo(text, confidences)
@@ -390,9 +442,12 @@ class BargeIn:
             text, confidences = "", ()
         heard = Utterance(text, confidences, self._stretches_ms, True, self._level_db)
         kind = self._classifier.kind(heard, question_open=self._question_is_open(at_ms))
-        if self._is_doubtful(kind, heard) and not self._question_is_open(at_ms):
-            if self._is_spotting:
-                self._last_kind, self._holds_words = kind, True
+        is_guess = self._is_guess(kind, heard) and not self._question_is_open(at_ms)
+        self._last_is_guess = is_guess or not kind.claims_floor
+        if is_guess and self._state is State.WEIGHED:
+            if self._spotting_voice == self._voices:
+                self._last_kind = kind
+                self._held = _Held(kind, self._voices, self._noticed_ms + self._settings.words_wait_ms)
                 self._text, self._confidences = text, confidences
                 return None
             if self._is_vetoed:
@@ -401,47 +456,54 @@ class BargeIn:
         if kind is Kind.STOP:
             return self._stop(at_ms)
         if kind.claims_floor:
-            decision = self._mean(at_ms, Reason.WORDS)
-            if self._state is State.CUT:
-                # Nothing more will be understood of it: there is nothing to wait for.
-                self._mean(at_ms, Reason.WORDS)
-            return decision
-        if self._voice in (_Voice.NONE, _Voice.MAYBE):
+            self._held = None
+            return self._mean_all(at_ms)
+        if self._voice in (_Voice.NONE, _Voice.MAYBE) and self._held is None:
             self._text, self._confidences = text, confidences
             if self._state is State.WEIGHED or (self._state is State.CUT and kind.leaves_floor):
                 return self._dismiss(at_ms)
         return None
 
+    def on_turn_started(self) -> None:
+        """The caller has the floor, and whatever was understood is theirs: nothing waits any more."""
+        self._held = self._verdict = None
+
     def on_spotting(self) -> None:
         """The voice that just ended is short, and an engine that knows few words listens to it once more:
-        ``on_spotted`` follows. Until then a recogniser's words that are not sure are not believed.
+        ``on_spotted`` follows, with its number. Until then a recogniser's words that are not sure are not
+        believed.
         """
-        self._is_spotting = self._state in (State.WEIGHED, State.ARMED)
+        self._spotting_voice = self._voices if self._state in (State.WEIGHED, State.ARMED) else None
 
-    def on_spotted(self, at_ms: int, text: str) -> Decision | None:
-        """What that engine made of the voice that ended last: a command, or nothing.
+    def on_spotted(self, at_ms: int, text: str, *, voice: int | None = None) -> Decision | None:
+        """What that engine made of a voice that has ended: a command, or nothing.
 
         Nothing is a listener's word, a hum or no word at all: what else a recogniser writes of so short a
         voice is its best guess at a sound that it does not know.
+
+        Args:
+            at_ms: when.
+            text: the command; empty when it was none.
+            voice: its number; None is the last one. When another voice has begun since, a command still
+                counts, and nothing else does but for the words that wait for this.
         """
-        self._is_spotting, held, self._holds_words = False, self._holds_words, False
-        if self._is_echo:
+        is_last = voice is None or voice == self._voices
+        if is_last:
+            self._spotting_voice = None
+            if self._is_echo:
+                return None
+        if self.counts_alone(text):
+            self._verdict = True if self._held is not None else self._verdict
+            self._held = None
+            if self._classifier.kind(Utterance(text)) is Kind.STOP:
+                return self._stop(at_ms)
+            return self._mean_all(at_ms)
+        if is_last:
+            self._is_vetoed = not text and self._voice in (_Voice.NONE, _Voice.MAYBE)
+        if self._held is None or not (is_last or voice == self._held.voice):
             return None
-        heard = Utterance(text)
-        if text and self._classifier.kind(heard) is Kind.STOP:
-            return self._stop(at_ms)
-        if text and self._classifier.is_claim(heard, least_words=self._settings.confirm_words):
-            decision = self._mean(at_ms, Reason.WORDS)
-            if self._state is State.CUT:
-                self._mean(at_ms, Reason.WORDS)
-            return decision
-        # A single word ("what") is as near to a hum as to itself: the recogniser decides.
-        self._is_vetoed = not text and self._voice in (_Voice.NONE, _Voice.MAYBE)
-        if not held or self._state is not State.WEIGHED:
-            return None
-        if text and self._kind(at_ms).claims_floor:
-            return self._mean(at_ms, Reason.WORDS)
-        return self._dismiss(at_ms)
+        # Of a single word the recogniser decides.
+        return self._settle_held(at_ms, meant=bool(text))
 
     def on_self_voice(self, at_ms: int, *, own: bool) -> Decision | None:
         """What is heard is the bot's own voice, or surely is not. Of use as often as somebody looks."""
@@ -468,6 +530,12 @@ class BargeIn:
 
     def next_deadline_ms(self) -> int | None:
         """When ``on_deadline`` is to be called; None while nothing is awaited."""
+        due_ms, held = self._state_due_ms(), self._held
+        if held is None:
+            return due_ms
+        return held.until_ms if due_ms is None else min(due_ms, held.until_ms)
+
+    def _state_due_ms(self) -> int | None:
         chosen, reply = self._settings, self._reply
         if self._state is State.ARMED:
             return self._confirm_at_ms()
@@ -483,13 +551,15 @@ class BargeIn:
 
     def on_deadline(self, at_ms: int) -> Decision | None:
         """The decision that is due at ``at_ms``, if one is."""
-        deadline_ms = self.next_deadline_ms()
+        if self._held is not None and at_ms >= self._held.until_ms:
+            return self._settle_held(at_ms, meant=True)
+        deadline_ms = self._state_due_ms()
         if deadline_ms is None or at_ms < deadline_ms:
             return None
         if self._state is State.ARMED:
             return self._judge_voice(at_ms)
         if self._state is State.WEIGHED:
-            self._is_spotting = self._holds_words = False
+            self._spotting_voice = None
             if self._kind(at_ms).claims_floor:
                 return self._mean(at_ms, Reason.WORDS)
             return self._dismiss(at_ms)
@@ -543,7 +613,7 @@ class BargeIn:
         self._text, self._confidences = "", ()
         self._may_listen = False
         self._is_echo, self._echo_words = False, 0
-        self._is_spotting = self._is_vetoed = self._holds_words = False
+        self._is_vetoed = False
         self._onset_ms, self._hold_until_ms = onset_ms, 0
         if self._state is not State.ARMED:
             self._level_db = None
@@ -589,6 +659,24 @@ class BargeIn:
             self._false_in_a_row = 0
         return self._move(Event.MEANT, at_ms, reason)
 
+    def _mean_all(self, at_ms: int) -> Decision | None:
+        """Nothing more will be understood of a voice that is over: a cut for it was meant, too."""
+        decision = self._mean(at_ms, Reason.WORDS)
+        if self._state is State.CUT:
+            self._mean(at_ms, Reason.WORDS)
+        return decision
+
+    def _settle_held(self, at_ms: int, *, meant: bool) -> Decision | None:
+        """Words that waited are believed, or were a guess."""
+        if self._held is None:
+            return None
+        self._verdict = meant and self._held.kind.claims_floor
+        self._held = None
+        if self._verdict:
+            return self._mean_all(at_ms)
+        is_over = self._voice in (_Voice.NONE, _Voice.MAYBE)
+        return self._dismiss(at_ms) if self._state is State.WEIGHED and is_over else None
+
     def _stop(self, at_ms: int) -> Decision | None:
         if self._state is State.PROTECTED and not self._settings.protected_yields_to_stop:
             return None
@@ -615,9 +703,9 @@ class BargeIn:
         says = self._reply.says if self._reply is not None else set()
         return says.issuperset(plain(text))
 
-    def _is_doubtful(self, kind: Kind, heard: Utterance) -> bool:
+    def _is_guess(self, kind: Kind, heard: Utterance) -> bool:
         """Whether words that claim the floor may be a recogniser's guess at a hum or a listener's word."""
-        if self._state is not State.WEIGHED or kind not in (Kind.SUBSTANTIVE, Kind.HESITATION):
+        if kind not in (Kind.SUBSTANTIVE, Kind.HESITATION):
             return False
         # What is longer is cut by its length.
         longest_ms = self._settings.confirm_ms + self._settings.end_lag_ms

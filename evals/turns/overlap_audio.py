@@ -168,7 +168,7 @@ class Unspotted(BargeIn):
     def on_spotting(self) -> None:
         """Nobody listens."""
 
-    def on_spotted(self, at_ms: int, text: str) -> None:
+    def on_spotted(self, at_ms: int, text: str, *, voice: int | None = None) -> None:
         """Nobody spots any."""
 
 

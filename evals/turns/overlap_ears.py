@@ -107,6 +107,7 @@ class _Chain:
         # What the spotter is to hear: of a voice, and of the time before it while nobody speaks.
         self._cancelled = bytearray()
         self._speaks = False
+        self._voices = 0
         self._look_ms: int | None = None
         self._partial_ms = 0
 
@@ -138,6 +139,7 @@ class _Chain:
 
     def _start(self) -> None:
         self._speaks = True
+        self._voices += 1
         start_ms = self._settings.start_ms
         self._note("on_voice_started", voiced_ms=start_ms)
         self._look_ms = self._now_ms - start_ms + SelfVoiceSettings().look_ms
@@ -163,7 +165,8 @@ class _Chain:
             self._note("on_spotting")
             command, at_ms = self._commands.run(self._now_ms, partial(_spot, pcm=voice))
             if command is not None:
-                self.events.append(Event(at_ms, "on_spotted", {"text": command.text}))
+                facts = {"text": command.text, "voice": self._voices}
+                self.events.append(Event(at_ms, "on_spotted", facts))
         final, at_ms = self._words.run(self._now_ms, lambda stream: stream.finish())
         if final is not None:
             confidences = tuple(word.confidence for word in final.words)

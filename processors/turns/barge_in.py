@@ -26,6 +26,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -59,6 +60,8 @@ BOOKS_MS = 500
 AUDIO_LATE_MS = 60
 AUDIO_WAIT_MS = 500
 LATE_LOOK_MS = 20
+# What is spotted so long behind the end of its voice stops nothing any more.
+COMMAND_LATE_MS = 1_500
 # The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``): sooner it would judge
 # what was heard before the voice.
 OWN_VOICE_MS = 320
@@ -120,8 +123,10 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._stopped_ms = 0
         # A command that was spotted, and until when other words of the same voice are waited for.
         self._command: tuple[str, int] | None = None
-        # The turn has such words.
-        self._replaces_words = False
+        # What the recogniser made of it is in the turn, as a guess.
+        self._is_guessed = False
+        # Words wait for the spotter.
+        self._waits_for_spotter = False
         # The final words that are being looked at.
         self._words: TranscriptionFrame | None = None
         # When the present voice was noticed, and how much had been heard by then; the verdict about it is not
@@ -176,7 +181,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     async def handle_user_turn_started(self) -> None:
         self._in_turn = True
-        self._has_held_words = False
+        self._has_held_words = self._waits_for_spotter = False
+        self._machine.on_turn_started()
         self._began_over_reply = self._over_reply
         self._has_words = self._is_void = False
 
@@ -207,12 +213,14 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             await self._carry_out(self._machine.on_voice_started(now_ms, voiced_ms=voiced_ms))
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._look_ms = None
-            self._is_voiced, self._has_final, self._stopped_ms = False, False, self._clock.now_ms()
+            self._is_voiced, self._stopped_ms = False, self._clock.now_ms()
+            self._has_final = self._is_guessed = False
             silence_ms = int(frame.stop_secs * 1000)
-            # Nobody is to be stopped any more where the caller has the floor.
-            on_spotted = self._on_spotted if self.holds_reply else None
-            if self._stop_words is not None and self._stop_words.on_voice_stopped(on_spotted):
-                self._machine.on_spotting()
+            if self._stop_words is not None:
+                # Nobody is to be stopped any more where the caller has the floor.
+                spotted = partial(self._on_spotted, self._machine.voice_number, self._stopped_ms)
+                if self._stop_words.on_voice_stopped(spotted if self.holds_reply else None):
+                    self._machine.on_spotting()
             await self._carry_out(self._machine.on_voice_stopped(self._clock.now_ms(), silence_ms=silence_ms))
             # Nothing hangs on it any more; the stop strategy is shown its end next.
             self._is_stale = self._machine.state is State.REPLYING
@@ -228,30 +236,29 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._wake.set()
         return ProcessFrameResult.CONTINUE
 
-    def _on_spotted(self, command: str) -> None:
-        """The caller's last voice was this command or none, whatever the recogniser makes of it."""
-        was_cut, now_ms = self._machine.state is State.CUT, self._clock.now_ms()
-        has_words = self._machine.holds_words
-        decision = self._machine.on_spotted(now_ms, command)
-        is_meant = isinstance(decision, Cut) or (was_cut and self._machine.state is State.LISTENING)
-        if is_meant:
-            # What the recogniser wrote was not meant: it is taken back already, is now, or is about to come.
-            self._replaces_words = has_words
-            waits = not self._has_final and not self._is_voiced
-            due_ms = self._stopped_ms + self._machine.settings.words_wait_ms if waits else now_ms
-            self._command = command, due_ms
-        if isinstance(decision, Restore):
-            # There are words to be taken back, for which nobody can wait here.
-            self._todo.append(decision)
-            self._wake.set()
-        else:
-            self._note(decision)
+    def _on_spotted(self, voice: int, stopped_ms: int, command: str) -> None:
+        """A voice that stopped then was this command or none, whatever the recogniser makes of it."""
+        now_ms, machine = self._clock.now_ms(), self._machine
+        if now_ms - stopped_ms > COMMAND_LATE_MS:
+            logger.debug(f"{self}: {command!r} was spotted too late, after {now_ms - stopped_ms} ms")
+            return
+        was_cut, waited = machine.state is State.CUT, machine.holds_words
+        decision = machine.on_spotted(now_ms, command, voice=voice)
+        is_taken_up = isinstance(decision, Cut) or (was_cut and machine.state is State.LISTENING)
+        if machine.counts_alone(command) and (is_taken_up or (waited and not machine.holds_words)):
+            # The recogniser's words of it are there or about to come, unless they were of another voice.
+            waits = stopped_ms == self._stopped_ms and not self._has_final and not self._is_voiced
+            self._command = command, stopped_ms + machine.settings.words_wait_ms if waits else now_ms
+        if isinstance(decision, Cut):
+            # It begins the turn of the words that waited.
+            machine.take_verdict()
+        self._note(decision)
 
     async def _say_command(self) -> None:
         """The command stands in the turn as its words: otherwise it would end without any."""
         if self._command is not None:
             (text, _), self._command = self._command, None
-            if self._replaces_words:
+            if self._is_guessed and not self._is_voiced:
                 await self._take_back()
             await self.push_frame(
                 TranscriptionFrame(text=text, user_id="", timestamp=time_now_iso8601(), finalized=True)
@@ -282,12 +289,11 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             self._clock.now_ms(), frame.text, confidences=_confidences(frame.text, frame.result)
         )
         await self._carry_out(decision)
-        self._has_final = not self._is_voiced
+        self._has_final, self._is_guessed = not self._is_voiced, self._machine.last_is_guess
         kind = self._machine.last_kind
         if self._command is not None and self._in_turn:
-            if kind is None or not kind.claims_floor:
+            if self._is_guessed:
                 # The recogniser's best guess at what was a command.
-                self._replaces_words = True
                 await self._say_command()
                 return
             self._command = None
@@ -307,7 +313,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
                 await self.trigger_user_turn_started()
         elif self._machine.holds_words:
             # Whether they are meant is known when the voice has been listened to once more.
-            return
+            self._waits_for_spotter = True
         elif self._machine.state is State.PROTECTED and not is_idle:
             self._has_held_words = True
         elif is_idle or self._over_reply:
@@ -318,6 +324,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     async def _give_floor(self) -> None:
         """The caller speaks, or has spoken, and nobody else does: it is their turn."""
+        await self._settle_words()
         if self._in_turn:
             return
         if self._machine.caller_has_floor:
@@ -325,6 +332,25 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         elif self._has_held_words and self._machine.state is State.LISTENING:
             await self.trigger_user_turn_started()
             await self._endpoint.take_up()
+
+    async def _settle_words(self) -> None:
+        """What becomes of words that waited for the spotter, where no cut has begun their turn."""
+        if not self._waits_for_spotter or self._machine.holds_words:
+            return
+        self._waits_for_spotter = False
+        meant, state = self._machine.take_verdict(), self._machine.state
+        if self._in_turn or meant is None:
+            return
+        if meant and state is State.PROTECTED:
+            self._has_held_words = True
+        elif meant:
+            await self.trigger_user_turn_started()
+            if self._command is None:
+                # Otherwise the turn is taken up with the command, which replaces the words.
+                await self._endpoint.take_up()
+        elif state is not State.ARMED:
+            # Otherwise the caller speaks again, and they go the way of the new voice.
+            await self._take_back()
 
     # What the bot does; see ``FollowsReplies``.
 
@@ -487,7 +513,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     async def _take_back(self) -> None:
         """What was understood since the last turn was not meant."""
-        if self._has_held_words:
+        if self._has_held_words or self._machine.holds_words:
             return
         if self._words is not None:
             # The stop strategy is shown them next.

@@ -215,6 +215,91 @@ def test_who_is_well_understood_keeps_the_words_whatever_was_spotted(tmp_path: P
     assert user_texts(call)[-1] == "what is it"
 
 
+@pytest.mark.parametrize(
+    ("spotted", "words", "turn"),
+    [
+        pytest.param("what", ("about", "fees"), "about fees", id="a word: the recogniser decides"),
+        pytest.param("stop", ("shut", "it"), "stop", id="a command: not what the recogniser wrote"),
+        pytest.param("", ("about", "fees"), None, id="nothing: a guess at a hum"),
+    ],
+)
+def test_words_that_wait_when_the_answer_ends_under_them_are_not_forgotten(
+    tmp_path: Path, spotted: str, words: Sequence[str], turn: str | None
+):
+    # 250 ms of voice, noticed 128 ms behind its end; its words wait for the spotter 300 ms longer, and the
+    # answer ends meanwhile, 610 ms behind the voice's beginning.
+    call = simulate(
+        [*QUESTION, voice(250), silence(8_000)],
+        tmp_path,
+        scripts=[(" ".join(["ten"] * 19),), ("All right.",)],
+        words=words,
+        word_ms=125,
+        confidence=0.5,
+        commands=(spotted,),
+        commands_word_ms=200,
+        commands_late_ms=300,
+        ask_back=None,
+        speculation=OFF,
+    )
+    assert call.bot_spans_ms(gap_ms=50)[0][1] == OVER_MS + 610
+    assert not call.turns[0].interrupted
+    assert user_texts(call)[1:] == ([turn] if turn is not None else [])
+    assert [each.bot_text for each in call.turns[1:]] == (["All right."] if turn is not None else [])
+
+
+@pytest.mark.parametrize("spotted", ["what", ""])
+def test_words_that_wait_over_a_greeting_that_may_not_be_interrupted_are_answered_behind_it(
+    tmp_path: Path, spotted: str
+):
+    call = simulate(
+        [silence(1_500), voice(250), silence(8_000)],
+        tmp_path,
+        greeting=NUMBERS,
+        bot={"greeting_interruptible": False},
+        scripts=[("All right.",)],
+        words=("about", "fees"),
+        word_ms=125,
+        confidence=0.5,
+        commands=(spotted,),
+        commands_late_ms=100,
+        speculation=OFF,
+    )
+    spoken = [turn["text"] for turn in bot_turns(call)]
+    assert spoken[0] == NUMBERS
+    # A recogniser's words over a protected reply are believed: nothing is cut by them.
+    assert user_texts(call) == ["about fees"]
+    assert spoken[1:] == ["All right."]
+
+
+def test_words_that_wait_are_not_lost_to_a_sound_behind_them(tmp_path: Path):
+    call = simulate(
+        [*QUESTION, voice(250), silence(350), voice(60), silence(8_000)],
+        tmp_path,
+        scripts=[ANSWER, ("All right.",)],
+        words=("about", "fees"),
+        word_ms=125,
+        confidence=0.5,
+        commands=("what",),
+        commands_late_ms=400,
+        speculation=OFF,
+    )
+    assert call.turns[0].interrupted
+    assert user_texts(call)[1:] == ["about fees"]
+
+
+def test_a_command_that_is_spotted_seconds_late_stops_nothing(tmp_path: Path):
+    call = simulate(
+        [*QUESTION, voice(250), silence(8_000)],
+        tmp_path,
+        scripts=[ANSWER],
+        words=("the",) * 5,
+        confidence=0.2,
+        commands=("stop",),
+        commands_late_ms=1_600,
+    )
+    assert [turn.interrupted for turn in call.turns] == [False]
+
+
 def test_the_answer_behind_an_interruption_is_at_full_volume(tmp_path: Path):
     caller = [*QUESTION, voice(1_400), silence(3_000)]
     call = simulate(caller, tmp_path, scripts=[ANSWER, (NUMBERS,)])

@@ -121,3 +121,11 @@ async def test_what_was_loaded_is_closed_when_another_engine_fails():
     assert noticed == []
     assert not [one for one in gc.get_objects() if type(one) is ClientSession and not one.closed]
     assert [child for child in psutil.Process().children() if child not in before] == []
+
+
+def test_stop_words_are_listened_for_only_where_voices_over_the_bot_are_weighed():
+    listens = {"stop_words": {"name": "pocketsphinx"}}
+    assert plan(Deployment.model_validate({"name": "a", "hearing": listens})).commands is not None
+    any_voice_cuts = {**listens, "barge_in": None}
+    assert plan(Deployment.model_validate({"name": "a", "hearing": any_voice_cuts})).commands is None
+    assert plan(Deployment.model_validate({"name": "a"})).commands is None

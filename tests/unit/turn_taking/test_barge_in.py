@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from scripts.draw_turn_taking import DOCUMENT, drawn
-from tests.unit.turn_taking.floor import Floor, check_invariants
+from tests.unit.turn_taking.floor import STOP_LAG_MS, Floor, check_invariants
 from turn_taking.barge_in import BargeIn, BargeInSettings
 from turn_taking.barge_in_table import (
     IGNORED,
@@ -235,15 +235,84 @@ def test_words_do_not_wait_for_a_spotter_that_says_nothing_for_longer_than_for_w
     assert cut.at_ms == 5_560 + CHOSEN.words_wait_ms
 
 
-def test_words_that_wait_are_told_and_a_voice_that_goes_on_is_weighed_anew():
+def test_words_of_which_the_spotter_says_nothing_in_time_are_believed():
     floor = short_voice("what about", 0.7, None)
     floor.run(5_605)
     assert floor.machine.holds_words
     floor.voice(5_700, 1_500)
-    floor.run(5_900)
-    assert not floor.machine.holds_words
     floor.run(20_000)
-    assert [cut.reason for cut in floor.cuts] == [Reason.DURATION]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [
+        (5_400 + STOP_LAG_MS + CHOSEN.words_wait_ms, Reason.WORDS)
+    ]
+    assert not floor.machine.holds_words
+
+
+def test_a_click_behind_words_that_wait_decides_nothing_about_them():
+    floor = short_voice("shut", 0.3, "stop")
+    floor.at(5_610, lambda now: floor.machine.on_maybe_voice(now))
+    floor.run(20_000)
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, Reason.STOP_WORD)]
+
+
+def test_a_voice_that_begins_while_words_wait_leaves_them_to_the_spotter():
+    floor = short_voice("what about", 0.7, None)
+    floor.voice(5_620, 300)
+    floor.at(5_800, lambda now: floor.machine.on_spotted(now, "", voice=1))
+    floor.run(5_810)
+    assert floor.machine.take_verdict() is False
+    assert not floor.machine.holds_words
+    # The second voice is weighed for itself.
+    assert floor.machine.state is State.ARMED and floor.cuts == []
+    floor.run(20_000)
+    assert floor.cuts == [] and floor.machine.state is State.REPLYING
+
+
+def test_a_late_command_of_an_earlier_voice_cuts_and_a_late_nothing_vetoes_no_other():
+    floor = short_voice("the", 0.2, None)
+    floor.voice(5_900, 400)
+    floor.at(5_950, lambda now: floor.machine.on_spotted(now, "stop", voice=1))
+    floor.run(20_000)
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_950, Reason.STOP_WORD)]
+
+    floor = short_voice("the", 0.2, None)
+    floor.voice(5_900, 400)
+    floor.at(6_470, lambda now: floor.machine.on_spotted(now, "", voice=1))
+    # The second voice was not listened to once more: its words are believed, as they would be alone.
+    floor.at(6_500, lambda now: floor.machine.on_final(now, "as far apart", confidences=(0.7, 0.7, 0.7)))
+    floor.run(20_000)
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(6_500, Reason.WORDS)]
+
+
+@pytest.mark.parametrize(("spotted", "meant"), [("", False), ("what", True), ("stop", True), (None, True)])
+def test_words_that_wait_when_the_reply_is_over_are_decided_all_the_same(spotted: str | None, meant: bool):
+    floor = short_voice("what about", 0.7, None)
+    floor.at(5_610, lambda now: floor.machine.on_bot_stopped(now, "r1"))
+    if spotted is not None:
+        floor.at(5_640, lambda now: floor.machine.on_spotted(now, spotted, voice=1))
+    floor.run(5_620)
+    assert floor.machine.state is State.LISTENING and floor.machine.holds_words
+    assert floor.machine.take_verdict() is None
+    floor.run(20_000)
+    assert floor.machine.take_verdict() is meant
+    assert floor.machine.take_verdict() is None
+    assert floor.cuts == []
+
+
+def test_words_that_wait_are_the_callers_when_their_turn_begins():
+    floor = short_voice("what about", 0.7, "")
+    floor.at(5_620, lambda _now: floor.machine.on_turn_started())
+    floor.run(20_000)
+    assert floor.machine.take_verdict() is None
+
+
+def test_only_what_was_well_understood_is_no_guess():
+    floor = short_voice("tell me more", 0.9, None)
+    floor.run(20_000)
+    assert not floor.machine.last_is_guess
+    for words, confidence in (("shut", 0.3), ("mhm", 0.9), ("", 1.0)):
+        floor = short_voice(words, confidence, None)
+        floor.run(20_000)
+        assert floor.machine.last_is_guess, words
 
 
 def test_final_words_that_come_when_the_volume_is_up_again_still_cut():
@@ -852,7 +921,8 @@ STEPS = st.one_of(
     st.tuples(st.just("partial"), WORDS, st.floats(0, 1)),
     st.tuples(st.just("final"), WORDS, st.floats(0, 1)),
     st.tuples(st.just("spotting"), st.none(), st.none()),
-    st.tuples(st.just("spotted"), WORDS, st.none()),
+    st.tuples(st.just("spotted"), WORDS, st.none() | st.integers(0, 5)),
+    st.tuples(st.just("turn"), st.none(), st.none()),
     st.tuples(st.just("own"), st.none(), st.booleans()),
     st.tuples(st.just("level"), st.none(), st.floats(-40, 20)),
     st.tuples(st.just("path"), st.none(), st.none()),
@@ -876,7 +946,8 @@ def take(machine: BargeIn, at_ms: int, step: tuple) -> object:
         "partial": lambda: machine.on_partial(at_ms, what, confidences=(how,)),
         "final": lambda: machine.on_final(at_ms, what, confidences=(how,)),
         "spotting": lambda: machine.on_spotting(),
-        "spotted": lambda: machine.on_spotted(at_ms, what),
+        "spotted": lambda: machine.on_spotted(at_ms, what, voice=how),
+        "turn": lambda: machine.on_turn_started(),
         "own": lambda: machine.on_self_voice(at_ms, own=bool(how)),
         "level": lambda: machine.on_level(how),
         "path": lambda: machine.on_echo_path_changed(at_ms),

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from pipecat.clocks.system_clock import SystemClock
 from pipecat.frames.frames import (
     Frame,
@@ -23,10 +24,13 @@ from models.stt import Transcript
 from processors.playout.heard import HeardReply
 from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import EndpointStopStrategy
+from processors.turns.stop_words import StopWords
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
+from tests.fakes.late_engine import LateEngine
+from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from turn_taking.barge_in import BargeIn, BargeInSettings
-from turn_taking.barge_in_table import Cut, Decision, Restore, Resume, State
+from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
 from turn_taking.endpointing import EndpointSettings
 from turn_taking.policies import endpoint_policy
 
@@ -39,6 +43,7 @@ class Floor:
         *,
         is_own: Callable[[], bool | None] | None,
         heard_ms: Callable[[], int] | None,
+        stop_words: StopWords | None,
         **settings: Any,
     ) -> None:
         self.decisions: list[Decision] = []
@@ -55,6 +60,7 @@ class Floor:
             set_gain_db=self.gains_db.append,
             heard_ms=heard_ms,
             is_own=is_own,
+            stop_words=stop_words,
             report=self._report,
         )
         self.strategy.interrupt_through(self._interrupt)
@@ -70,8 +76,10 @@ class Floor:
         await asyncio.sleep((duration_ms - 128 + 160) / 1000)
         await self.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
 
-    async def words(self, text: str) -> None:
-        await self.give(TranscriptionFrame(text=text, user_id="", timestamp="", finalized=True))
+    async def words(self, text: str, confidence: float | None = None) -> None:
+        result = Transcript(text, confidence=confidence) if confidence is not None else None
+        frame = TranscriptionFrame(text=text, user_id="", timestamp="", result=result, finalized=True)
+        await self.give(frame)
 
     async def give(self, frame: Frame) -> None:
         await self.strategy.process_frame(frame)
@@ -122,10 +130,13 @@ def play(
     *,
     is_own: Callable[[], bool | None] | None = None,
     heard_ms: Callable[[], int] | None = None,
+    stop_words: StopWords | None = None,
     **settings: Any,
 ) -> Floor:
     async def run() -> Floor:
-        floor = Floor(is_own=is_own, heard_ms=heard_ms, **settings)
+        if stop_words is not None:
+            await stop_words.open()
+        floor = Floor(is_own=is_own, heard_ms=heard_ms, stop_words=stop_words, **settings)
         tasks = TaskManager()
         setup = FrameProcessorSetup(
             clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
@@ -356,3 +367,33 @@ def test_audio_that_does_not_come_at_all_is_not_waited_for_for_long():
     [cut] = play(scenario, heard_ms=lambda: 0).of(Cut)
     # 796 ms, and the longest wait for the audio.
     assert 1_296 <= cut.at_ms - 1_000_000 <= 1_330
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_volume_that_comes_back_late_undoes_no_newer_duck(steps: int):
+    def accept(result: object) -> Transcript:
+        assert isinstance(result, Transcript)
+        return result
+
+    late_ms = 200
+    # It hears silence: no command.
+    stop_words = StopWords(LateEngine(ScriptedStt(ScriptedSttSettings()), accept, late_ms))
+
+    async def scenario(floor: Floor) -> None:
+        floor.reply("r1")
+        stop_words.hear(bytes(320))
+        await floor.voice(300)
+        await floor.words("about fees", 0.5)
+        assert floor.machine.holds_words
+        await asyncio.sleep(late_ms / 1000)
+        # The spotter has just said that it was nothing; some steps of the loop later the next voice begins.
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
+        await asyncio.sleep(0.05)
+        assert floor.machine.state is State.ARMED
+        assert floor.gains_db[-1] < 0
+        kinds = [type(decision) for decision in floor.decisions]
+        assert kinds in ([Duck], [Duck, Restore, Duck])
+
+    play(scenario, stop_words=stop_words)
