@@ -129,19 +129,27 @@ def call_trials(
             " ".join(voice),
             _ms(reply.onset - reply.began),
             reply.says,
-            tuple(_over(events, reply)),
+            tuple(events_over(events, reply)),
         )
         for reply in script.replies
     ]
 
 
-def _over(events: Sequence[Event], reply: Reply) -> Iterator[Event]:
-    """The events of a reply, on its clock; words may come a little later than its last sound."""
+def events_over(events: Sequence[Event], reply: Reply) -> Iterator[Event]:
+    """The events of a reply, on its clock, its first voice number 1; words may come a little later than its
+    last sound.
+    """
     began_ms, ended_ms = _ms(reply.began), _ms(reply.ended) + GAP_MS - 2 * PIECE_MS
     asked = () if reply.asked is None else (Event(_ms(reply.asked), "on_question"),)
+    voices_before = 0
     for event in sorted((*asked, *events), key=lambda event: event.at_ms):
-        if began_ms <= event.at_ms < ended_ms:
-            yield Event(event.at_ms - began_ms, event.tell, event.facts)
+        if event.at_ms < began_ms:
+            voices_before += event.tell == "on_voice_started"
+        elif event.at_ms < ended_ms:
+            facts = event.facts
+            if "voice" in facts:
+                facts = facts | {"voice": facts["voice"] - voices_before}
+            yield Event(event.at_ms - began_ms, event.tell, facts)
 
 
 def save(path: Path, trials: Sequence[Trial]) -> None:

@@ -1,21 +1,23 @@
 """The callers' voices."""
 
+import wave
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from audio.audible import audible_spans
+from audio.audible import audible_spans, last_audible
 from core.errors import MediaError
 from evals.latency.questions import Utterance
-from evals.latency.speech import FRAME_SAMPLES, PEAK, RATE_HZ, Speakers, encode, framed, trimmed
+from evals.latency.speech import FRAME_SAMPLES, PEAK, RATE_HZ, Speakers, decode, encode, framed, trimmed
 
 
 def test_pause_between_two_parts_is_the_planned_one(tmp_path: Path) -> None:
     spoken = Speakers(tmp_path).speak(Utterance(("i lost my card and,", "help me"), 500, "flite", "rms", 0))
     spans = audible_spans(spoken.pcm.astype(np.float32) / 32768, RATE_HZ)
     longest = max(b.first - a.last for a, b in zip(spans, spans[1:], strict=False))
-    assert longest == pytest.approx(500 * RATE_HZ // 1000, abs=RATE_HZ // 40)
+    # The codec takes the soft end of "and" away, which makes the pause longer and never shorter.
+    assert 0 <= longest - 500 * RATE_HZ // 1000 <= 40 * RATE_HZ // 1000
     assert len(spoken.packets) == spoken.pcm.size // FRAME_SAMPLES
 
 
@@ -44,3 +46,27 @@ def test_silent_voice_is_refused() -> None:
 
 def test_one_packet_per_frame() -> None:
     assert len(encode(np.zeros(FRAME_SAMPLES * 7, dtype=np.int16))) == 7
+
+
+def test_what_is_on_the_line_lies_where_it_was_said() -> None:
+    voice = np.random.default_rng(1).normal(0, 3_000, RATE_HZ // 2)
+    # A band that the codec keeps.
+    smooth = np.convolve(voice, np.ones(24) / 24, "same")
+    pcm = framed(np.rint(smooth * 4).clip(-32_768, 32_767).astype(np.int16))
+    carried = decode(encode(pcm))
+    assert carried.shape == pcm.shape and carried.dtype == np.int16
+    shifts = range(-480, 481)
+    said = pcm[5_000:20_000].astype(np.float64)
+    likeness = [float(said @ carried[5_000 + shift : 20_000 + shift]) for shift in shifts]
+    assert abs(shifts[int(np.argmax(likeness))]) <= 2
+
+
+def test_a_last_burst_that_the_codec_takes_away_was_not_said(tmp_path: Path) -> None:
+    spoken = Speakers(tmp_path).speak(Utterance(("how do i deposit a check",), 0, "flite", "rms", 0))
+    (file,) = tmp_path.glob("*.wav")
+    with wave.open(str(file), "rb") as cached:
+        said = framed(np.frombuffer(cached.readframes(cached.getnframes()), dtype=np.int16))
+    before, behind = (last_audible(pcm / 32_768, RATE_HZ) for pcm in (said, spoken.pcm))
+    assert before is not None and behind is not None
+    # The "k", 1 dB above what is audible; 124 to 142 ms with eight seeds of flite's noise.
+    assert 80 < (before - behind) * 1000 / RATE_HZ < 200

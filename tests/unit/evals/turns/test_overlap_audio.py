@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 
 from evals.turns import audio, sounds
-from evals.turns.overlap_audio import POLICIES, Trial, call_trials, cut_at_ms, judge, load, save, wilson
-from evals.turns.overlap_calls import OF_A_CALL, CallScript, Sound
+from evals.turns.overlap_audio import (
+    POLICIES,
+    Trial,
+    call_trials,
+    cut_at_ms,
+    events_over,
+    judge,
+    load,
+    save,
+    wilson,
+)
+from evals.turns.overlap_calls import OF_A_CALL, CallScript, Reply, Sound
 from evals.turns.overlap_ears import Ears, Event
 from models.echo.webrtc import WebRtcEcho
 from tests.fakes.stt import ScriptedStt
@@ -138,3 +148,20 @@ def test_every_policy_is_told_everything():
     told |= {"on_question"}
     assert all(hasattr(build(), name) for build in POLICIES.values() for name in told)
     assert isinstance(POLICIES["barge-in-stop-words"](), BargeIn)
+
+
+def test_the_voices_over_a_reply_are_numbered_from_its_first():
+    reply = Reply(Sound.STOP, "stop", began=16 * 1_000, onset=16 * 1_500, ended=16 * 3_000, says="a reply")
+    events = [
+        Event(200, "on_voice_started", {"voiced_ms": 128}),
+        Event(500, "on_voice_stopped", {"silence_ms": 128}),
+        Event(1_600, "on_voice_started", {"voiced_ms": 128}),
+        Event(1_900, "on_voice_stopped", {"silence_ms": 128}),
+        Event(1_950, "on_spotted", {"text": "stop", "voice": 2}),
+        Event(9_000, "on_final", {"text": "late"}),
+    ]
+    assert list(events_over(events, reply)) == [
+        Event(600, "on_voice_started", {"voiced_ms": 128}),
+        Event(900, "on_voice_stopped", {"silence_ms": 128}),
+        Event(950, "on_spotted", {"text": "stop", "voice": 1}),
+    ]
