@@ -7,8 +7,9 @@ blocks for tens of milliseconds per utterance and happens before the first call.
 
 Packets come from the same Opus encoder that an aiortc client uses (96 kb/s, 20 ms, voip), but ahead of time,
 so that the measuring client costs the measured machine as little as possible. The codec delays the sound by
-its look-ahead of 6.5 ms, as it does for every caller. What was said is what the packets hold: a burst on the
-edge of what is audible ("account", "check") may not survive the codec, and nobody who is called can hear it.
+its look-ahead of 6.5 ms, as it does for every caller. It is given two channels: one it would spread over two by
+its resampler, 3 dB softer, and a last "k" on the edge of what is audible would be lost. What was said is what
+the packets hold.
 """
 
 import fractions
@@ -143,7 +144,8 @@ def encode(pcm: np.ndarray) -> tuple[bytes, ...]:
     encoder = OpusEncoder()
     packets: list[bytes] = []
     for position in range(0, pcm.size, FRAME_SAMPLES):
-        frame = AudioFrame.from_ndarray(pcm[None, position : position + FRAME_SAMPLES], layout="mono")
+        piece = np.repeat(pcm[position : position + FRAME_SAMPLES], 2)
+        frame = AudioFrame.from_ndarray(piece[None], layout="stereo")
         frame.sample_rate = RATE_HZ
         frame.pts = position
         frame.time_base = fractions.Fraction(1, RATE_HZ)
