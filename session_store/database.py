@@ -177,13 +177,19 @@ class SqliteReader:
         return self._make_engine("BEGIN", *pragmas, url=url, pool_size=READERS, max_overflow=0)
 
     def _make_engine(
-        self, begin: str | None, *pragmas: str, url: sa.URL | None = None, **pool: Any
+        self,
+        begin: str | None,
+        *pragmas: str,
+        url: sa.URL | None = None,
+        busy_timeout_ms: int | None = None,
+        **pool: Any,
     ) -> sa.Engine:
         engine = sa.create_engine(
             url or self._url, connect_args={"check_same_thread": False}, hide_parameters=True, **pool
         )
         settings = (
-            f"busy_timeout={self._settings.busy_timeout_ms}",
+            # First: those behind it may have to wait for somebody's lock.
+            f"busy_timeout={busy_timeout_ms or self._settings.busy_timeout_ms}",
             "synchronous=FULL",
             "foreign_keys=ON",
             # What was deleted is overwritten with zeros: a forgotten conversation is not left in free pages.
@@ -230,7 +236,7 @@ class SqliteReader:
         with self._path.open("rb") as file:
             header = file.read(HEADER_BYTES)
         # SQLite takes a file of a few bytes for an empty one and writes over it.
-        if header and not header.startswith(SQLITE_MAGIC):
+        if header and not (header.startswith(SQLITE_MAGIC) and len(header) == HEADER_BYTES):
             raise self._foreign()
         return header
 
@@ -355,17 +361,18 @@ class SqliteDatabase(SqliteReader):
             self._make_private()
             # Foreign keys off: a migration that copies a table drops the old one, which would take the events
             # of every session along.
-            pragmas = (
-                "foreign_keys=OFF",
-                f"busy_timeout={round(self._settings.open_deadline_s * 1_000)}",
-            )
-            with self._make_engine(None, *pragmas, poolclass=NullPool).connect() as connection:
+            how: dict[str, Any] = {
+                "busy_timeout_ms": max(1, round(self._settings.open_deadline_s * 1_000)),
+                "poolclass": NullPool,
+            }
+            with self._make_engine(None, "foreign_keys=OFF", **how).connect() as connection:
                 self._inspect(connection, existed=existed)
                 if self._keep_log(connection) != "wal":
                     raise ConfigError(f"{self._path}: its file system cannot keep a write-ahead log")
-            engine = self._make_engine("BEGIN EXCLUSIVE", *pragmas, poolclass=NullPool)
+            engine = self._make_engine("BEGIN EXCLUSIVE", "foreign_keys=OFF", **how)
             with engine.connect() as connection, connection.begin():
-                migrations.upgrade(connection)
+                if not migrations.upgrade(connection):
+                    return
                 if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
                     raise ConfigError(f"{self._path}: holds events without a session; restore it from a copy")
 
@@ -375,13 +382,14 @@ class SqliteDatabase(SqliteReader):
         SQLite does not wait here for whoever is about to write: it says at once that the file is locked, its
         ``busy_timeout`` notwithstanding. Of several processes that open a new file together, one would fail.
         """
-        deadline_s = time.monotonic() + self._settings.open_deadline_s
+        looks_left = round(self._settings.open_deadline_s / LOCK_POLL_S)
         while True:
             try:
                 return connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
             except DBAPIError as error:
-                if _sqlite_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline_s:
+                if _sqlite_code(error) != sqlite3.SQLITE_BUSY or looks_left <= 0:
                     raise
+            looks_left -= 1
             time.sleep(LOCK_POLL_S)
 
     def _make_private(self) -> None:

@@ -18,7 +18,7 @@ call.
 
 All times are milliseconds on the session clock. Times of voice are those of the voice, and how late the
 detector noticed comes beside them. A reply is named as in the playout clock (``reply_id``); one that was cut
-does not come back, whatever still arrives for it.
+does not come back, whatever still arrives for it. Words that wait for the spotter wait in any state.
 """
 
 from collections import deque
@@ -96,7 +96,10 @@ class BargeInSettings(BaseModel):
     )
     confirm_words: int = Field(2, ge=1, le=10, description="so many understood words are meant")
     words_wait_ms: int = Field(
-        450, ge=0, le=3_000, description="from the noticed end of a short voice to its last words, p99"
+        450,
+        ge=0,
+        le=3_000,
+        description="from the noticed end of a short voice to its last words, p99, and to what was spotted",
     )
     resume_ms: int = Field(
         2_000, ge=200, le=10_000, description="silence without words after which a cut was for nothing"
@@ -174,12 +177,12 @@ class _Held:
 
     Attributes:
         kind: what the recogniser's words are, should they be believed.
-        voice: the number of the newest of those voices.
+        voices: the numbers of the voices that had them.
         until_ms: when they are believed although nothing was said of them.
     """
 
     kind: Kind
-    voice: int
+    voices: set[int]
     until_ms: int
 
 
@@ -249,7 +252,8 @@ class BargeIn:
         return self._held is not None
 
     def take_verdict(self) -> bool | None:
-        """Whether words that waited were meant, once; None when nothing was decided since the last call.
+        """Whether words that waited were meant, once; None when nothing was decided since the last call, or
+        when words that are sure or the caller's turn have taken them along.
 
         The words of a voice that is over may be decided on when the reply is over too, or may not be
         interrupted any more: no decision of the machine says so then.
@@ -378,6 +382,7 @@ class BargeIn:
             return None
         self._voice = _Voice.ON
         self._voices += 1
+        self._is_vetoed = False
         return self._arm(at_ms, onset_ms=at_ms - voiced_ms)
 
     def on_maybe_quiet(self, at_ms: int) -> None:
@@ -444,10 +449,13 @@ class BargeIn:
         kind = self._classifier.kind(heard, question_open=self._question_is_open(at_ms))
         is_guess = self._is_guess(kind, heard) and not self._question_is_open(at_ms)
         self._last_is_guess = is_guess or not kind.claims_floor
-        if is_guess and self._state is State.WEIGHED:
+        if is_guess and self._state is not State.CUT and self._voice in (_Voice.NONE, _Voice.MAYBE):
+            # Whatever has become of the reply meanwhile: the verdict is about the voice.
             if self._spotting_voice == self._voices:
                 self._last_kind = kind
-                self._held = _Held(kind, self._voices, self._noticed_ms + self._settings.words_wait_ms)
+                waiting = self._held.voices if self._held is not None else set()
+                until_ms = self._noticed_ms + self._settings.words_wait_ms
+                self._held = _Held(kind, {*waiting, self._voices}, max(until_ms, at_ms))
                 self._text, self._confidences = text, confidences
                 return None
             if self._is_vetoed:
@@ -466,14 +474,16 @@ class BargeIn:
 
     def on_turn_started(self) -> None:
         """The caller has the floor, and whatever was understood is theirs: nothing waits any more."""
-        self._held = self._verdict = None
+        self._held = self._verdict = self._spotting_voice = None
+        self._is_vetoed = False
 
     def on_spotting(self) -> None:
         """The voice that just ended is short, and an engine that knows few words listens to it once more:
         ``on_spotted`` follows, with its number. Until then a recogniser's words that are not sure are not
         believed.
         """
-        self._spotting_voice = self._voices if self._state in (State.WEIGHED, State.ARMED) else None
+        over_reply = (State.WEIGHED, State.ARMED, State.PROTECTED)
+        self._spotting_voice = self._voices if self._state in over_reply else None
 
     def on_spotted(self, at_ms: int, text: str, *, voice: int | None = None) -> Decision | None:
         """What that engine made of a voice that has ended: a command, or nothing.
@@ -491,7 +501,8 @@ class BargeIn:
         if is_last:
             self._spotting_voice = None
             if self._is_echo:
-                return None
+                # So were its words.
+                return self._settle_held(at_ms, meant=False)
         if self.counts_alone(text):
             self._verdict = True if self._held is not None else self._verdict
             self._held = None
@@ -500,7 +511,11 @@ class BargeIn:
             return self._mean_all(at_ms)
         if is_last:
             self._is_vetoed = not text and self._voice in (_Voice.NONE, _Voice.MAYBE)
-        if self._held is None or not (is_last or voice == self._held.voice):
+        number = self._voices if voice is None else voice
+        if self._held is None or number not in self._held.voices:
+            return None
+        self._held.voices.discard(number)
+        if self._held.voices and not text:
             return None
         # Of a single word the recogniser decides.
         return self._settle_held(at_ms, meant=bool(text))
@@ -613,7 +628,6 @@ class BargeIn:
         self._text, self._confidences = "", ()
         self._may_listen = False
         self._is_echo, self._echo_words = False, 0
-        self._is_vetoed = False
         self._onset_ms, self._hold_until_ms = onset_ms, 0
         if self._state is not State.ARMED:
             self._level_db = None

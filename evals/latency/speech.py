@@ -7,9 +7,9 @@ blocks for tens of milliseconds per utterance and happens before the first call.
 
 Packets come from the same Opus encoder that an aiortc client uses (96 kb/s, 20 ms, voip), but ahead of time,
 so that the measuring client costs the measured machine as little as possible. The codec delays the sound by
-its look-ahead of 6.5 ms, as it does for every caller. It is given two channels: one it would spread over two by
-its resampler, 3 dB softer, and a last "k" on the edge of what is audible would be lost. What was said is what
-the packets hold.
+its look-ahead of 6.5 ms, as it does for every caller. It is given two channels: one it would spread over two
+by its resampler, 3 dB softer, and a last "k" on the edge of what is audible would be lost. What was said is
+what the packets hold.
 """
 
 import fractions

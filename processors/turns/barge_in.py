@@ -55,6 +55,8 @@ from turn_taking.utterances import asks
 
 # An interruption has passed the output, where it is known what was heard, within a few milliseconds.
 BOOKS_MS = 500
+# And has been recorded, behind the output, some milliseconds later.
+RECORDED_MS = 30
 # A voice lasts as long as its audio does. When voice activity is behind by more than a window and a frame, a
 # voice that has ended long ago may look as if it went on: its verdict waits, but no longer than this.
 AUDIO_LATE_MS = 60
@@ -123,10 +125,12 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._stopped_ms = 0
         # A command that was spotted, and until when other words of the same voice are waited for.
         self._command: tuple[str, int] | None = None
-        # What the recogniser made of it is in the turn, as a guess.
-        self._is_guessed = False
-        # Words wait for the spotter.
+        # The last final words claim nothing or are a guess, and nothing else was said in the turn: a command
+        # replaces them.
+        self._is_guessed = self._replaces_words = False
+        # Words wait for the spotter; what it says of the voices up to this one is too late.
         self._waits_for_spotter = False
+        self._answered_voice = 0
         # The final words that are being looked at.
         self._words: TranscriptionFrame | None = None
         # When the present voice was noticed, and how much had been heard by then; the verdict about it is not
@@ -181,14 +185,17 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     async def handle_user_turn_started(self) -> None:
         self._in_turn = True
-        self._has_held_words = self._waits_for_spotter = False
-        self._machine.on_turn_started()
         self._began_over_reply = self._over_reply
-        self._has_words = self._is_void = False
+        # Words that waited are words of this turn: a hum behind them does not make it void.
+        self._has_words = self._has_held_words or self._waits_for_spotter
+        self._has_held_words = self._waits_for_spotter = self._is_void = False
+        self._machine.on_turn_started()
 
     async def handle_user_turn_stopped(self) -> None:
         self._in_turn = self._over_reply = self._is_void = False
         self._command = None
+        # The turn is answered: what is spotted of its voices now must not cut that answer.
+        self._answered_voice = self._machine.voice_number - self._is_voiced
 
     # What the caller does.
 
@@ -242,12 +249,16 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         if now_ms - stopped_ms > COMMAND_LATE_MS:
             logger.debug(f"{self}: {command!r} was spotted too late, after {now_ms - stopped_ms} ms")
             return
+        if voice <= self._answered_voice:
+            return
         was_cut, waited = machine.state is State.CUT, machine.holds_words
         decision = machine.on_spotted(now_ms, command, voice=voice)
         is_taken_up = isinstance(decision, Cut) or (was_cut and machine.state is State.LISTENING)
         if machine.counts_alone(command) and (is_taken_up or (waited and not machine.holds_words)):
             # The recogniser's words of it are there or about to come, unless they were of another voice.
             waits = stopped_ms == self._stopped_ms and not self._has_final and not self._is_voiced
+            # Words that were meant and waited for a protected reply, or stand in a turn that is open, stay.
+            self._replaces_words = not self._has_held_words and not (self._in_turn and self._has_words)
             self._command = command, stopped_ms + machine.settings.words_wait_ms if waits else now_ms
         if isinstance(decision, Cut):
             # It begins the turn of the words that waited.
@@ -258,7 +269,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         """The command stands in the turn as its words: otherwise it would end without any."""
         if self._command is not None:
             (text, _), self._command = self._command, None
-            if self._is_guessed and not self._is_voiced:
+            if self._is_guessed and self._replaces_words and not self._is_voiced:
                 await self._take_back()
             await self.push_frame(
                 TranscriptionFrame(text=text, user_id="", timestamp=time_now_iso8601(), finalized=True)
@@ -306,14 +317,14 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
                 await self._abandon_turn()
             else:
                 self._has_words = True
+        elif self._machine.holds_words:
+            # Whether they are meant is known when the voice has been listened to once more.
+            self._waits_for_spotter = True
         elif self._machine.state in (State.LISTENING, State.CUT):
             if is_idle and self._over_reply:
                 await self._take_back()
             else:
                 await self.trigger_user_turn_started()
-        elif self._machine.holds_words:
-            # Whether they are meant is known when the voice has been listened to once more.
-            self._waits_for_spotter = True
         elif self._machine.state is State.PROTECTED and not is_idle:
             self._has_held_words = True
         elif is_idle or self._over_reply:
@@ -342,14 +353,14 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         if self._in_turn or meant is None:
             return
         if meant and state is State.PROTECTED:
+            await self._say_command()
             self._has_held_words = True
         elif meant:
             await self.trigger_user_turn_started()
             if self._command is None:
                 # Otherwise the turn is taken up with the command, which replaces the words.
                 await self._endpoint.take_up()
-        elif state is not State.ARMED:
-            # Otherwise the caller speaks again, and they go the way of the new voice.
+        else:
             await self._take_back()
 
     # What the bot does; see ``FollowsReplies``.
@@ -486,11 +497,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._tell(resume)
         self._rest_id = self._new_id("rest")
         self._machine.on_reply(self._clock.now_ms(), self._rest_id)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(BOOKS_MS / 1000):
-                while resume.reply_id in self._open:
-                    self._books.clear()
-                    await self._books.wait()
+        await self._wait_for_books(resume.reply_id)
         if self._in_turn and self._began_over_reply:
             await self._abandon_turn()
         unheard = [reply for reply in self._lost if reply.truncated and reply.unheard]
@@ -502,6 +509,21 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
                 await self.push_frame(TTSSpeakFrame(reply.unheard, append_to_context=reply.in_context))
         else:
             self._note(self._machine.on_bot_stopped(self._clock.now_ms(), self._rest_id))
+
+    async def _take_up(self) -> None:
+        """Nobody else asks for the end of a turn whose words were there before it. It may be due at once, and
+        the reply that it cut stands before it.
+        """
+        await self._wait_for_books(self._cut_id)
+        await asyncio.sleep(RECORDED_MS / 1000)
+        await self._endpoint.take_up()
+
+    async def _wait_for_books(self, reply_id: str | None) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BOOKS_MS / 1000):
+                while reply_id in self._open:
+                    self._books.clear()
+                    await self._books.wait()
 
     def _is_rest_left(self) -> bool:
         return self._lost_answer or any(reply.truncated and reply.unheard for reply in self._lost)
@@ -540,7 +562,10 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         while True:
             await self._until_due()
             while self._todo:
-                await self._carry_out(self._todo.popleft())
+                decision = self._todo.popleft()
+                await self._carry_out(decision)
+                if isinstance(decision, Cut) and self._command is None:
+                    await self._take_up()
             now_ms = self._clock.now_ms()
             if self._look_ms is not None and now_ms >= self._look_ms:
                 self._look_ms = now_ms + OWN_VOICE_MS
@@ -550,7 +575,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             decision = None if self._is_audio_late(now_ms) else self._machine.on_deadline(now_ms)
             await self._carry_out(decision)
             if isinstance(decision, Cut):
-                await self._endpoint.take_up()
+                await self._take_up()
             await self._give_floor()
             if self._command is not None and now_ms >= self._command[1]:
                 await self._say_command()

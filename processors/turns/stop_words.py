@@ -9,7 +9,7 @@ is as short as a command. The audio is kept here until the voice has ended and g
 sentence over the bot costs no search and no message, and neither does a voice that was decided on before.
 
 Owns no task: audio is only appended, the engine runs in a process of its own, and its results are futures on
-the loop. Slow: a result that comes when the reply is over changes nothing. Full or dead: its stream is over,
+the loop. Slow: what comes when its words are answered changes nothing. Full or dead: its stream is over,
 which is logged once; the call goes on with what the recogniser understands.
 """
 

@@ -98,7 +98,7 @@ class ServerSettings(BaseModel):
         description="variable with the operator's token for listing and importing sessions; while it is not "
         "set they are open to this machine, on a loopback address only",
     )
-    ice_servers: tuple[str, ...] = Field((), description="STUN and TURN urls for browsers behind NAT")
+    ice_servers: tuple[str, ...] = Field((), description="STUN urls for browsers behind NAT")
     allowed_origins: tuple[str, ...] = Field(
         (), description="pages of other origins that may open calls; the server's own page always may"
     )

@@ -53,14 +53,15 @@ def check_version(connection: sa.Connection) -> bool:
     return False
 
 
-def upgrade(connection: sa.Connection, revision: str = HEAD) -> None:
-    """Bring the schema to ``revision``. The caller holds a lock that keeps other processes out.
+def upgrade(connection: sa.Connection, revision: str = HEAD) -> bool:
+    """Bring the schema to ``revision``; whether there was anything to do. The caller holds a lock that keeps
+    other processes out.
 
     Raises:
         ConfigError: as ``check_version``.
     """
     if check_version(connection):
-        return
+        return False
     # Slow to import, and only a start on an old or new database needs it.
     from alembic import command
     from alembic.config import Config
@@ -68,3 +69,4 @@ def upgrade(connection: sa.Connection, revision: str = HEAD) -> None:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     command.upgrade(config, revision)
+    return True

@@ -11,7 +11,7 @@ from evals.latency.client import Line
 from evals.latency.conversation import Manners, ask, converse, hear_greeting
 from evals.latency.figures import summary
 from evals.latency.report import capacity_table
-from evals.latency.speech import RATE_HZ, Spoken, encode, framed
+from evals.latency.speech import RATE_HZ, Spoken, decode, encode, framed
 from evals.serving_process import Server
 from tests.peers.latency_peer import LatencyPeer, serving
 
@@ -27,7 +27,8 @@ def question(*, pause_ms: int = 0) -> Spoken:
     silence = np.zeros(pause_ms * RATE_HZ // 1000, dtype=np.int16)
     voice = np.concatenate((sound(600), silence, sound(400))) if pause_ms else sound(1_000)
     pcm = framed(voice)
-    return Spoken("a question", pcm, encode(pcm), pause_ms, 100)
+    packets = encode(pcm)
+    return Spoken("a question", decode(packets), packets, pause_ms, 100)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Whole cascade calls on virtual time."""
 
+import gc
 import time
 from pathlib import Path
 
@@ -111,6 +112,9 @@ def test_a_minute_of_talk_runs_in_under_a_second_of_processor_time(tmp_path: Pat
     spent_s = []
     # The least of a few, as ``timeit`` does: what else the machine runs only ever adds to it. Measured 0.45
     # to 0.6. Another guest of the host can double it for some seconds, so the tries keep their distance.
+    gc.collect()
+    # What the tests before left in memory is not the call's to look through.
+    gc.freeze()
     while len(spent_s) < 12 and min(spent_s, default=1.0) >= 1.0:
         if spent_s:
             time.sleep(2.0)
@@ -118,6 +122,7 @@ def test_a_minute_of_talk_runs_in_under_a_second_of_processor_time(tmp_path: Pat
         call = simulate(minute, tmp_path, tail_ms=500)
         spent_s.append(time.process_time() - started)
         assert len(call.turns) == 10
+    gc.unfreeze()
     assert min(spent_s) < 1.0
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -174,6 +175,53 @@ async def test_a_new_file_that_stays_taken_is_given_up(tmp_path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailableError, match="locked"):
             await opened(path, open_deadline_s=0.05)
+
+
+async def test_a_file_that_somebody_else_reads_and_writes_alone_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE session_store_version (version_num TEXT)")
+        other.execute("DROP TABLE session_store_version")
+        other.execute("BEGIN EXCLUSIVE")
+        # Not even the schema can be read, for longer than a store that is open would wait.
+        opening = asyncio.create_task(opened(path, busy_timeout_ms=50))
+        await asyncio.sleep(0.4)
+        assert not opening.done()
+        other.execute("COMMIT")
+        await (await opening).close()
+
+
+OPENER = """
+import asyncio, sys
+from session_store.store import SessionStore, StoreSettings
+
+async def main():
+    sys.stdin.readline()
+    store = await SessionStore.open(StoreSettings(url=sys.argv[1]))
+    await store.create()
+    await store.close()
+
+print("ready", flush=True)
+asyncio.run(main())
+"""
+
+
+async def test_processes_that_open_a_new_file_together_find_one_store(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+    processes = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", OPENER, f"sqlite:///{path}", **pipes)
+        for _ in range(4)
+    ]
+    async with asyncio.timeout(60):
+        for process in processes:
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"ready\n"
+        ends = await asyncio.gather(*(process.communicate(b"go\n") for process in processes))
+    assert [process.returncode for process in processes] == [0] * 4, ends
+    store = await opened(path)
+    assert len(await store.sessions(limit=9)) == 4
+    await store.close()
 
 
 async def test_two_that_start_at_once_find_one_store(tmp_path: Path) -> None:

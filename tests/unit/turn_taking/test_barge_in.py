@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from turn_taking.barge_in_table import (
     Resume,
     State,
 )
+from turn_taking.utterances import Kind
 
 CHOSEN = BargeInSettings()
 QUESTION = ((300, "what", 0.9), (520, "what about", 0.9), (760, "what about the fees", 0.9))
@@ -303,6 +305,67 @@ def test_words_that_wait_are_the_callers_when_their_turn_begins():
     floor.at(5_620, lambda _now: floor.machine.on_turn_started())
     floor.run(20_000)
     assert floor.machine.take_verdict() is None
+
+
+def test_a_verdict_holds_for_its_voice_whatever_happens_to_the_reply():
+    def guess_at(ms: int, *, before: Callable[[Floor], None]) -> Floor:
+        """400 ms of voice of which the spotter says at 5,600 that it was nothing; its words come later."""
+        floor = speaking()
+        floor.voice(5_000, 400)
+        floor.at(5_561, lambda _now: floor.machine.on_spotting())
+        floor.at(5_600, lambda now: floor.machine.on_spotted(now, "", voice=1))
+        before(floor)
+        floor.at(ms, lambda now: floor.machine.on_final(now, "as far apart", confidences=(0.7, 0.7, 0.7)))
+        floor.run(20_000)
+        return floor
+
+    def click(floor: Floor) -> None:
+        floor.at(5_640, lambda now: floor.machine.on_maybe_voice(now))
+
+    def over(floor: Floor) -> None:
+        floor.at(5_620, lambda now: floor.machine.on_bot_stopped(now, "r1"))
+
+    for ms, before in ((5_700, click), (5_640, over), (6_100, lambda _floor: None)):
+        floor = guess_at(ms, before=before)
+        assert floor.cuts == []
+        assert floor.machine.last_kind is Kind.BACKCHANNEL
+
+
+def test_words_that_come_when_the_reply_is_over_wait_all_the_same():
+    floor = speaking()
+    floor.voice(5_000, 400)
+    floor.at(5_561, lambda _now: floor.machine.on_spotting())
+    floor.at(5_570, lambda now: floor.machine.on_bot_stopped(now, "r1"))
+    floor.at(5_600, lambda now: floor.machine.on_final(now, "shut it", confidences=(0.5, 0.5)))
+    floor.run(5_610)
+    assert floor.machine.state is State.LISTENING and floor.machine.holds_words
+    floor.at(5_640, lambda now: floor.machine.on_spotted(now, "stop", voice=1))
+    floor.run(20_000)
+    assert floor.machine.take_verdict() is True
+
+
+def test_words_that_wait_and_turn_out_to_be_the_bots_own_are_dropped():
+    floor = short_voice("about fees", 0.5, "")
+    floor.at(5_620, lambda now: floor.machine.on_self_voice(now, own=True))
+    floor.run(20_000)
+    assert floor.cuts == []
+    assert floor.machine.take_verdict() is False
+
+
+def test_of_two_voices_that_wait_one_word_is_enough():
+    def two(first: str, second: str) -> Floor:
+        floor = short_voice("about fees", 0.5, None)
+        floor.voice(5_610, 150)
+        floor.at(5_925, lambda _now: floor.machine.on_spotting())
+        floor.at(5_930, lambda now: floor.machine.on_final(now, "the loans", confidences=(0.5, 0.5)))
+        floor.at(5_940, lambda now: floor.machine.on_spotted(now, first, voice=1))
+        floor.at(5_950, lambda now: floor.machine.on_spotted(now, second, voice=2))
+        floor.run(20_000)
+        return floor
+
+    assert two("", "").cuts == []
+    assert [cut.at_ms for cut in two("what", "").cuts] == [5_940]
+    assert [cut.at_ms for cut in two("", "what").cuts] == [5_950]
 
 
 def test_only_what_was_well_understood_is_no_guess():
