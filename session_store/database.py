@@ -382,12 +382,16 @@ class SqliteDatabase(SqliteReader):
         SQLite does not wait here for whoever is about to write: it says at once that the file is locked, its
         ``busy_timeout`` notwithstanding. Of several processes that open a new file together, one would fail.
         """
+        deadline_s = time.monotonic() + self._settings.open_deadline_s
+        # Counted as well: virtual time stands still here.
         looks_left = round(self._settings.open_deadline_s / LOCK_POLL_S)
         while True:
             try:
                 return connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
             except DBAPIError as error:
                 if _sqlite_code(error) != sqlite3.SQLITE_BUSY or looks_left <= 0:
+                    raise
+                if time.monotonic() >= deadline_s:
                     raise
             looks_left -= 1
             time.sleep(LOCK_POLL_S)

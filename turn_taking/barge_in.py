@@ -220,7 +220,7 @@ class BargeIn:
         self._spotting_voice: int | None = None
         self._held: _Held | None = None
         self._verdict: bool | None = None
-        self._is_vetoed = False
+        self._vetoed_voice: int | None = None
         self._last_is_guess = False
         self._hold_until_ms = 0
         self._maybe_from_ms = 0
@@ -253,7 +253,7 @@ class BargeIn:
 
     def take_verdict(self) -> bool | None:
         """Whether words that waited were meant, once; None when nothing was decided since the last call, or
-        when words that are sure or the caller's turn have taken them along.
+        when words that are sure or the end of the caller's turn have taken them along.
 
         The words of a voice that is over may be decided on when the reply is over too, or may not be
         interrupted any more: no decision of the machine says so then.
@@ -382,7 +382,6 @@ class BargeIn:
             return None
         self._voice = _Voice.ON
         self._voices += 1
-        self._is_vetoed = False
         return self._arm(at_ms, onset_ms=at_ms - voiced_ms)
 
     def on_maybe_quiet(self, at_ms: int) -> None:
@@ -449,16 +448,19 @@ class BargeIn:
         kind = self._classifier.kind(heard, question_open=self._question_is_open(at_ms))
         is_guess = self._is_guess(kind, heard) and not self._question_is_open(at_ms)
         self._last_is_guess = is_guess or not kind.claims_floor
-        if is_guess and self._state is not State.CUT and self._voice in (_Voice.NONE, _Voice.MAYBE):
-            # Whatever has become of the reply meanwhile: the verdict is about the voice.
-            if self._spotting_voice == self._voices:
+        is_voiced = self._voice not in (_Voice.NONE, _Voice.MAYBE)
+        # Of the voice that ended last: the verdict is about it, whatever has become of the reply meanwhile.
+        voice = self._voices - is_voiced
+        if is_guess and self._state is not State.CUT:
+            if self._spotting_voice == voice:
                 self._last_kind = kind
                 waiting = self._held.voices if self._held is not None else set()
                 until_ms = self._noticed_ms + self._settings.words_wait_ms
-                self._held = _Held(kind, {*waiting, self._voices}, max(until_ms, at_ms))
-                self._text, self._confidences = text, confidences
+                self._held = _Held(kind, {*waiting, voice}, max(until_ms, at_ms))
+                if not is_voiced:
+                    self._text, self._confidences = text, confidences
                 return None
-            if self._is_vetoed:
+            if self._vetoed_voice == voice:
                 kind = Kind.BACKCHANNEL
         self._last_kind = kind
         if kind is Kind.STOP:
@@ -466,16 +468,15 @@ class BargeIn:
         if kind.claims_floor:
             self._held = None
             return self._mean_all(at_ms)
-        if self._voice in (_Voice.NONE, _Voice.MAYBE) and self._held is None:
+        if not is_voiced and self._held is None:
             self._text, self._confidences = text, confidences
             if self._state is State.WEIGHED or (self._state is State.CUT and kind.leaves_floor):
                 return self._dismiss(at_ms)
         return None
 
-    def on_turn_started(self) -> None:
-        """The caller has the floor, and whatever was understood is theirs: nothing waits any more."""
-        self._held = self._verdict = self._spotting_voice = None
-        self._is_vetoed = False
+    def on_turn_ended(self) -> None:
+        """What was understood is being answered: nothing waits any more."""
+        self._held = self._verdict = self._spotting_voice = self._vetoed_voice = None
 
     def on_spotting(self) -> None:
         """The voice that just ended is short, and an engine that knows few words listens to it once more:
@@ -497,21 +498,20 @@ class BargeIn:
             voice: its number; None is the last one. When another voice has begun since, a command still
                 counts, and nothing else does but for the words that wait for this.
         """
-        is_last = voice is None or voice == self._voices
-        if is_last:
+        number = self._voices if voice is None else voice
+        if self._spotting_voice == number:
             self._spotting_voice = None
-            if self._is_echo:
-                # So were its words.
-                return self._settle_held(at_ms, meant=False)
+        if number == self._voices and self._is_echo:
+            # So were its words.
+            return self._settle_held(at_ms, meant=False)
         if self.counts_alone(text):
             self._verdict = True if self._held is not None else self._verdict
             self._held = None
             if self._classifier.kind(Utterance(text)) is Kind.STOP:
                 return self._stop(at_ms)
             return self._mean_all(at_ms)
-        if is_last:
-            self._is_vetoed = not text and self._voice in (_Voice.NONE, _Voice.MAYBE)
-        number = self._voices if voice is None else voice
+        if not text:
+            self._vetoed_voice = number
         if self._held is None or number not in self._held.voices:
             return None
         self._held.voices.discard(number)

@@ -119,6 +119,10 @@ class EndpointSettings(BaseModel):
         lt=1,
         description="below this the turn sounds unfinished, and a word that may trail off hangs",
     )
+    heard_for_fillers: tuple[str, ...] = Field(
+        (),
+        description='last words that the recogniser writes for "um": waited for as an incomplete turn is',
+    )
     hanging_confidence: float = Field(
         0.15,
         ge=0,
@@ -499,7 +503,7 @@ class Endpointer(TurnSilence):
         )
         if sounds_unfinished and last_word(self._text) in TRAILING_WORDS:
             return chosen.hanging_silence_ms
-        if self._completeness is None:
+        if self._completeness is None or last_word(self._text) in chosen.heard_for_fillers:
             return chosen.max_silence_ms
         # The estimate is graded, so the wait is: a threshold would treat 0.79 as 0.01.
         share = min(1.0, self._completeness / chosen.complete_probability)

@@ -128,6 +128,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         # The last final words claim nothing or are a guess, and nothing else was said in the turn: a command
         # replaces them.
         self._is_guessed = self._replaces_words = False
+        # The open turn had words that were meant before the last voice.
+        self._had_words = False
         # Words wait for the spotter; what it says of the voices up to this one is too late.
         self._waits_for_spotter = False
         self._answered_voice = 0
@@ -186,16 +188,17 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
     async def handle_user_turn_started(self) -> None:
         self._in_turn = True
         self._began_over_reply = self._over_reply
-        # Words that waited are words of this turn: a hum behind them does not make it void.
-        self._has_words = self._has_held_words or self._waits_for_spotter
-        self._has_held_words = self._waits_for_spotter = self._is_void = False
-        self._machine.on_turn_started()
+        self._has_words = self._has_held_words
+        self._has_held_words = self._is_void = False
 
     async def handle_user_turn_stopped(self) -> None:
+        if not self._is_void:
+            # The turn is answered: what is spotted of its voices now must not cut that answer.
+            self._answered_voice = self._machine.voice_number - self._is_voiced
+            self._machine.on_turn_ended()
+            self._waits_for_spotter = False
         self._in_turn = self._over_reply = self._is_void = False
         self._command = None
-        # The turn is answered: what is spotted of its voices now must not cut that answer.
-        self._answered_voice = self._machine.voice_number - self._is_voiced
 
     # What the caller does.
 
@@ -222,6 +225,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             self._look_ms = None
             self._is_voiced, self._stopped_ms = False, self._clock.now_ms()
             self._has_final = self._is_guessed = False
+            self._had_words = self._in_turn and self._has_words
             silence_ms = int(frame.stop_secs * 1000)
             if self._stop_words is not None:
                 # Nobody is to be stopped any more where the caller has the floor.
@@ -258,11 +262,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             # The recogniser's words of it are there or about to come, unless they were of another voice.
             waits = stopped_ms == self._stopped_ms and not self._has_final and not self._is_voiced
             # Words that were meant and waited for a protected reply, or stand in a turn that is open, stay.
-            self._replaces_words = not self._has_held_words and not (self._in_turn and self._has_words)
+            self._replaces_words = not self._has_held_words and not self._had_words
             self._command = command, stopped_ms + machine.settings.words_wait_ms if waits else now_ms
-        if isinstance(decision, Cut):
-            # It begins the turn of the words that waited.
-            machine.take_verdict()
         self._note(decision)
 
     async def _say_command(self) -> None:
@@ -305,6 +306,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         if self._command is not None and self._in_turn:
             if self._is_guessed:
                 # The recogniser's best guess at what was a command.
+                frame.metadata[NOT_MEANT] = True
                 await self._say_command()
                 return
             self._command = None
@@ -312,9 +314,16 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         if self._in_turn:
             if self._is_void:
                 await self._take_back()
-            elif is_idle and self._began_over_reply and not self._has_words and not self.holds_reply:
+            elif (
+                is_idle
+                and self._began_over_reply
+                and not (self._has_words or self._machine.holds_words)
+                and not self.holds_reply
+            ):
                 # It was only a sign of listening, and the reply ended under it.
                 await self._abandon_turn()
+            elif self._machine.holds_words:
+                self._waits_for_spotter = True
             else:
                 self._has_words = True
         elif self._machine.holds_words:
@@ -325,6 +334,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
                 await self._take_back()
             else:
                 await self.trigger_user_turn_started()
+                self._has_words = not is_idle
         elif self._machine.state is State.PROTECTED and not is_idle:
             self._has_held_words = True
         elif is_idle or self._over_reply:
@@ -346,17 +356,20 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     async def _settle_words(self) -> None:
         """What becomes of words that waited for the spotter, where no cut has begun their turn."""
-        if not self._waits_for_spotter or self._machine.holds_words:
+        if not self._waits_for_spotter or self._machine.holds_words or self._todo:
             return
         self._waits_for_spotter = False
         meant, state = self._machine.take_verdict(), self._machine.state
-        if self._in_turn or meant is None:
+        if meant is None:
             return
-        if meant and state is State.PROTECTED:
+        if self._in_turn:
+            self._has_words = self._has_words or meant
+        elif meant and state is State.PROTECTED:
             await self._say_command()
             self._has_held_words = True
         elif meant:
             await self.trigger_user_turn_started()
+            self._has_words = True
             if self._command is None:
                 # Otherwise the turn is taken up with the command, which replaces the words.
                 await self._endpoint.take_up()
@@ -511,12 +524,13 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             self._note(self._machine.on_bot_stopped(self._clock.now_ms(), self._rest_id))
 
     async def _take_up(self) -> None:
-        """Nobody else asks for the end of a turn whose words were there before it. It may be due at once, and
-        the reply that it cut stands before it.
+        """Nobody else asks for the end of a turn whose words were there before it, unless a command is about
+        to take their place. It may be due at once, and the reply that it cut stands before it.
         """
         await self._wait_for_books(self._cut_id)
         await asyncio.sleep(RECORDED_MS / 1000)
-        await self._endpoint.take_up()
+        if self._command is None:
+            await self._endpoint.take_up()
 
     async def _wait_for_books(self, reply_id: str | None) -> None:
         with suppress(TimeoutError):
@@ -562,9 +576,9 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         while True:
             await self._until_due()
             while self._todo:
-                decision = self._todo.popleft()
-                await self._carry_out(decision)
-                if isinstance(decision, Cut) and self._command is None:
+                noted = self._todo.popleft()
+                await self._carry_out(noted)
+                if isinstance(noted, Cut):
                     await self._take_up()
             now_ms = self._clock.now_ms()
             if self._look_ms is not None and now_ms >= self._look_ms:

@@ -339,24 +339,40 @@ def test_a_stop_that_both_understand_is_one_turn(tmp_path: Path, late_ms: int):
     assert len(user_texts(call)) == 2
 
 
-def test_a_hum_behind_words_that_waited_does_not_drop_them(tmp_path: Path):
-    def call(behind: Sequence[np.ndarray]) -> SimulatedCall:
-        (tmp_path / str(len(behind))).mkdir()
-        return simulate(
-            [*QUESTION, voice(250), *behind, silence(8_000)],
-            tmp_path / str(len(behind)),
-            scripts=[ANSWER, ("All right.",)],
-            words=("about", "fees"),
-            word_ms=125,
-            confidence=0.5,
-            commands=("what",),
-            commands_late_ms=100,
-            completeness=(0.9, 0.1),
-            speculation=OFF,
-        )
+@pytest.mark.parametrize("answer", [ANSWER, (" ".join(["ten"] * 19),)], ids=["cut", "over meanwhile"])
+@pytest.mark.parametrize("hums", [False, True])
+def test_a_hum_behind_words_that_waited_does_not_drop_them(tmp_path: Path, answer: Any, hums: bool):
+    behind = (silence(500), voice(200)) if hums else ()
+    call = simulate(
+        [*QUESTION, voice(250), *behind, silence(8_000)],
+        tmp_path,
+        scripts=[answer, ("All right.",)],
+        words=("about", "fees"),
+        word_ms=125,
+        confidence=0.5,
+        commands=("what",),
+        commands_late_ms=250,
+        completeness=(0.9, 0.1),
+        speculation=OFF,
+    )
+    assert call.turns[-1].bot_text == "All right."
+    assert user_texts(call)[1].startswith("about fees")
 
-    for behind in ((), (silence(400), voice(120))):
-        assert call(behind).turns[-1].bot_text == "All right."
+
+def test_a_command_in_what_the_recogniser_took_for_a_listener_cuts_all_the_same(tmp_path: Path):
+    call = simulate(
+        [*QUESTION, voice(SHOUT_MS), silence(8_000)],
+        tmp_path,
+        scripts=[ANSWER, ("All right.",)],
+        words=("okay", "right"),
+        word_ms=450,
+        commands=("hold", "on"),
+        commands_word_ms=450,
+        commands_late_ms=50,
+        speculation=OFF,
+    )
+    assert user_texts(call)[1:] == ["hold on"]
+    assert call.turns[-1].bot_text == "All right."
 
 
 def test_a_guess_of_the_voice_before_does_not_stand_in_the_turn_of_the_next(tmp_path: Path):

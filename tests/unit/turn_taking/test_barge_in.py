@@ -300,9 +300,9 @@ def test_words_that_wait_when_the_reply_is_over_are_decided_all_the_same(spotted
     assert floor.cuts == []
 
 
-def test_words_that_wait_are_the_callers_when_their_turn_begins():
+def test_words_that_wait_are_answered_when_their_turn_has_ended():
     floor = short_voice("what about", 0.7, "")
-    floor.at(5_620, lambda _now: floor.machine.on_turn_started())
+    floor.at(5_620, lambda _now: floor.machine.on_turn_ended())
     floor.run(20_000)
     assert floor.machine.take_verdict() is None
 
@@ -329,6 +329,18 @@ def test_a_verdict_holds_for_its_voice_whatever_happens_to_the_reply():
         floor = guess_at(ms, before=before)
         assert floor.cuts == []
         assert floor.machine.last_kind is Kind.BACKCHANNEL
+
+
+@pytest.mark.parametrize("spotted_ms", [5_600, 5_900], ids=["verdict first", "words first"])
+def test_a_guess_that_comes_when_the_next_voice_is_on_is_still_judged(spotted_ms: int):
+    floor = speaking()
+    floor.voice(5_000, 400)
+    floor.voice(5_650, 300)
+    floor.at(5_561, lambda _now: floor.machine.on_spotting())
+    floor.at(spotted_ms, lambda now: floor.machine.on_spotted(now, "", voice=1))
+    floor.at(5_850, lambda now: floor.machine.on_final(now, "as far apart", confidences=(0.7, 0.7, 0.7)))
+    floor.run(20_000)
+    assert floor.cuts == []
 
 
 def test_words_that_come_when_the_reply_is_over_wait_all_the_same():
@@ -1010,7 +1022,7 @@ def take(machine: BargeIn, at_ms: int, step: tuple) -> object:
         "final": lambda: machine.on_final(at_ms, what, confidences=(how,)),
         "spotting": lambda: machine.on_spotting(),
         "spotted": lambda: machine.on_spotted(at_ms, what, voice=how),
-        "turn": lambda: machine.on_turn_started(),
+        "turn": lambda: machine.on_turn_ended(),
         "own": lambda: machine.on_self_voice(at_ms, own=bool(how)),
         "level": lambda: machine.on_level(how),
         "path": lambda: machine.on_echo_path_changed(at_ms),

@@ -8,9 +8,11 @@ from turn_taking.endpointing import Endpointer, EndpointKind, EndpointSettings, 
 SETTINGS = EndpointSettings()
 
 
-def said(text: str, completeness: float | None, *, at_ms: int = 1_000) -> Endpointer:
+def said(
+    text: str, completeness: float | None, *, at_ms: int = 1_000, settings: EndpointSettings = SETTINGS
+) -> Endpointer:
     """A turn whose voice ended 200 ms before ``at_ms`` and whose words and completeness are known."""
-    endpointer = Endpointer(SETTINGS)
+    endpointer = Endpointer(settings)
     endpointer.on_voice_started(0)
     endpointer.on_voice_stopped(at_ms, silence_ms=200)
     if completeness is not None:
@@ -39,6 +41,13 @@ def test_a_last_word_that_was_hardly_understood_does_not_hang():
 
 def test_a_word_that_may_trail_off_hangs_only_when_the_turn_sounds_unfinished():
     assert said("what do i need for", 0.05).wait_ms() == SETTINGS.hanging_silence_ms
+
+
+def test_a_word_that_the_recogniser_writes_for_um_is_waited_for():
+    chosen = EndpointSettings(heard_for_fillers=("them",))
+    assert said("how long does it take them", 0.9, settings=chosen).wait_ms() == chosen.max_silence_ms
+    assert said("how long does it take them", 0.9).wait_ms() == SETTINGS.min_silence_ms
+    assert said("how long does it take", 0.9, settings=chosen).wait_ms() == chosen.min_silence_ms
     assert said("what is it for", 0.95).wait_ms() == SETTINGS.min_silence_ms
     assert said("a student account", 0.05).wait_ms() < SETTINGS.max_silence_ms
 
