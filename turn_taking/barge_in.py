@@ -205,6 +205,8 @@ class BargeIn:
         self._fell_quiet_ms = 0
         self._noticed_ms = 0
         self._stretches_ms: tuple[int, ...] = ()
+        # The same when the last stretch ended: final words are about those.
+        self._ended_stretches_ms: tuple[int, ...] = ()
         self._text = ""
         self._confidences: tuple[float, ...] = ()
         self._may_listen = False
@@ -396,6 +398,7 @@ class BargeIn:
         self._fell_quiet_ms, self._noticed_ms = at_ms - silence_ms, at_ms
         if voice is not _Voice.ECHO:
             self._stretches_ms += (max(0, self._fell_quiet_ms - self._onset_ms),)
+        self._ended_stretches_ms = self._stretches_ms
         if self._state is not State.ARMED:
             return self._move(Event.QUIET, at_ms)
         if at_ms - self._ducked_ms >= self._settings.duck_longest_ms:
@@ -444,11 +447,12 @@ class BargeIn:
         text, confidences = self._without_echo(text, confidences)
         if self._is_warming_up(at_ms) and self._bot_says(text):
             text, confidences = "", ()
-        heard = Utterance(text, confidences, self._stretches_ms, True, self._level_db)
+        is_voiced = self._voice not in (_Voice.NONE, _Voice.MAYBE)
+        stretches_ms = self._ended_stretches_ms if is_voiced else self._stretches_ms
+        heard = Utterance(text, confidences, stretches_ms, True, self._level_db)
         kind = self._classifier.kind(heard, question_open=self._question_is_open(at_ms))
         is_guess = self._is_guess(kind, heard) and not self._question_is_open(at_ms)
         self._last_is_guess = is_guess or not kind.claims_floor
-        is_voiced = self._voice not in (_Voice.NONE, _Voice.MAYBE)
         # Of the voice that ended last: the verdict is about it, whatever has become of the reply meanwhile.
         voice = self._voices - is_voiced
         if is_guess and self._state is not State.CUT:

@@ -293,6 +293,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             await self.trigger_user_turn_started()
 
     async def _final_words(self, frame: TranscriptionFrame) -> None:
+        # What is known of the words before these comes first.
+        await self._settle_words()
         if self._echoes(frame.text) and not self._in_turn:
             await self._carry_out(self._machine.on_self_voice(self._clock.now_ms(), own=True))
             await self._take_back()
@@ -499,6 +501,9 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._tools_run = False
         self._books.clear()
         if not self._in_turn:
+            if self._command is not None and self._is_guessed and self._replaces_words:
+                # Nobody is to end the turn with them before the command is said.
+                await self._endpoint.forget()
             await self.trigger_user_turn_started()
         elif self._interrupt is not None:
             self._is_void = False

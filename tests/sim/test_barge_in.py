@@ -359,6 +359,26 @@ def test_a_hum_behind_words_that_waited_does_not_drop_them(tmp_path: Path, answe
     assert user_texts(call)[1].startswith("about fees")
 
 
+@pytest.mark.parametrize("late_ms", range(280, 400, 10))
+def test_words_that_waited_are_answered_whenever_a_hum_ends_behind_them(tmp_path: Path, late_ms: int):
+    # The hum's last words come 740 ms behind the first voice's beginning, the verdict 400 ms and these.
+    call = simulate(
+        [*QUESTION, voice(250), silence(200), voice(150), silence(8_000)],
+        tmp_path,
+        scripts=[ANSWER, ("All right.",)],
+        words=("about", "fees"),
+        word_ms=125,
+        confidence=0.5,
+        commands=("what",),
+        commands_word_ms=240,
+        commands_late_ms=late_ms,
+        completeness=(0.9, 0.1),
+        speculation=OFF,
+    )
+    assert call.turns[-1].bot_text == "All right."
+    assert user_texts(call)[1].startswith("about fees")
+
+
 def test_a_command_in_what_the_recogniser_took_for_a_listener_cuts_all_the_same(tmp_path: Path):
     call = simulate(
         [*QUESTION, voice(SHOUT_MS), silence(8_000)],

@@ -343,6 +343,20 @@ def test_a_guess_that_comes_when_the_next_voice_is_on_is_still_judged(spotted_ms
     assert floor.cuts == []
 
 
+def test_final_words_are_as_long_as_the_voice_that_they_are_about():
+    floor = Floor()
+    floor.reply("r1", 0, 60_000, protected=True)
+    floor.voice(5_000, 1_100)
+    floor.at(6_261, lambda _now: floor.machine.on_spotting())
+    floor.at(6_300, lambda now: floor.machine.on_spotted(now, "", voice=1))
+    floor.voice(6_350, 1_000)
+    # A second of voice is no guess at a hum, also when the caller has gone on before its words come.
+    floor.at(6_500, lambda now: floor.machine.on_final(now, "i want to know", confidences=(0.7,) * 4))
+    floor.run(6_600)
+    assert floor.machine.last_kind is Kind.SUBSTANTIVE
+    assert not floor.machine.last_is_guess and not floor.machine.holds_words
+
+
 def test_words_that_come_when_the_reply_is_over_wait_all_the_same():
     floor = speaking()
     floor.voice(5_000, 400)
