@@ -215,6 +215,12 @@ def test_who_is_well_understood_keeps_the_words_whatever_was_spotted(tmp_path: P
     assert user_texts(call)[-1] == "what is it"
 
 
+def weighed(caller: Sequence[np.ndarray], tmp_path: Path, **how: Any) -> SimulatedCall:
+    """A call in which the recogniser is not sure of a short voice: "about fees" until told otherwise."""
+    unsure = {"words": ("about", "fees"), "word_ms": 125, "confidence": 0.5, "speculation": OFF}
+    return simulate(caller, tmp_path, **{**unsure, **how})
+
+
 @pytest.mark.parametrize(
     ("spotted", "words", "turn"),
     [
@@ -228,18 +234,15 @@ def test_words_that_wait_when_the_answer_ends_under_them_are_not_forgotten(
 ):
     # 250 ms of voice, noticed 128 ms behind its end; its words wait for the spotter 300 ms longer, and the
     # answer ends meanwhile, 610 ms behind the voice's beginning.
-    call = simulate(
+    call = weighed(
         [*QUESTION, voice(250), silence(8_000)],
         tmp_path,
         scripts=[(" ".join(["ten"] * 19),), ("All right.",)],
         words=words,
-        word_ms=125,
-        confidence=0.5,
         commands=(spotted,),
         commands_word_ms=200,
         commands_late_ms=300,
         ask_back=None,
-        speculation=OFF,
     )
     assert call.bot_spans_ms(gap_ms=50)[0][1] == OVER_MS + 610
     assert not call.turns[0].interrupted
@@ -251,19 +254,15 @@ def test_words_that_wait_when_the_answer_ends_under_them_are_not_forgotten(
 def test_words_that_wait_over_a_greeting_that_may_not_be_interrupted_are_answered_behind_it(
     tmp_path: Path, spotted: str
 ):
-    call = simulate(
+    call = weighed(
         [silence(1_500), voice(250), silence(8_000)],
         tmp_path,
         greeting=LONG,
         talks_over=True,
         bot={"greeting_interruptible": False},
         scripts=[("All right.",)],
-        words=("about", "fees"),
-        word_ms=125,
-        confidence=0.5,
         commands=(spotted,),
         commands_late_ms=100,
-        speculation=OFF,
     )
     spoken = [turn["text"] for turn in bot_turns(call)]
     assert spoken == ([LONG, "All right."] if spotted else [LONG])
@@ -271,16 +270,12 @@ def test_words_that_wait_over_a_greeting_that_may_not_be_interrupted_are_answere
 
 
 def test_words_that_wait_are_not_lost_to_a_sound_behind_them(tmp_path: Path):
-    call = simulate(
+    call = weighed(
         [*QUESTION, voice(250), silence(350), voice(60), silence(8_000)],
         tmp_path,
         scripts=[ANSWER, ("All right.",)],
-        words=("about", "fees"),
-        word_ms=125,
-        confidence=0.5,
         commands=("what",),
         commands_late_ms=400,
-        speculation=OFF,
     )
     assert call.turns[0].interrupted
     assert user_texts(call)[1:] == ["about fees"]
@@ -306,16 +301,12 @@ def test_a_command_over_a_protected_reply_does_not_erase_what_was_said_before_it
 
 
 def test_a_word_that_the_spotter_lets_pass_is_answered_without_delay(tmp_path: Path):
-    call = simulate(
+    call = weighed(
         [*QUESTION, voice(250), silence(8_000)],
         tmp_path,
         scripts=[ANSWER, ("All right.",)],
-        words=("about", "fees"),
-        word_ms=125,
-        confidence=0.5,
         commands=("what",),
         commands_late_ms=200,
-        speculation=OFF,
     )
     assert user_texts(call)[1:] == ["about fees"]
     # Noticed after 128 ms, let pass 200 ms later, and the turn has lasted long enough by then.
@@ -343,17 +334,13 @@ def test_a_stop_that_both_understand_is_one_turn(tmp_path: Path, late_ms: int):
 @pytest.mark.parametrize("hums", [False, True])
 def test_a_hum_behind_words_that_waited_does_not_drop_them(tmp_path: Path, answer: Any, hums: bool):
     behind = (silence(500), voice(200)) if hums else ()
-    call = simulate(
+    call = weighed(
         [*QUESTION, voice(250), *behind, silence(8_000)],
         tmp_path,
         scripts=[answer, ("All right.",)],
-        words=("about", "fees"),
-        word_ms=125,
-        confidence=0.5,
         commands=("what",),
         commands_late_ms=250,
         completeness=(0.9, 0.1),
-        speculation=OFF,
     )
     assert call.turns[-1].bot_text == "All right."
     assert user_texts(call)[1].startswith("about fees")
@@ -362,18 +349,14 @@ def test_a_hum_behind_words_that_waited_does_not_drop_them(tmp_path: Path, answe
 @pytest.mark.parametrize("late_ms", range(280, 400, 10))
 def test_words_that_waited_are_answered_whenever_a_hum_ends_behind_them(tmp_path: Path, late_ms: int):
     # The hum's last words come 740 ms behind the first voice's beginning, the verdict 400 ms and these.
-    call = simulate(
+    call = weighed(
         [*QUESTION, voice(250), silence(200), voice(150), silence(8_000)],
         tmp_path,
         scripts=[ANSWER, ("All right.",)],
-        words=("about", "fees"),
-        word_ms=125,
-        confidence=0.5,
         commands=("what",),
         commands_word_ms=240,
         commands_late_ms=late_ms,
         completeness=(0.9, 0.1),
-        speculation=OFF,
     )
     assert call.turns[-1].bot_text == "All right."
     assert user_texts(call)[1].startswith("about fees")
@@ -396,16 +379,13 @@ def test_a_command_in_what_the_recogniser_took_for_a_listener_cuts_all_the_same(
 
 
 def test_a_guess_of_the_voice_before_does_not_stand_in_the_turn_of_the_next(tmp_path: Path):
-    call = simulate(
+    call = weighed(
         [*QUESTION, voice(250), silence(350), voice(1_200), silence(8_000)],
         tmp_path,
         scripts=[ANSWER, ("All right.",)],
         words=("about", "fees", "what", "is", "it", "now"),
-        word_ms=125,
-        confidence=0.5,
         commands=("",),
         commands_late_ms=350,
-        speculation=OFF,
     )
     assert call.turns[0].interrupted
     # The second voice's words begin anew; the first one's are not in front of them.
@@ -416,15 +396,11 @@ def test_a_guess_of_the_voice_before_does_not_stand_in_the_turn_of_the_next(tmp_
 def test_a_hum_that_was_heard_as_one_before_the_answer_ended_is_no_turn_behind_it(tmp_path: Path):
     # The spotter is quicker than the recogniser: it says that it was nothing, the answer ends, and then the
     # guess comes.
-    call = simulate(
+    call = weighed(
         [*QUESTION, voice(250), silence(8_000)],
         tmp_path,
         scripts=[(" ".join(["ten"] * 17),)],
-        words=("about", "fees"),
-        word_ms=125,
-        confidence=0.5,
         commands=("",),
-        speculation=OFF,
     )
     assert len(call.model.asked) == 1
     assert user_texts(call) == ["about fees about fees about fees about fees"]
