@@ -114,7 +114,8 @@ def ends_hanging(text: str) -> bool:
 def asked_for(text: str) -> Asked:
     """What the last sentence of the bot asks for."""
     sentence = _SENTENCE_END.split(text.strip())[-1]
-    words = set(words_of(sentence))
+    spoken = words_of(sentence)
+    words = set(spoken)
     asks = sentence.endswith("?") or bool(words & {"please", "tell", "give", "say", "spell"})
     if not asks:
         return Asked.NOTHING
@@ -124,7 +125,7 @@ def asked_for(text: str) -> Asked:
         return Asked.ADDRESS
     if words & NUMBER_NOUNS - {"account", "card", "phone"} or "last four" in sentence.lower():
         return Asked.NUMBER
-    return Asked.CHOICE if words_of(sentence)[0] in YES_NO_WORDS else Asked.QUESTION
+    return Asked.CHOICE if spoken and spoken[0] in YES_NO_WORDS else Asked.QUESTION
 
 
 def reads_as_question(text: str) -> bool:

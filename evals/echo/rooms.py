@@ -7,6 +7,9 @@ sound (``distortion_db``). The room is a direct sound, a few early reflections a
 Gaussian tail (Polack's model), new for every seed. The delay is that of buffers and air together. A clock
 that is ``drift_ppm`` fast takes so many more samples in the same time. Everything is drawn from the seed.
 
+``echo_of`` takes what is played as a whole. ``EchoPath`` takes it piece by piece, for a bot that speaks lower
+or stops because of what it hears.
+
 It is a simulation: no real loudspeaker, no codec, no people who move.
 """
 
@@ -18,6 +21,8 @@ import soxr
 RATE_HZ = 16_000
 REVERB_MS = 400
 LOW_HZ, HIGH_HZ = 200.0, 7_000.0
+# The loudspeaker's filters have no phase: they ring so long before and behind a sound.
+RING_MS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +83,81 @@ def impulse_response(phone: Speakerphone) -> np.ndarray:
 
 def distorted(sound: np.ndarray, distortion_db: float) -> np.ndarray:
     """Second and third harmonics, ``distortion_db`` over the sound as a whole."""
-    scale = float(np.sqrt(np.mean(sound[np.abs(sound) > 1e-3] ** 2))) if np.any(np.abs(sound) > 1e-3) else 1.0
-    unit = sound / scale
-    bent = 0.5 * (unit**2 - np.mean(unit**2)) + unit**3 / (1 + np.abs(unit) ** 2)
-    # What a linear system could do as well is no distortion.
-    bent -= unit * np.vdot(bent, unit) / max(np.vdot(unit, unit), 1e-12)
-    level = np.sqrt(np.vdot(unit, unit) / max(np.vdot(bent, bent), 1e-12)) * 10 ** (distortion_db / 20)
-    return scale * (unit + level * bent)
+    return Loudspeaker(sound, distortion_db).play(sound)
+
+
+class Loudspeaker:
+    """Bends a waveform: harmonics so far over all of ``sound``; what is played lower is bent less.
+
+    Args:
+        sound: float, (samples,), all that is to be played, at full volume.
+        distortion_db: see ``Speakerphone``.
+    """
+
+    def __init__(self, sound: np.ndarray, distortion_db: float) -> None:
+        audible = sound[np.abs(sound) > 1e-3]
+        self._scale = float(np.sqrt(np.mean(audible**2))) if audible.size else 1.0
+        unit = sound / self._scale
+        self._offset = float(np.mean(unit**2))
+        bent = self._harmonics(unit)
+        # What a linear system could do as well is no distortion.
+        self._linear = float(np.vdot(bent, unit) / max(np.vdot(unit, unit), 1e-12))
+        bent -= unit * self._linear
+        level = np.sqrt(np.vdot(unit, unit) / max(np.vdot(bent, bent), 1e-12))
+        self._level = float(level) * 10 ** (distortion_db / 20)
+
+    def play(self, sound: np.ndarray) -> np.ndarray:
+        """float64, (samples,): the same, bent."""
+        unit = sound / self._scale
+        return self._scale * (unit + self._level * (self._harmonics(unit) - unit * self._linear))
+
+    def _harmonics(self, unit: np.ndarray) -> np.ndarray:
+        return 0.5 * (unit**2 - self._offset) + unit**3 / (1 + np.abs(unit) ** 2)
+
+
+class EchoPath:
+    """``echo_of``, piece by piece: what is played may be lower than ``whole``, or silent.
+
+    Args:
+        phone: the room; its clocks agree.
+        whole: float32, (samples,), all that is to be played, at full volume.
+        level_dbfs: of the echo of all of it; see ``at_level``.
+
+    Raises:
+        ValueError: the clocks drift, or the delay is shorter than the filters of the loudspeaker ring.
+    """
+
+    def __init__(self, phone: Speakerphone, whole: np.ndarray, level_dbfs: float) -> None:
+        if phone.drift_ppm or phone.delay_ms < RING_MS:
+            raise ValueError(f"expected no drift and {RING_MS} ms of delay at least: {phone}")
+        full = echo_of(whole, phone)
+        sounding = np.abs(full) > 0
+        loudest = int(np.argmax(np.abs(full)))
+        self._factor = float(at_level(full, level_dbfs)[loudest] / full[loudest]) if sounding.any() else 1.0
+        self._loudspeaker = None
+        if phone.distortion_db is not None:
+            self._loudspeaker = Loudspeaker(whole.astype(np.float64), phone.distortion_db)
+        length = RATE_HZ * (REVERB_MS + RING_MS) // 1000 + round(RATE_HZ * phone.delay_ms / 1000)
+        size = 1 << int(np.ceil(np.log2(2 * length)))
+        delay = np.exp(-2j * np.pi * np.fft.rfftfreq(size, 1 / RATE_HZ) * phone.delay_ms / 1000)
+        spectrum = np.fft.rfft(impulse_response(phone), size) * _band(size) * delay
+        self._taps = np.fft.irfft(spectrum, size)[:length]
+        # What of the pieces before is still to be heard.
+        self._ringing = np.zeros(0)
+        self._spectra: dict[int, np.ndarray] = {}
+
+    def hear(self, piece: np.ndarray) -> np.ndarray:
+        """The microphone's share while this is played: float32, (samples,), as long."""
+        sound = piece.astype(np.float64)
+        if self._loudspeaker is not None:
+            sound = self._loudspeaker.play(sound)
+        size = 1 << int(np.ceil(np.log2(len(sound) + len(self._taps))))
+        if size not in self._spectra:
+            self._spectra[size] = np.fft.rfft(self._taps, size)
+        heard = np.fft.irfft(np.fft.rfft(sound, size) * self._spectra[size], size)
+        heard[: len(self._ringing)] += self._ringing
+        self._ringing = heard[len(sound) : len(sound) + len(self._taps)]
+        return (self._factor * heard[: len(sound)]).astype(np.float32)
 
 
 def _band(size: int) -> np.ndarray:

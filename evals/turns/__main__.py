@@ -416,23 +416,33 @@ def _barge_in_heard(arguments: argparse.Namespace, *, processes: int) -> dict[st
     from evals.turns import overlap_audio
 
     shared = f"-shared-by-{arguments.overlap_shared_by}" if arguments.overlap_shared_by > 1 else ""
-    name = f"sounds-over-the-bot-{arguments.seed}-{arguments.overlap_calls}{shared}.json"
-    kept = arguments.audio_dir / name if arguments.audio_dir else None
-    if kept is not None and kept.exists():
-        trials = overlap_audio.load(kept)
-    else:
+
+    def heard(ducked_by: str | None) -> list[overlap_audio.Trial]:
+        bot = f"-{ducked_by}" if ducked_by else ""
+        name = f"sounds-over-the-bot-{arguments.seed}-{arguments.overlap_calls}{shared}{bot}.json"
+        kept = arguments.audio_dir / name if arguments.audio_dir else None
+        if kept is not None and kept.exists():
+            return overlap_audio.load(kept)
         trials = overlap_audio.measure(
             arguments.overlap_calls,
             arguments.seed,
             processes=min(processes, arguments.overlap_calls),
             shared_by=arguments.overlap_shared_by,
+            ducked_by=ducked_by,
         )
         if kept is not None:
             overlap_audio.save(kept, trials)
+        return trials
+
+    loud = heard(None)
+    policies = {name: overlap_audio.judge(name, loud) for name in overlap_audio.POLICIES}
     return {
         "kind": "audio",
-        "sounds": dict(Counter(trial.sound.value for trial in trials)),
-        "policies": {name: overlap_audio.judge(name, trials) for name in overlap_audio.POLICIES},
+        "sounds": dict(Counter(trial.sound.value for trial in loud)),
+        "policies": policies
+        | {name: overlap_audio.judge(name, heard(name)) for name in overlap_audio.DUCKING},
+        # Ours in the calls of the others, in which the bot does not get lower.
+        "at_full_volume": {name: policies[name] for name in overlap_audio.DUCKING},
     }
 
 

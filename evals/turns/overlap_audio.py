@@ -8,9 +8,12 @@ said, and the command spotter what was short (``barge-in-stop-words`` alone goes
 that ship, one state for a whole call. An engine's results come as late as it computes (its processor time),
 one after the other.
 
-What they reported is written down once, as events on the clock of the audio, and every policy is played the
-same events, reply by reply. So nobody's cut or duck lowers the echo, which favours nobody. A stop is measured
-from the first audible sample of the sound to the decision; the time to flush and the network come on top.
+What they reported is written down, as events on the clock of the audio, and policies are played events, reply
+by reply. A policy that ducks hears calls of its own (``DuckingBot``): what it lowers comes back lower, and
+the canceller, which takes high frequencies from a caller as long as the bot is loud, leaves more of them.
+The others hear calls in which the bot goes on at full volume; so do ours once more, which tells what ducking
+is worth. A stop is measured from the first audible sample of the sound to the decision; the time to flush and
+the network come on top.
 
 Synthetic voices, rooms, hums and coughs: no recording of people.
 """
@@ -19,6 +22,7 @@ import asyncio
 import json
 import math
 import operator
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -29,13 +33,15 @@ from typing import Any
 
 import numpy as np
 
+from audio.gain import RampedGain
 from evals.echo.rooms import RATE_HZ
 from evals.latency.figures import percentile
 from evals.turns import audio
 from evals.turns.overlap_calls import CALLERS, GAP_MS, OF_A_CALL, CallScript, Reply, Sound
 from evals.turns.overlap_ears import PIECE_MS, Ears, Event, ears, listen
-from evals.turns.overlaps import BargeInPolicy, VoiceTimer, cut_before, is_cut
+from evals.turns.overlaps import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
 from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_table import Duck, Restore
 
 REPLY_ID = "reply"
 
@@ -62,7 +68,13 @@ class Trial:
 
 
 def measure(
-    calls: int, seed: int, *, processes: int, held_out: bool = True, shared_by: int = 1
+    calls: int,
+    seed: int,
+    *,
+    processes: int,
+    held_out: bool = True,
+    shared_by: int = 1,
+    ducked_by: str | None = None,
 ) -> list[Trial]:
     """So many calls by so many processes; ``OF_A_CALL`` trials of each, or of so many together.
 
@@ -72,6 +84,7 @@ def measure(
         processes: at a time, each with engines of its own.
         held_out: whether the callers say what nothing was chosen on.
         shared_by: so many calls have the sounds of one among them.
+        ducked_by: the policy that lowers and ends the bot's voice in them; None leaves it at full volume.
 
     Raises:
         ConfigError: an engine is not installed.
@@ -79,15 +92,19 @@ def measure(
     """
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = [
-            pool.submit(_measured_there, place, seed, held_out, OF_A_CALL[place % shared_by :: shared_by])
+            pool.submit(
+                _measured_there, place, seed, held_out, OF_A_CALL[place % shared_by :: shared_by], ducked_by
+            )
             for place in range(calls)
         ]
         return [trial for each in waiting for trial in each.result()]
 
 
-def _measured_there(place: int, seed: int, held_out: bool, kinds: Sequence[Sound]) -> list[Trial]:
+def _measured_there(
+    place: int, seed: int, held_out: bool, kinds: Sequence[Sound], ducked_by: str | None
+) -> list[Trial]:
     chosen, speakers = _own_ears()
-    return call_trials(place, seed, chosen, speakers, kinds, held_out=held_out)
+    return call_trials(place, seed, chosen, speakers, kinds, held_out=held_out, ducked_by=ducked_by)
 
 
 @cache
@@ -104,6 +121,7 @@ def call_trials(
     kinds: Sequence[Sound] = OF_A_CALL,
     *,
     held_out: bool = True,
+    ducked_by: str | None = None,
 ) -> list[Trial]:
     """One call: what its engines reported over each reply.
 
@@ -114,14 +132,15 @@ def call_trials(
         speakers: voices.
         kinds: what is heard, one over each reply.
         held_out: see ``measure``.
+        ducked_by: see ``measure``.
     """
     rng = np.random.default_rng([seed, place, 7])
     voice = CALLERS[place % len(CALLERS)]
     script = CallScript(rng, voice, speakers, held_out=held_out)
     for sound in rng.permutation(np.array(kinds, dtype=object)):
         script.add(sound)
-    heard, played = script.microphone()
-    events = asyncio.run(listen(heard, played, chosen))
+    bot = None if ducked_by is None else DuckingBot(script.replies, POLICIES[ducked_by])
+    events = asyncio.run(listen(script.room(), chosen, bot))
     return [
         Trial(
             reply.sound,
@@ -139,17 +158,103 @@ def events_over(events: Sequence[Event], reply: Reply) -> Iterator[Event]:
     """The events of a reply, on its clock, its first voice number 1; words may come a little later than its
     last sound.
     """
-    began_ms, ended_ms = _ms(reply.began), _ms(reply.ended) + GAP_MS - 2 * PIECE_MS
     asked = () if reply.asked is None else (Event(_ms(reply.asked), "on_question"),)
     voices_before = 0
     for event in sorted((*asked, *events), key=lambda event: event.at_ms):
-        if event.at_ms < began_ms:
+        if event.at_ms < _ms(reply.began):
             voices_before += event.tell == "on_voice_started"
-        elif event.at_ms < ended_ms:
-            facts = event.facts
-            if "voice" in facts:
-                facts = facts | {"voice": facts["voice"] - voices_before}
-            yield Event(event.at_ms - began_ms, event.tell, facts)
+        elif event.at_ms < _heard_until_ms(reply):
+            yield _over(event, reply, voices_before)
+
+
+def _heard_until_ms(reply: Reply) -> int:
+    return _ms(reply.ended) + GAP_MS - 2 * PIECE_MS
+
+
+def _over(event: Event, reply: Reply, voices_before: int) -> Event:
+    """The event on the reply's clock."""
+    facts = event.facts
+    if "voice" in facts:
+        facts = facts | {"voice": facts["voice"] - voices_before}
+    return Event(event.at_ms - _ms(reply.began), event.tell, facts)
+
+
+class DuckingBot:
+    """A policy that lowers and ends the replies of a call because of what is reported, a new one for each.
+
+    Args:
+        replies: of the call, in order.
+        build: the policy.
+    """
+
+    def __init__(self, replies: Sequence[Reply], build: Callable[[], BargeInPolicy]) -> None:
+        self._replies, self._build = deque(replies), build
+        self._reply: Reply | None = None
+        self._policy: BargeInPolicy | None = None
+        self._gain = RampedGain()
+        self._voices = self._voices_before = 0
+        self._is_asked = False
+
+    def play(self, pcm: bytes) -> bytes:
+        """The next piece, at its volume; silent behind a cut."""
+        return bytes(len(pcm)) if self._reply and self._policy is None else self._gain.apply(pcm)
+
+    def hear(self, now_ms: int, events: Sequence[Event]) -> None:
+        """Tell the policy what was reported by now, and do as it says."""
+        for event in events:
+            self._advance(event.at_ms)
+            self._voices += event.tell == "on_voice_started"
+            self._tell(event)
+        self._advance(now_ms + 1)
+
+    def _advance(self, at_ms: int) -> None:
+        """Whatever is due before, and the replies that begin and end by then."""
+        while (reply := self._reply or self._next(at_ms)) is not None:
+            ended_ms = _heard_until_ms(reply)
+            asked_ms = None if reply.asked is None or self._is_asked else _ms(reply.asked)
+            until_ms = min(at_ms, ended_ms, at_ms if asked_ms is None else asked_ms)
+            self._until(until_ms)
+            if asked_ms is not None and asked_ms <= at_ms:
+                self._is_asked = True
+                self._tell(Event(asked_ms, "on_question"))
+            elif ended_ms <= at_ms:
+                self._reply = self._policy = None
+                self._gain.set_db(0.0)
+            else:
+                return
+
+    def _next(self, at_ms: int) -> Reply | None:
+        if not self._replies or _ms(self._replies[0].began) > at_ms:
+            return None
+        reply = self._replies.popleft()
+        self._reply, self._policy = reply, self._build()
+        self._voices_before, self._is_asked = self._voices, False
+        self._gain.set_db(0.0)
+        self._policy.on_bot_started(0, REPLY_ID)
+        self._policy.on_saying(REPLY_ID, reply.says)
+        return reply
+
+    def _until(self, at_ms: int) -> None:
+        while self._policy is not None and self._reply is not None:
+            due_ms = self._policy.next_deadline_ms()
+            if due_ms is None or due_ms >= at_ms - _ms(self._reply.began):
+                return
+            self._obey(self._policy.on_deadline(due_ms))
+
+    def _tell(self, event: Event) -> None:
+        if self._policy is None or self._reply is None:
+            return
+        own = _over(event, self._reply, self._voices_before)
+        self._obey(getattr(self._policy, own.tell)(**_arguments(own)))
+
+    def _obey(self, decision: Decided) -> None:
+        if is_cut(decision):
+            self._policy = None
+            self._gain.reset()
+        elif isinstance(decision, Duck):
+            self._gain.set_db(decision.gain_db)
+        elif isinstance(decision, Restore):
+            self._gain.set_db(0.0)
 
 
 def save(path: Path, trials: Sequence[Trial]) -> None:
@@ -188,6 +293,8 @@ POLICIES: dict[str, Callable[[], BargeInPolicy]] = {
     "barge-in": Unspotted,
     "barge-in-stop-words": BargeIn,
 }
+# Those that lower the bot's voice.
+DUCKING = ("barge-in", "barge-in-stop-words")
 
 
 def cut_at_ms(policy: BargeInPolicy, trial: Trial) -> int | None:

@@ -4,7 +4,8 @@ A call begins with a greeting, behind which echo control knows the room, and a t
 which the recogniser knows the voice. Then replies follow, each with one sound over it: the caller interrupts
 with a sentence, a short command, a stop word, a correction or a question of a few words, answers what the
 reply asked first, hums along, coughs, or is silent; or somebody else in the room talks. The bot's voice comes
-back as an echo (``evals.echo.rooms``). Everything is drawn from the seed and the place of the call.
+back as an echo (``evals.echo.rooms``), as loud as it is played at that moment: a bot that speaks lower while
+somebody else does is heard lower (``Room``). Everything is drawn from the seed and the place of the call.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from enum import Enum
 
 import numpy as np
 
-from evals.echo.rooms import RATE_HZ, Speakerphone, at_level, echo_of, impulse_response, noise
+from evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, impulse_response, noise
 from evals.echo.speech import BOT, BOT_LINES
 from evals.turns import audio, sounds
 from evals.turns.texts import PROMPTS, Kind, sentences
@@ -196,6 +197,26 @@ class Reply:
     asked: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is to be heard of a call.
+
+    Attributes:
+        bot: what is played, at full volume: float32, (samples,), 16 kHz.
+        near: the caller, others and the room: float32, (samples,).
+        path: from what is played to the microphone; holds what still rings.
+    """
+
+    bot: np.ndarray
+    near: np.ndarray
+    path: EchoPath
+
+    def hear(self, at: int, played: np.ndarray) -> np.ndarray:
+        """What the microphone hears from sample ``at`` on, while this is played: float32, as long."""
+        heard = self.path.hear(played) + self.near[at : at + len(played)]
+        return np.clip(heard, -1, 1).astype(np.float32)
+
+
 class CallScript:
     """What is played and what is said in one call, sample by sample."""
 
@@ -247,15 +268,14 @@ class CallScript:
         self.replies.append(Reply(sound, text, began, onset, self._at, says, asked))
         self._at += _samples(GAP_MS)
 
-    def microphone(self) -> tuple[np.ndarray, np.ndarray]:
-        """(What it hears, what is played): float32, (samples,), 16 kHz."""
-        played, near = np.zeros(self._at, np.float32), np.zeros(self._at, np.float32)
-        for track, parts in ((played, self._bot), (near, self._near)):
+    def room(self) -> "Room":
+        """All of it, from the first sample on."""
+        bot, near = np.zeros(self._at, np.float32), np.zeros(self._at, np.float32)
+        for track, parts in ((bot, self._bot), (near, self._near)):
             for at, part in parts:
                 track[at : at + len(part)] += part[: len(track) - at]
-        heard = at_level(echo_of(played, self._phone), ECHO_DBFS) + near
-        heard += noise(len(heard), ROOM_DBFS, self._phone.seed)
-        return np.clip(heard, -1, 1).astype(np.float32), played
+        near += noise(len(near), ROOM_DBFS, self._phone.seed)
+        return Room(bot, near, EchoPath(self._phone, bot, ECHO_DBFS))
 
     def _make(self, sound: Sound) -> tuple[str, np.ndarray | None, float]:
         """Words, sound (none of an echo) and its level over the caller's own."""

@@ -1,23 +1,26 @@
 """The ears of a call over the bot's voice: echo control, voice activity, recogniser, command spotter, and the
-looks for the bot's own voice, as they ship. In: microphone and loudspeaker of a call. Out: what they report,
-as events on the clock of the audio.
+looks for the bot's own voice, as they ship. In: what is played in a call and what the microphone hears of
+it. Out: what they report, as events on the clock of the audio; and, to whom it answers with its volume, to
+the bot (``Bot``): who ducks is heard less by the microphone, and the caller better.
 
 An engine's results come as late as it computes (its processor time), one after the other; the two
 recognisers run side by side.
 """
 
 import time
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from pipecat.audio.vad.vad_analyzer import VADState
 
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
+from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from evals.echo.rooms import RATE_HZ
 from evals.turns import audio
+from evals.turns.overlap_calls import Room
 from models.commands import COMMANDS
 from models.echo import EchoCanceller
 from models.echo.control import EchoControl
@@ -63,21 +66,48 @@ class Event:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-async def listen(heard: np.ndarray, played: np.ndarray, chosen: Ears) -> list[Event]:
-    """What voice activity, recogniser, spotter and the check for the bot's voice report, in order."""
+class Bot(Protocol):
+    """How loud the bot is, piece by piece, because of what is reported."""
+
+    def play(self, pcm: bytes) -> bytes:
+        """The next piece of what it has to say, 16-bit, as it leaves: lower, or silent."""
+        ...
+
+    def hear(self, now_ms: int, events: Sequence[Event]) -> None:
+        """What was reported by now and not before, in order."""
+        ...
+
+
+async def listen(room: Room, chosen: Ears, bot: Bot | None = None) -> list[Event]:
+    """What voice activity, recogniser, spotter and the check for the bot's voice report, in order.
+
+    Args:
+        room: a new one: its echo path keeps what rings.
+        chosen: engines.
+        bot: answers with its volume; None speaks on at full volume whatever happens.
+    """
     control = EchoControl(canceller=chosen.canceller)
     chain = _Chain(chosen)
-    microphone, loudspeaker = float_to_pcm16(heard), float_to_pcm16(played)
-    size = PIECE_SAMPLES * PCM_BYTES_PER_SAMPLE
+    told = 0
     try:
-        for at in range(0, len(microphone) - size + 1, size):
-            began_us = BEGAN_US + at // PCM_BYTES_PER_SAMPLE * 1_000_000 // RATE_HZ
-            control.played(loudspeaker[at : at + size], RATE_HZ, began_us)
-            piece, levels = control.process(microphone[at : at + size], began_us + PIECE_MS * 1_000)
+        for at in range(0, len(room.bot) - PIECE_SAMPLES + 1, PIECE_SAMPLES):
+            began_us = BEGAN_US + at * 1_000_000 // RATE_HZ
+            played = float_to_pcm16(room.bot[at : at + PIECE_SAMPLES])
+            if bot is not None:
+                played = bot.play(played)
+            heard = float_to_pcm16(room.hear(at, pcm16_to_float(played)))
+            control.played(played, RATE_HZ, began_us)
+            piece, levels = control.process(heard, began_us + PIECE_MS * 1_000)
             for level in levels:
                 chain.own.on_frame(left_db=level.left_db, far_db=level.far_db)
             cancelled = [level.cancelled for level in levels]
             await chain.hear(piece, float_to_pcm16(np.concatenate(cancelled)) if cancelled else b"")
+            if bot is not None:
+                now_ms = (at + PIECE_SAMPLES) * 1_000 // RATE_HZ
+                chain.events.sort(key=lambda event: event.at_ms)
+                until = bisect_right(chain.events, now_ms, key=lambda event: event.at_ms)
+                bot.hear(now_ms, chain.events[told:until])
+                told = until
     finally:
         control.close()
         chain.close()

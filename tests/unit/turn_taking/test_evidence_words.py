@@ -54,6 +54,7 @@ def test_what_was_asked_decides_what_is_whole(asked: Asked, text: str, cue: Word
     ("said", "asked"),
     [
         ("", Asked.NOTHING),
+        ("?", Asked.QUESTION),
         ("The branch opens at nine.", Asked.NOTHING),
         ("Your number is blocked. What can I do for you?", Asked.QUESTION),
         ("What is your account number?", Asked.NUMBER),

@@ -9,7 +9,16 @@ import pytest
 from evals.echo.__main__ import main
 from evals.echo.calls import ROWS, Scene, erle_db, record
 from evals.echo.measure import scenes, starts
-from evals.echo.rooms import RATE_HZ, Speakerphone, at_level, distorted, echo_of, impulse_response, noise
+from evals.echo.rooms import (
+    RATE_HZ,
+    EchoPath,
+    Speakerphone,
+    at_level,
+    distorted,
+    echo_of,
+    impulse_response,
+    noise,
+)
 
 
 def click(samples: int = RATE_HZ) -> np.ndarray:
@@ -52,6 +61,45 @@ def test_distortion_is_as_loud_as_it_says() -> None:
     linear = sound * np.vdot(bent, sound) / np.vdot(sound, sound)
     rest = bent - linear
     assert 10 * np.log10(np.vdot(rest, rest) / np.vdot(linear, linear)) == pytest.approx(-30.0, abs=0.5)
+
+
+def talk() -> np.ndarray:
+    rng = np.random.default_rng(7)
+    loudness = 0.1 * (np.sin(np.arange(3 * RATE_HZ) / 2_000) > 0)
+    return (loudness * rng.standard_normal(3 * RATE_HZ)).astype(np.float32)
+
+
+def in_pieces(path: EchoPath, sound: np.ndarray, *, pieces: tuple[int, ...] = (320,)) -> np.ndarray:
+    heard, at, turn = [], 0, 0
+    while at < len(sound):
+        piece = sound[at : at + pieces[turn % len(pieces)]]
+        heard.append(path.hear(piece))
+        at, turn = at + len(piece), turn + 1
+    return np.concatenate(heard)
+
+
+@pytest.mark.parametrize("pieces", [(320,), (160, 1_000, 7)])
+@pytest.mark.parametrize("delay_ms", [40.0, 250.0])
+def test_an_echo_in_pieces_is_that_of_the_whole(delay_ms: float, pieces: tuple[int, ...]) -> None:
+    phone, sound = Speakerphone(3, delay_ms), talk()
+    whole = at_level(echo_of(sound, phone), -36.0)
+    heard = in_pieces(EchoPath(phone, sound, -36.0), sound, pieces=pieces)
+    assert np.mean((heard - whole) ** 2) < 1e-8 * np.mean(whole**2)
+
+
+def test_what_is_played_lower_comes_back_lower_and_silence_rings_out() -> None:
+    phone, sound = Speakerphone(3, 60.0, reverb_ms=150.0), talk()
+    full = in_pieces(EchoPath(phone, sound, -36.0), sound)
+    path = EchoPath(phone, sound, -36.0)
+    lower = in_pieces(path, sound * 10 ** (-12 / 20))
+    assert 10 * np.log10(np.mean(full**2) / np.mean(lower**2)) == pytest.approx(12.0, abs=0.1)
+    assert np.abs(in_pieces(path, np.zeros(RATE_HZ, np.float32))[RATE_HZ // 2 :]).max() < 1e-4
+
+
+def test_an_echo_in_pieces_has_one_clock_and_room_for_its_filters() -> None:
+    for phone in (Speakerphone(3, 60.0, drift_ppm=50.0), Speakerphone(3, 20.0)):
+        with pytest.raises(ValueError, match="no drift"):
+            EchoPath(phone, talk(), -36.0)
 
 
 def test_levels_are_those_of_the_scene() -> None:

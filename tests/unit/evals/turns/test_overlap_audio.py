@@ -1,13 +1,17 @@
 """Sounds over the bot's voice through engines: scripted ones, and the policies on what they report."""
 
+import asyncio
+from collections import deque
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from core.media import float_to_pcm16, pcm16_to_float
 from evals.turns import audio, sounds
 from evals.turns.overlap_audio import (
     POLICIES,
+    DuckingBot,
     Trial,
     call_trials,
     cut_at_ms,
@@ -18,7 +22,7 @@ from evals.turns.overlap_audio import (
     wilson,
 )
 from evals.turns.overlap_calls import OF_A_CALL, CallScript, Reply, Sound
-from evals.turns.overlap_ears import Ears, Event
+from evals.turns.overlap_ears import Ears, Event, listen
 from models.echo.webrtc import WebRtcEcho
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.vad import EnergyVad
@@ -83,6 +87,62 @@ def test_who_talks_over_the_bot_is_yielded_to_but_not_by_a_bot_that_never_yields
     assert cuts["never"] is None
     assert cuts["voice-0"] is not None and cuts["barge-in"] is not None
     assert cuts["voice-0"] < cuts["barge-in"]
+
+
+@pytest.mark.parametrize("name", ["barge-in-stop-words", "voice-300"])
+def test_what_a_policy_does_in_a_call_is_what_it_does_on_what_was_reported(
+    speakers: audio.Speakers, name: str
+):
+    script = CallScript(np.random.default_rng(5), ("flite", "rms"), speakers)
+    for sound in (Sound.SENTENCE, Sound.HUM, Sound.ANSWER, Sound.ECHO):
+        script.add(sound)
+    chosen = Ears(EnergyVad(), ScriptedStt(), ScriptedStt(), WebRtcEcho())
+    played: list[bytes] = []
+
+    class Listened(DuckingBot):
+        def play(self, pcm: bytes) -> bytes:
+            played.append(super().play(pcm))
+            return played[-1]
+
+    bot = Listened(script.replies, POLICIES[name])
+    events = asyncio.run(listen(script.room(), chosen, bot))
+    as_played = pcm16_to_float(b"".join(played))
+    assert len(as_played) > script.replies[-1].ended
+    cuts = []
+    for reply in script.replies:
+        over = Trial(
+            reply.sound,
+            "",
+            "",
+            (reply.onset - reply.began) // 16,
+            reply.says,
+            tuple(events_over(events, reply)),
+        )
+        cut_ms = cut_at_ms(POLICIES[name](), over)
+        cuts.append(cut_ms)
+        at = reply.ended if cut_ms is None else reply.began + 16 * cut_ms
+        # From the next piece on nothing is played; until then it is.
+        assert not np.any(as_played[at + 640 : reply.ended])
+        assert np.any(as_played[max(reply.began, at - 8_000) : at])
+    assert None in cuts and any(cuts)
+
+
+def test_a_bot_that_ducks_is_lower_until_it_is_not():
+    reply = Reply(Sound.HUM, "", began=0, onset=16_000, ended=5 * 16_000, says="")
+    bot = DuckingBot([reply], POLICIES["barge-in-stop-words"])
+    piece = float_to_pcm16(np.full(320, 0.5, np.float32))
+    heard = []
+    events = deque([Event(1_000, "on_maybe_voice"), Event(1_128, "on_voice_started", {"voiced_ms": 128})])
+    events += [Event(1_400, "on_voice_stopped", {"silence_ms": 128}), Event(1_500, "on_final", {"text": ""})]
+    for now_ms in range(20, 2_000, 20):
+        heard.append(float(np.abs(pcm16_to_float(bot.play(piece))).min()))
+        due = []
+        while events and events[0].at_ms <= now_ms:
+            due.append(events.popleft())
+        bot.hear(now_ms, due)
+    ducked = [20 * (place + 1) for place, level in enumerate(heard) if level < 0.2]
+    assert (ducked[0], ducked[-1]) == (1_020, 1_520)
+    assert heard[-1] == pytest.approx(0.5, abs=1e-3)
 
 
 def test_what_was_measured_is_kept(trials: list[Trial], tmp_path: Path):
