@@ -94,6 +94,14 @@ class BargeInSettings(BaseModel):
         le=1,
         description="words of a short voice that are all this sure count whatever a spotter says",
     )
+    # Chosen on 36 tuning calls of ``evals.turns --audio``: a listener's words are judged below the first, and
+    # hums that a grammar took for a command below the second.
+    floor_log_odds: float = Field(
+        0.0, ge=-20, le=20, description="a short voice that wants the floor by these odds is meant"
+    )
+    command_floor_log_odds: float = Field(
+        -1.0, ge=-20, le=20, description="below these a spotted command was something else"
+    )
     confirm_words: int = Field(2, ge=1, le=10, description="so many understood words are meant")
     words_wait_ms: int = Field(
         450,
@@ -217,12 +225,14 @@ class BargeIn:
         self._is_early = False
         # Voices are numbered, because what a spotter makes of one may come when the next one is on. The one
         # that is listened to once more, the words that wait for that, what became of such words; the last
-        # voice was no command; the last final words may be a guess at a sound.
+        # voice that was no command, and the last that wants the floor by how it sounds; the last final words
+        # may be a guess at a sound.
         self._voices = 0
         self._spotting_voice: int | None = None
         self._held: _Held | None = None
         self._verdict: bool | None = None
         self._vetoed_voice: int | None = None
+        self._meant_voice: int | None = None
         self._last_is_guess = False
         self._hold_until_ms = 0
         self._maybe_from_ms = 0
@@ -268,16 +278,24 @@ class BargeIn:
         """Whether the last final words claim nothing, or may be a recogniser's guess at a short sound."""
         return self._last_is_guess
 
-    def counts_alone(self, command: str) -> bool:
-        """Whether a spotted command is meant whatever the recogniser wrote. A single word ("what") is as near
-        to a hum as to itself.
+    def is_command(self, command: str, floor_log_odds: float | None = None) -> bool:
+        """Whether a spotted command is meant whatever the recogniser wrote, and is what was said.
+
+        A single word ("what") is as near to a hum as to itself, unless the voice wants the floor by how it
+        sounds; one that only listens by how it sounds says no command.
         """
         heard = Utterance(command)
-        if not command:
+        if not command or self._is_no_command(floor_log_odds):
             return False
-        if self._classifier.kind(heard) is Kind.STOP:
+        if self._wants_floor(floor_log_odds) or self._classifier.kind(heard) is Kind.STOP:
             return True
         return self._classifier.is_claim(heard, least_words=self._settings.confirm_words)
+
+    def _wants_floor(self, log_odds: float | None) -> bool:
+        return log_odds is not None and log_odds >= self._settings.floor_log_odds
+
+    def _is_no_command(self, log_odds: float | None) -> bool:
+        return log_odds is not None and log_odds < self._settings.command_floor_log_odds
 
     @property
     def voice_number(self) -> int:
@@ -455,16 +473,23 @@ class BargeIn:
         self._last_is_guess = is_guess or not kind.claims_floor
         # Of the voice that ended last: the verdict is about it, whatever has become of the reply meanwhile.
         voice = self._voices - is_voiced
-        if is_guess and self._state is not State.CUT:
+        if text and voice == self._meant_voice and not kind.claims_floor:
+            # It was heard to want the floor, whatever was written of it.
+            kind, is_guess = Kind.SUBSTANTIVE, False
+        if (is_guess or self._may_be_more(kind, heard)) and self._state is not State.CUT:
             if self._spotting_voice == voice:
                 self._last_kind = kind
-                waiting = self._held.voices if self._held is not None else set()
-                until_ms = self._noticed_ms + self._settings.words_wait_ms
-                self._held = _Held(kind, {*waiting, voice}, max(until_ms, at_ms))
+                until_ms = max(self._noticed_ms + self._settings.words_wait_ms, at_ms)
+                if self._held is None:
+                    self._held = _Held(kind, {voice}, until_ms)
+                else:
+                    # A hum behind words of weight takes nothing from them.
+                    weightier = self._held.kind if self._held.kind.claims_floor else kind
+                    self._held = _Held(weightier, {*self._held.voices, voice}, until_ms)
                 if not is_voiced:
                     self._text, self._confidences = text, confidences
                 return None
-            if self._vetoed_voice == voice:
+            if is_guess and self._vetoed_voice == voice:
                 kind = Kind.BACKCHANNEL
         self._last_kind = kind
         if kind is Kind.STOP:
@@ -480,7 +505,8 @@ class BargeIn:
 
     def on_turn_ended(self) -> None:
         """What was understood is being answered: nothing waits any more."""
-        self._held = self._verdict = self._spotting_voice = self._vetoed_voice = None
+        self._held = self._verdict = self._spotting_voice = None
+        self._vetoed_voice = self._meant_voice = None
 
     def on_spotting(self) -> None:
         """The voice that just ended is short, and an engine that knows few words listens to it once more:
@@ -490,7 +516,9 @@ class BargeIn:
         over_reply = (State.WEIGHED, State.ARMED, State.PROTECTED)
         self._spotting_voice = self._voices if self._state in over_reply else None
 
-    def on_spotted(self, at_ms: int, text: str, *, voice: int | None = None) -> Decision | None:
+    def on_spotted(
+        self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
+    ) -> Decision | None:
         """What that engine made of a voice that has ended: a command, or nothing.
 
         Nothing is a listener's word, a hum or no word at all: what else a recogniser writes of so short a
@@ -499,8 +527,10 @@ class BargeIn:
         Args:
             at_ms: when.
             text: the command; empty when it was none.
-            voice: its number; None is the last one. When another voice has begun since, a command still
-                counts, and nothing else does but for the words that wait for this.
+            voice: its number; None is the last one. When another voice has begun since, a command and a
+                voice that wants the floor still count, and nothing else does but for the words that wait.
+            floor_log_odds: that the voice wants the floor, by how it sounds; None from an engine that does
+                not say.
         """
         number = self._voices if voice is None else voice
         if self._spotting_voice == number:
@@ -508,12 +538,16 @@ class BargeIn:
         if number == self._voices and self._is_echo:
             # So were its words.
             return self._settle_held(at_ms, meant=False)
-        if self.counts_alone(text):
+        if self._wants_floor(floor_log_odds):
+            self._meant_voice = number
+        if self.is_command(text, floor_log_odds) or self._wants_floor(floor_log_odds):
             self._verdict = True if self._held is not None else self._verdict
             self._held = None
-            if self._classifier.kind(Utterance(text)) is Kind.STOP:
+            if text and self._classifier.kind(Utterance(text)) is Kind.STOP:
                 return self._stop(at_ms)
             return self._mean_all(at_ms)
+        if self._is_no_command(floor_log_odds):
+            text = ""
         if not text:
             self._vetoed_voice = number
         if self._held is None or number not in self._held.voices:
@@ -731,6 +765,13 @@ class BargeIn:
             return False
         is_sure = min(heard.confidences) >= self._settings.sure_confidence
         return not (is_sure and len(heard.text.split()) > 1)
+
+    def _may_be_more(self, kind: Kind, heard: Utterance) -> bool:
+        """Whether unsure words of a listener over a reply may be a recogniser's guess at more than that."""
+        is_over_reply = self._state in (State.ARMED, State.WEIGHED)
+        if kind.claims_floor or not heard.text or not heard.confidences or not is_over_reply:
+            return False
+        return min(heard.confidences) < self._settings.sure_confidence
 
     def _stop_in_spite_of_echo(self, at_ms: int, heard: Utterance) -> Decision | None:
         """A word that the bot does not say is the caller's, whatever the levels say."""

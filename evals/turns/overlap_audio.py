@@ -281,7 +281,9 @@ class Unspotted(BargeIn):
     def on_spotting(self) -> None:
         """Nobody listens."""
 
-    def on_spotted(self, at_ms: int, text: str, *, voice: int | None = None) -> None:
+    def on_spotted(
+        self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
+    ) -> None:
         """Nobody spots any."""
 
 

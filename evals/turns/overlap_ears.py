@@ -196,6 +196,7 @@ class _Chain:
             command, at_ms = self._commands.run(self._now_ms, partial(_spot, pcm=voice))
             if command is not None:
                 facts = {"text": command.text, "voice": self._voices}
+                facts["floor_log_odds"] = command.floor_log_odds
                 self.events.append(Event(at_ms, "on_spotted", facts))
         final, at_ms = self._words.run(self._now_ms, lambda stream: stream.finish())
         if final is not None:

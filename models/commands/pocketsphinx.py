@@ -14,6 +14,10 @@ keyphrase search (``kws``) finds 63 to 71 % at thresholds where it takes at most
 talk that is no command is often taken for one ("one second" for "what is it"), so nothing but an interruption
 follows from it.
 
+Beside the grammar, ``floor.py`` listens to how the voice goes: a grammar has to take something, and takes a
+hum for "hang on" and a "later" for nothing. That is another 40 ms, in native code without the interpreter
+lock.
+
 A whole utterance is decoded at its end, with its own cepstral mean: no channel is to be learnt first. That
 takes about 30 ms (0.1 s on a busy machine) and holds the interpreter lock, so it has a process of its
 own, as the recogniser does (``runtime.engine_process``). One decoder for all callers, one at a time.
@@ -26,7 +30,8 @@ import pocketsphinx
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import ConfigError, EngineError, ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime, samples_to_ms
+from core.media import PCM_BYTES_PER_SAMPLE, WordTime, pcm16_to_float, samples_to_ms
+from models.commands.floor import FloorJudge
 from models.stt import Transcript
 from models.stt.pocketsphinx import ENGINE, FRAME_MS, RATE_HZ, spoken
 
@@ -73,6 +78,7 @@ class CommandSettings(BaseModel):
         description="what may be said as well and is no command",
     )
     longest_ms: int = Field(default=1_800, ge=300, le=5_000, description="audio of the longest command")
+    floor: bool = Field(default=True, description="also say how likely the voice wants the floor")
 
 
 class PocketsphinxCommands:
@@ -80,7 +86,7 @@ class PocketsphinxCommands:
 
     Raises:
         ConfigError: a word of a phrase has no known pronunciation.
-        EngineError: pocketsphinx does not load.
+        EngineError: pocketsphinx does not load, nor what judges the floor.
     """
 
     rate_hz = RATE_HZ
@@ -92,6 +98,7 @@ class PocketsphinxCommands:
         self._known = self._commands | frozenset(self._settings.others)
         self._lock = threading.Lock()
         self._decoder = _build_decoder(self._settings)
+        self._floor = FloorJudge() if self._settings.floor else None
 
     def open_stream(self) -> "CommandStream":
         """A new caller."""
@@ -101,8 +108,9 @@ class PocketsphinxCommands:
         """Which command 16-bit mono PCM at 16 kHz is.
 
         Raises:
-            EngineError: the decoder failed.
+            EngineError: the decoder failed, or the judge of the floor.
         """
+        floor = self._floor.log_odds(pcm16_to_float(pcm)) if self._floor is not None else None
         with self._lock:
             try:
                 # Forgets the noise level of the utterance before.
@@ -125,8 +133,9 @@ class PocketsphinxCommands:
         text = beginning([word.text for word in heard], self._known)
         del heard[len(text.split()) :]
         if text not in self._commands:
-            return Transcript("", final=True)
-        return Transcript(text, tuple(heard), min(word.confidence for word in heard), final=True)
+            return Transcript("", final=True, floor_log_odds=floor)
+        least = min(word.confidence for word in heard)
+        return Transcript(text, tuple(heard), least, final=True, floor_log_odds=floor)
 
 
 def beginning(words: Sequence[str], known: frozenset[str]) -> str:

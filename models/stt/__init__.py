@@ -21,12 +21,14 @@ class Transcript:
         words: the same words with their times from the start of the utterance; a partial may leave it empty.
         confidence: 0..1, mean of the words; 0.0 for empty text.
         final: no later transcript of this utterance will come.
+        floor_log_odds: that whoever spoke wants the floor; None from an engine that does not say.
     """
 
     text: str
     words: tuple[WordTime, ...] = ()
     confidence: float = 0.0
     final: bool = False
+    floor_log_odds: float | None = None
 
 
 class SpeechStream(Protocol):

@@ -138,11 +138,15 @@ def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
     confidence = fields["confidence"]
     if not isinstance(confidence, int | float):
         raise TypeError("confidence is not a number")
+    floor = fields["floor_log_odds"]
+    if floor is not None and not isinstance(floor, int | float):
+        raise TypeError("floor_log_odds is not a number")
     return Transcript(
         text=str(fields["text"]),
         words=tuple(WordTime(**word) for word in words),
         confidence=float(confidence),
         final=bool(fields["final"]),
+        floor_log_odds=None if floor is None else float(floor),
     )
 
 

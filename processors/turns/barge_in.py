@@ -247,18 +247,19 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._wake.set()
         return ProcessFrameResult.CONTINUE
 
-    def _on_spotted(self, voice: int, stopped_ms: int, command: str) -> None:
+    def _on_spotted(self, voice: int, stopped_ms: int, heard: Transcript) -> None:
         """A voice that stopped then was this command or none, whatever the recogniser makes of it."""
         now_ms, machine = self._clock.now_ms(), self._machine
+        command, floor = heard.text, heard.floor_log_odds
         if now_ms - stopped_ms > COMMAND_LATE_MS:
             logger.debug(f"{self}: {command!r} was spotted too late, after {now_ms - stopped_ms} ms")
             return
         if voice <= self._answered_voice:
             return
         was_cut, waited = machine.state is State.CUT, machine.holds_words
-        decision = machine.on_spotted(now_ms, command, voice=voice)
+        decision = machine.on_spotted(now_ms, command, voice=voice, floor_log_odds=floor)
         is_taken_up = isinstance(decision, Cut) or (was_cut and machine.state is State.LISTENING)
-        if machine.counts_alone(command) and (is_taken_up or (waited and not machine.holds_words)):
+        if machine.is_command(command, floor) and (is_taken_up or (waited and not machine.holds_words)):
             # The recogniser's words of it are there or about to come, unless they were of another voice.
             waits = stopped_ms == self._stopped_ms and not self._has_final and not self._is_voiced
             # Words that were meant and waited for a protected reply, or stand in a turn that is open, stay.

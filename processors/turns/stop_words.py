@@ -1,8 +1,9 @@
 """A caller who says "stop" over the bot is heard by an engine that hears little else (``models.commands``).
 
 In: the caller's audio, and when a voice begins and ends over a reply. Out: one call of ``on_spotted`` for
-each such voice that is short enough, with the command that it was or with nothing; what follows from it is
-barge-in's to decide. Nobody is listened to while the bot is silent: "wait" is part of a turn then.
+each such voice that is short enough, with what the engine made of it: a command or nothing, and how likely it
+wants the floor. What follows from it is barge-in's to decide. Nobody is listened to while the bot is silent:
+"wait" is part of a turn then.
 
 What it costs: a copy of the voice's audio, and one search in another process for each voice over a reply that
 is as short as a command. The audio is kept here until the voice has ended and goes there in one piece, so a
@@ -77,8 +78,8 @@ class StopWords:
         self._is_open = True
         self._voice += heard[max(0, len(heard) - self._bytes(BEFORE_MS + voiced_ms)) :]
 
-    def on_voice_stopped(self, on_spotted: Callable[[str], None] | None) -> bool:
-        """It ended: ``on_spotted`` is called on the loop with the command, or with nothing if it was none.
+    def on_voice_stopped(self, on_spotted: Callable[[Transcript], None] | None) -> bool:
+        """It ended: ``on_spotted`` is called on the loop with the command, or without text if it was none.
 
         None: whether it was one does not matter any more. Returns whether there will be such a call, unless
         the engine fails: not without a voice, and not for one that is too long for a command.
@@ -91,7 +92,7 @@ class StopWords:
         def spotted(final: asyncio.Future[Transcript]) -> None:
             # A failure was told to ``_on_failure``.
             if not final.cancelled() and final.exception() is None:
-                on_spotted(final.result().text)
+                on_spotted(final.result())
 
         stream.start()
         stream.feed(voice)

@@ -17,7 +17,10 @@ from tests.voices import say, silence
 ENGINES: dict[str, Callable[[], SpeechToText]] = {"pocketsphinx": PocketsphinxCommands}
 # Made by ``scripts.make_turn_sounds``.
 SOUNDS = Path(__file__).parents[1] / "golden" / "sounds"
-NOTHING = Transcript("", final=True)
+
+
+def is_nothing(heard: Transcript) -> bool:
+    return heard.final and not heard.text and not heard.words
 
 
 @pytest.fixture(scope="module", params=list(ENGINES))
@@ -53,7 +56,7 @@ def test_a_command_is_heard(stream: SpeechStream, text: str, voice: str) -> None
 @pytest.mark.parametrize("voice", ["rms", "slt", "awb"])
 @pytest.mark.parametrize("text", ["okay", "yeah", "uh huh", "right", "i see"])
 def test_what_a_listener_says_is_no_command(stream: SpeechStream, text: str, voice: str) -> None:
-    assert understand(stream, utterance(text, voice)) == NOTHING
+    assert is_nothing(understand(stream, utterance(text, voice)))
 
 
 def test_of_a_phrase_that_breaks_off_the_one_counts_with_which_it_begins() -> None:
@@ -81,18 +84,19 @@ def test_a_recorded_command_is_heard(stream: SpeechStream, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["okay", "uh-huh", "hum-1", "hum-2", "cough-1", "cough-2"])
 def test_a_recorded_backchannel_hum_or_cough_is_no_command(stream: SpeechStream, name: str) -> None:
-    assert understand(stream, recorded(name)) == NOTHING
+    assert is_nothing(understand(stream, recorded(name)))
 
 
 @pytest.mark.parametrize("pcm", [b"", silence(20), silence(600)], ids=["nothing", "20 ms", "silence"])
 def test_silence_is_no_command(stream: SpeechStream, pcm: bytes) -> None:
-    assert understand(stream, pcm) == NOTHING
+    assert is_nothing(understand(stream, pcm))
 
 
 def test_talk_that_is_longer_than_any_command_is_none_even_when_it_ends_with_one(
     stream: SpeechStream,
 ) -> None:
-    assert understand(stream, utterance("what is the fee of the card") + utterance("stop")) == NOTHING
+    long = utterance("what is the fee of the card") + utterance("stop")
+    assert is_nothing(understand(stream, long))
 
 
 def test_there_are_no_partials(stream: SpeechStream) -> None:

@@ -29,6 +29,7 @@ class ScriptedSttSettings(BaseModel):
         exit_after_ms: the process ends likewise.
         work_ms: time that each ``feed`` takes.
         load_error: the engine does not load.
+        floor_log_odds: of every final transcript.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,6 +43,7 @@ class ScriptedSttSettings(BaseModel):
     exit_after_ms: int = 0
     work_ms: int = 0
     load_error: bool = False
+    floor_log_odds: float | None = None
 
 
 class ScriptedStt:
@@ -96,7 +98,13 @@ class ScriptedStream:
         self._open = False
         words = self._words()
         confidence = self._settings.confidence if words else 0.0
-        return Transcript(" ".join(w.text for w in words), words, confidence, final=True)
+        return Transcript(
+            " ".join(w.text for w in words),
+            words,
+            confidence,
+            final=True,
+            floor_log_odds=self._settings.floor_log_odds,
+        )
 
     def discard(self) -> None:
         self._open = False

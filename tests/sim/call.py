@@ -125,6 +125,7 @@ def simulate(
     commands: Sequence[str] = (),
     commands_late_ms: int = 0,
     commands_word_ms: int = 200,
+    commands_floor: float | None = None,
     ask_back: Mapping[str, Any] | None = None,
     backchannel: Mapping[str, Any] | None = None,
     beside: Callable[[Beside], Coroutine[Any, Any, None]] | None = None,
@@ -143,8 +144,9 @@ def simulate(
 
     ``words`` are what the fake ears make of a voice, one for each ``word_ms``, anew in each utterance,
     with ``confidence`` in each; where ``commands`` are given, a spotter makes those of it and says so
-    ``commands_late_ms`` behind the end of the voice, one for each ``commands_word_ms``. ``ask_back`` None
-    answers what was hardly understood, and with
+    ``commands_late_ms`` behind the end of the voice, one for each ``commands_word_ms``, with
+    ``commands_floor`` as the log odds that the voice wants the floor. ``ask_back`` None answers what was
+    hardly understood, and with
     ``backchannel`` None the bot does not hum. ``barge_in`` None leaves interruptions to Pipecat. ``beside``
     runs while the call does: somebody who disturbs it, or says what is perceived of it. ``row`` answers in
     place of the scripts, and may use
@@ -188,7 +190,11 @@ def simulate(
         spotter = None
         if commands:
             spotter = LateEngine(
-                ScriptedStt(ScriptedSttSettings(words=tuple(commands), word_ms=commands_word_ms)),
+                ScriptedStt(
+                    ScriptedSttSettings(
+                        words=tuple(commands), word_ms=commands_word_ms, floor_log_odds=commands_floor
+                    )
+                ),
                 _accept_transcript,
                 commands_late_ms,
             )

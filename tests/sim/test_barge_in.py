@@ -269,6 +269,30 @@ def test_words_that_wait_over_a_greeting_that_may_not_be_interrupted_are_answere
     assert user_texts(call) == (["about fees"] if spotted else [])
 
 
+@pytest.mark.parametrize("late_ms", [0, 100, 300], ids="judged {} ms behind the voice".format)
+@pytest.mark.parametrize("words", [("about", "fees"), ("oh", "really")])
+def test_a_short_voice_that_wants_the_floor_is_answered_with_what_was_written_of_it(
+    tmp_path: Path, words: tuple[str, str], late_ms: int
+):
+    def turns(folder: str, floor: float) -> list[str]:
+        (tmp_path / folder).mkdir()
+        call = weighed(
+            [*QUESTION, voice(250), silence(8_000)],
+            tmp_path / folder,
+            scripts=[ANSWER, ("All right.",)],
+            words=words,
+            commands=("",),
+            commands_late_ms=late_ms,
+            commands_floor=floor,
+            ask_back=None,
+        )
+        assert call.turns[0].interrupted == (floor > 0)
+        return user_texts(call)[1:]
+
+    assert turns("wants", 1.0) == [" ".join(words)]
+    assert turns("listens", -2.0) == []
+
+
 def test_words_that_wait_are_not_lost_to_a_sound_behind_them(tmp_path: Path):
     call = weighed(
         [*QUESTION, voice(250), silence(350), voice(60), silence(8_000)],

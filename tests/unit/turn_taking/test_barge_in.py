@@ -166,9 +166,16 @@ def test_a_spotted_stop_word_needs_no_recogniser():
     assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_300, Reason.STOP_WORD)]
 
 
-def short_voice(words: str, confidence: float, spotted: str | None, *, final_ms: int = 5_600) -> Floor:
+def short_voice(
+    words: str,
+    confidence: float,
+    spotted: str | None,
+    *,
+    final_ms: int = 5_600,
+    odds: float | None = None,
+) -> Floor:
     """400 ms of voice: a recogniser writes these words, and a spotter that listens as well says ``spotted``
-    40 ms later, None: never.
+    40 ms later, None: never; ``odds`` are those of the floor.
     """
     floor = speaking()
     floor.voice(5_000, 400)
@@ -176,8 +183,62 @@ def short_voice(words: str, confidence: float, spotted: str | None, *, final_ms:
     confidences = (confidence,) * len(words.split())
     floor.at(final_ms, lambda now: floor.machine.on_final(now, words, confidences=confidences))
     if spotted is not None:
-        floor.at(5_640, lambda now: floor.machine.on_spotted(now, spotted))
+        floor.at(5_640, lambda now: floor.machine.on_spotted(now, spotted, floor_log_odds=odds))
     return floor
+
+
+@pytest.mark.parametrize("final_ms", [5_600, 5_680], ids=["words before", "words behind"])
+@pytest.mark.parametrize("words", ["oh really", "as far apart", "many are", ""])
+def test_a_short_voice_that_wants_the_floor_by_how_it_sounds_gets_it(words: str, final_ms: int):
+    floor = short_voice(words, 0.3, "", final_ms=final_ms, odds=0.5)
+    floor.run(20_000)
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, Reason.WORDS)]
+    assert not any(isinstance(decision, Resume) for decision in floor.decisions)
+
+
+@pytest.mark.parametrize("spotted", ["hang on", "stop", "no no", "what"])
+def test_a_command_in_a_voice_that_only_listens_by_how_it_sounds_is_none(spotted: str):
+    floor = short_voice("as far apart", 0.7, spotted, odds=-1.5)
+    floor.run(20_000)
+    assert floor.cuts == []
+    assert not floor.machine.is_command(spotted, -1.5)
+    assert floor.machine.is_command(spotted, 0.5)
+    assert floor.machine.is_command(spotted, None) is (spotted != "what")
+
+
+def test_odds_that_say_little_leave_it_to_the_words():
+    for spotted, words, cuts in (("hang on", "", 1), ("what", "about fees", 1), ("", "about fees", 0)):
+        floor = short_voice(words, 0.7, spotted, odds=-0.5)
+        floor.run(20_000)
+        assert len(floor.cuts) == cuts, spotted
+
+
+def test_unsure_words_of_a_listener_wait_for_what_the_voice_sounds_like():
+    floor = short_voice("oh really", 0.4, "", odds=-3.0)
+    floor.run(5_620)
+    assert floor.machine.holds_words
+    floor.run(20_000)
+    assert [type(decision) for decision in floor.decisions] == [Duck, Restore]
+    assert floor.decisions[-1].at_ms == 5_640
+
+
+def test_sure_words_of_a_listener_wait_for_nothing():
+    floor = short_voice("oh really", 0.95, "", odds=-3.0)
+    floor.run(20_000)
+    assert floor.decisions[-1].at_ms == 5_600
+
+
+def test_a_hum_behind_words_that_wait_does_not_make_a_hum_of_them():
+    floor = short_voice("about fees", 0.7, None)
+    floor.voice(5_610, 200)
+    floor.at(5_971, lambda _now: floor.machine.on_spotting())
+    floor.at(5_975, lambda now: floor.machine.on_final(now, "oh", confidences=(0.3,)))
+    floor.at(6_000, lambda now: floor.machine.on_spotted(now, "what", voice=1))
+    floor.run(5_990)
+    assert floor.machine.voice_number == 2
+    assert floor.machine.last_kind is Kind.BACKCHANNEL and floor.machine.holds_words
+    floor.run(20_000)
+    assert [cut.at_ms for cut in floor.cuts] == [6_000]
 
 
 @pytest.mark.parametrize("final_ms", [5_600, 5_680], ids=["before", "behind"])

@@ -39,7 +39,7 @@ async def spotted(chosen: InPlaceEngine[Transcript], *, voiced_ms: int = 300, tw
         stop_words.hear(loud(voiced_ms))
         stop_words.on_voice_started(voiced_ms)
         stop_words.hear(quiet(100))
-        stop_words.on_voice_stopped(lambda command: found.append(None) if command else None)
+        stop_words.on_voice_stopped(lambda heard: found.append(None) if heard.text else None)
         await asyncio.sleep(0)
     stop_words.close()
     return len(found)
@@ -59,7 +59,7 @@ def test_a_voice_that_nobody_announced_is_not_listened_to():
         stop_words = StopWords(engine())
         await stop_words.open()
         stop_words.hear(loud(400))
-        stop_words.on_voice_stopped(lambda command: found.append(None) if command else None)
+        stop_words.on_voice_stopped(lambda heard: found.append(None) if heard.text else None)
         await asyncio.sleep(0)
         stop_words.close()
         return found
@@ -79,7 +79,7 @@ def test_no_more_is_kept_than_a_voice_needs():
         stop_words.hear(loud(400))
         stop_words.hear(quiet(KEPT_MS))
         stop_words.on_voice_started(5_000)
-        stop_words.on_voice_stopped(lambda command: found.append(None) if command else None)
+        stop_words.on_voice_stopped(lambda heard: found.append(None) if heard.text else None)
         await asyncio.sleep(0)
         stop_words.close()
         return found
@@ -127,7 +127,7 @@ def given(voice_ms: int, *, matters: bool = True) -> list[int]:
         stop_words.on_voice_started(0)
         for _ in range(voice_ms // 20):
             stop_words.hear(loud(20))
-        stop_words.on_voice_stopped((lambda _command: None) if matters else None)
+        stop_words.on_voice_stopped((lambda _heard: None) if matters else None)
         stop_words.close()
         return engine.pieces
 
@@ -149,7 +149,7 @@ def test_a_voice_behind_one_that_was_too_long_is_heard_again():
             stop_words.on_voice_started(0)
             for _ in range(voice_ms // 20):
                 stop_words.hear(loud(20))
-            stop_words.on_voice_stopped(found.append)
+            stop_words.on_voice_stopped(lambda heard: found.append(heard.text))
             await asyncio.sleep(0)
         stop_words.close()
         return found
