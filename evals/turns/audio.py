@@ -343,7 +343,7 @@ def _measured(
         silences.append(
             replace(
                 silence,
-                log_odds=tuple(_log_odds(chosen.turn.probability(look)) for look in looked),
+                log_odds=tuple(_log_odds(chosen.turn.estimate(look).complete) for look in looked),
                 heard=text,
                 confidence=confidence,
                 contour=final_contour(heard[-CONTOUR_MS * RATE_HZ // 1000 :], RATE_HZ),

@@ -14,7 +14,7 @@ in other texts and rooms: ``python -m evals.turns --audio``.
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -33,9 +33,10 @@ from evals.echo.speech import BOT, BOT_LINES
 from evals.turns import audio, sounds
 from evals.turns.floor_texts import CLAIMING, LISTENING
 from evals.turns.overlap_calls import CALLERS, DELAYS_MS, ECHO_DBFS, NEAR_OVER_ECHO_DB, ROOM_DBFS
-from models.commands.floor import FloorEncoder, FloorHead
+from models.commands.floor import FloorEncoder
 from models.echo.control import EchoControl
 from models.echo.webrtc import WebRtcEcho
+from models.turn.network import Line
 
 # Other speakers of espeak: formants, voice quality, accents.
 _VARIANTS = (
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     root.add_argument("--rooms", type=positive, default=240, help=f"rooms with {SAID_IN_ROOM} voices each")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--processes", type=positive, default=2)
-    root.add_argument("--write", type=Path, help="the line, as models/commands/floor_head.npz")
+    root.add_argument("--write", type=Path, help="the line, as models/commands/floor_line.npz")
     root.add_argument("--json", type=Path, help="the figures")
     arguments = root.parse_args(argv)
     try:
@@ -113,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     if arguments.write:
         weights, bias = fit(rows)
-        FloorHead(weights, bias, FloorEncoder().network).save(arguments.write)
+        Line(weights, bias, FloorEncoder().network).save(arguments.write)
     text = json.dumps(result, indent=1)
     if arguments.json:
         arguments.json.write_text(text + "\n")
@@ -152,8 +153,8 @@ def by_themselves(count: int, seed: int, first: int) -> list[Row]:
     rng = np.random.default_rng([seed, first, 1])
     rows = []
     for _ in range(count):
-        voice = _voice(rng)
-        kind, sound = _make(rng, voice, _stretch(rng) if rng.random() < 0.8 else 1.0)
+        voice = drawn_voice(rng)
+        kind, sound = _make(rng, voice, drawn_stretch(rng) if rng.random() < 0.8 else 1.0)
         heard = on_a_line(sound, rng)[:LONGEST]
         rows.append(Row(kind, " ".join(voice), False, _encoder().features(heard)))
     return rows
@@ -178,7 +179,7 @@ def in_a_room(seed: int, room: int) -> list[Row]:
     phone = Speakerphone(
         seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
     )
-    voice, stretch = _voice(rng), _stretch(rng) if rng.random() < 0.6 else 1.0
+    voice, stretch = drawn_voice(rng), drawn_stretch(rng) if rng.random() < 0.6 else 1.0
     at, said = LEAD_S * RATE_HZ, []
     for _ in range(SAID_IN_ROOM):
         kind, sound = _make(rng, voice, stretch)
@@ -229,12 +230,14 @@ def _make(rng: np.random.Generator, voice: tuple[str, str], stretch: float) -> t
     return kind, soxr.resample(sound, RATE_HZ, RATE_HZ * stretch).astype(np.float32)
 
 
-def _voice(rng: np.random.Generator) -> tuple[str, str]:
+def drawn_voice(rng: np.random.Generator) -> tuple[str, str]:
+    """Engine and name of one of ``SPEAKERS``."""
     group = SPEAKERS[int(rng.integers(len(SPEAKERS)))]
     return group[int(rng.integers(len(group)))]
 
 
-def _stretch(rng: np.random.Generator) -> float:
+def drawn_stretch(rng: np.random.Generator) -> float:
+    """A factor of the rate: another size of mouth, pitch and tempo."""
     return float(np.exp(rng.uniform(np.log(0.85), np.log(1.18))))
 
 
@@ -252,24 +255,37 @@ def _level_dbfs(sound: np.ndarray) -> float:
     return float(10 * np.log10(np.mean(loud**2)))
 
 
-def fit(rows: Sequence[Row], *, ridge: float = RIDGE, most_steps: int = 50) -> tuple[np.ndarray, float]:
-    """(Weights, bias) of the log odds that a voice claims the floor; both kinds weigh the same.
+def fit(rows: Sequence[Row]) -> tuple[np.ndarray, float]:
+    """(Weights, bias) of the log odds that a voice claims the floor."""
+    return fitted([row.features for row in rows], [row.kind is Kind.CLAIMING for row in rows], ridge=RIDGE)
+
+
+def fitted(
+    rows: Sequence[np.ndarray], wanted: Sequence[bool], *, ridge: float, most_steps: int = 50
+) -> tuple[np.ndarray, float]:
+    """(Weights, bias) of the log odds that a row is one of the wanted; both kinds weigh the same.
 
     Logistic regression by Newton's method; the penalty is on weights of features of unit variance.
+
+    Args:
+        rows: float32, (features,), each.
+        wanted: of each.
+        ridge: the penalty.
+        most_steps: it stops earlier, when nothing changes any more.
     """
-    features = np.stack([row.features for row in rows]).astype(np.float64)
-    claims = np.array([row.kind is Kind.CLAIMING for row in rows], dtype=np.float64)
+    features = np.stack(rows).astype(np.float64)
+    hits = np.array(wanted, dtype=np.float64)
     mean, spread = features.mean(axis=0), features.std(axis=0) + 1e-3
     known = np.c_[(features - mean) / spread, np.ones(len(rows))]
-    share = claims.mean()
-    each = np.where(claims > 0, 0.5 / share, 0.5 / (1 - share))
+    share = hits.mean()
+    each = np.where(hits > 0, 0.5 / share, 0.5 / (1 - share))
     penalty = np.full(known.shape[1], ridge)
     penalty[-1] = 0.0
     line = np.zeros(known.shape[1])
     for _ in range(most_steps):
         odds = 1 / (1 + np.exp(-known @ line))
         curvature = (known * (each * odds * (1 - odds))[:, None]).T @ known + np.diag(penalty + 1e-9)
-        step = np.linalg.solve(curvature, known.T @ (each * (odds - claims)) + penalty * line)
+        step = np.linalg.solve(curvature, known.T @ (each * (odds - hits)) + penalty * line)
         line -= step
         if np.abs(step).max() < 1e-6:
             break
@@ -279,27 +295,26 @@ def fit(rows: Sequence[Row], *, ridge: float = RIDGE, most_steps: int = 50) -> t
 
 def judged(rows: Sequence[Row]) -> dict[str, float | None]:
     """Area under the curve over a bot: each caller of ``overlap_calls`` left out, and none of them."""
-    areas: dict[str, float | None] = {}
+    areas = {}
     for voice in (" ".join(caller) for caller in CALLERS):
         line = fit([row for row in rows if row.voice != voice])
-        areas[f"without {voice}"] = area(line, [r for r in rows if r.voice == voice and r.is_over_bot])
-    areas["all, fitted on themselves"] = area(fit(rows), [row for row in rows if row.is_over_bot])
+        areas[f"without {voice}"] = _area(line, [r for r in rows if r.voice == voice and r.is_over_bot])
+    areas["all, fitted on themselves"] = _area(fit(rows), [row for row in rows if row.is_over_bot])
     return areas
 
 
-def area(line: tuple[np.ndarray, float], rows: Sequence[Row]) -> float | None:
-    """Share of pairs in which the voice that claims the floor has the higher odds; None without pairs."""
-    odds = list(_odds(line, rows))
-    claims = np.array([each for each, row in zip(odds, rows, strict=True) if row.kind is Kind.CLAIMING])
-    others = np.array([each for each, row in zip(odds, rows, strict=True) if row.kind is not Kind.CLAIMING])
-    if not len(claims) or not len(others):
+def _area(line: tuple[np.ndarray, float], rows: Sequence[Row]) -> float | None:
+    odds = [float(row.features @ line[0] + line[1]) for row in rows]
+    return area(odds, [row.kind is Kind.CLAIMING for row in rows])
+
+
+def area(odds: Sequence[float], wanted: Sequence[bool]) -> float | None:
+    """Share of pairs in which the wanted one has the higher odds; None without pairs."""
+    hits, others = np.array(odds)[np.array(wanted, bool)], np.array(odds)[~np.array(wanted, bool)]
+    if not len(hits) or not len(others):
         return None
-    above = (claims[:, None] > others[None]).mean() + 0.5 * (claims[:, None] == others[None]).mean()
+    above = (hits[:, None] > others[None]).mean() + 0.5 * (hits[:, None] == others[None]).mean()
     return round(float(above), 4)
-
-
-def _odds(line: tuple[np.ndarray, float], rows: Sequence[Row]) -> Iterator[float]:
-    return (float(row.features @ line[0] + line[1]) for row in rows)
 
 
 if __name__ == "__main__":

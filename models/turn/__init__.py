@@ -3,11 +3,25 @@
 Stateless: the caller keeps the last seconds of audio. Shared by all calls, thread-safe.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from core.registry import Registry, Row
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEstimate:
+    """How a turn sounds where it stops.
+
+    Attributes:
+        complete: probability that it is complete, 0..1.
+        filler_log_odds: that it stops on a filler ("um"); None from an engine that does not say.
+    """
+
+    complete: float
+    filler_log_odds: float | None = None
 
 
 class TurnCompleteness(Protocol):
@@ -16,8 +30,8 @@ class TurnCompleteness(Protocol):
     rate_hz: int
     max_samples: int
 
-    def probability(self, audio: np.ndarray) -> float:
-        """Probability that the turn is complete, 0..1.
+    def estimate(self, audio: np.ndarray) -> TurnEstimate:
+        """How the turn sounds.
 
         audio: float32, (samples,), the turn so far with its trailing silence, in [-1, 1]; longer than
             ``max_samples`` is cut from the front.

@@ -1,8 +1,14 @@
 """smart-turn v3: does the last stretch of audio sound like the end of a turn?
 
-In: the turn so far with its trailing silence. Out: one probability. Runs on the caller's thread, about 40 ms
-on one core (the GIL is released in the network); the session is shared and thread-safe. How long to wait at
-which probability is decided in ``turn_taking``.
+In: the turn so far with its trailing silence. Out: the probability that it is complete, and the log odds that
+it stops on a filler. Runs on the caller's thread, about 40 ms on one core (the GIL is released in the
+network); the session is shared and thread-safe. How long to wait at which estimate is decided in
+``turn_taking``.
+
+The network was not made to hear "um": a part of the synthetic callers who stop on one sound complete to it.
+Its second layer knows the sound, and a line on the last 0.8 s of its states says so at no cost
+(``network.py``; fitted by ``python -m evals.turns.filler``). A recogniser writes "them" or "stone" for it,
+and not before its words are there.
 
 The network wants the log-mel features of Whisper (Radford et al. 2022, section 2.2: 16 kHz, 25 ms Hann
 windows every 10 ms, 80 Slaney mel bands) over 8 s, padded with silence in front, of the waveform brought to
@@ -13,18 +19,23 @@ are equal, so only frames that touch sound are transformed.
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import EngineError, ShapeError
-from models.pipecat_data import pipecat_file
+from core.errors import ShapeError
+from models.turn import TurnEstimate
+from models.turn.network import LOGITS, SECOND_LAYER, STATE_SIZE, Line, Network, averaged
 
+ENGINE = "smart_turn"
 RATE_HZ = 16_000
 MAX_SAMPLES = 8 * RATE_HZ
 FFT_SAMPLES = 400
 HOP_SAMPLES = 160
 FRAMES = MAX_SAMPLES // HOP_SAMPLES
 MEL_BANDS = 80
+# The end of the turn, 0.8 s, in parts of 160 ms.
+FILLER_STATES, FILLER_PARTS = 40, 5
+FILLER_FEATURES = FILLER_PARTS * STATE_SIZE
+FILLER_FILE = Path(__file__).with_name("filler_line.npz")
 # Constants of Whisper's feature definition.
 MEL_FLOOR = 1e-10
 DYNAMIC_RANGE_LOG10 = 8.0
@@ -46,33 +57,32 @@ class SmartTurn:
 
     Args:
         settings: see the model.
-        weights: an ONNX file of this network; None for the one in the Pipecat wheel.
+        weights: see ``Network``.
+        filler: file of the line that hears fillers; None for the one that comes with Parley.
 
     Raises:
-        ConfigError: the weights are not where the Pipecat wheel puts them.
-        EngineError: they cannot be loaded.
+        ConfigError, EngineError: as ``Network`` and ``Line.load`` have them.
     """
 
     rate_hz = RATE_HZ
     max_samples = MAX_SAMPLES
 
-    def __init__(self, settings: SmartTurnSettings | None = None, *, weights: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: SmartTurnSettings | None = None,
+        *,
+        weights: Path | None = None,
+        filler: Path | None = None,
+    ) -> None:
         chosen = settings or SmartTurnSettings()
         self._features = LogMel()
-        options = onnxruntime.SessionOptions()
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.inter_op_num_threads = 1
-        options.intra_op_num_threads = chosen.cpu_count
-        path = weights or pipecat_file("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")
-        try:
-            self._session = onnxruntime.InferenceSession(
-                str(path), sess_options=options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # the errors of onnxruntime have no root of their own
-            raise EngineError(f"cannot load {path.name}", engine="smart_turn", retryable=False) from error
+        self._network = Network([SECOND_LAYER], weights=weights, cpu_count=chosen.cpu_count, engine=ENGINE)
+        self._filler = Line.load(
+            filler or FILLER_FILE, features=FILLER_FEATURES, network=self._network.sha256, engine=ENGINE
+        )
 
-    def probability(self, audio: np.ndarray) -> float:
-        """Probability that the turn is complete, 0..1.
+    def estimate(self, audio: np.ndarray) -> TurnEstimate:
+        """How the turn sounds.
 
         audio: float32, (samples,), at 16 kHz, in [-1, 1]; longer than 8 s is cut from the front.
 
@@ -83,11 +93,13 @@ class SmartTurn:
         if audio.ndim != 1:
             raise ShapeError(f"expected (samples,), got {audio.shape}")
         features = self._features(audio[-MAX_SAMPLES:])
-        try:
-            output = self._session.run(None, {"input_features": features[None]})[0]
-        except Exception as error:  # the errors of onnxruntime have no root of their own
-            raise EngineError("turn completeness failed", engine="smart_turn") from error
-        return float(output[0, 0])
+        complete, states = self._network.run([LOGITS, SECOND_LAYER], features)
+        return TurnEstimate(float(complete[0]), self._filler.log_odds(filler_features(states)))
+
+
+def filler_features(states: np.ndarray) -> np.ndarray:
+    """Float32, (``FILLER_FEATURES``,), of the states of ``SECOND_LAYER``: of the last of what was heard."""
+    return averaged(states[-FILLER_STATES:], FILLER_PARTS)
 
 
 class LogMel:

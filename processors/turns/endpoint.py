@@ -39,7 +39,7 @@ from core.clock import Clock
 from core.errors import EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.stt import Transcript
-from models.turn import TurnCompleteness
+from models.turn import TurnCompleteness, TurnEstimate
 from runtime.loop_clock import LoopClock
 from turn_taking.endpointing import Endpoint, EndpointPolicy
 from turn_taking.evidence_pitch import Contour, final_contour
@@ -105,7 +105,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._is_abandoned = False
         self._timer: asyncio.Task[None] | None = None
         self._inference: asyncio.Task[None] | None = None
-        self._early: float | None = None
+        self._early: TurnEstimate | None = None
         self._rate_hz = 16_000
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own base
@@ -233,7 +233,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     async def _conclude_pause(self) -> None:
         if self._model is None:
             return
-        if self._early is not None and self._endpointer.is_complete(self._early):
+        if self._early is not None and self._endpointer.is_complete(self._early.complete):
             self._complete(self._early)
         elif self._early is not None or self._inference is None:
             self._start_inference(self._model)
@@ -248,20 +248,20 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         asked_in_voice = self._voice
         wants_contour, wants_voice_end = self._endpointer.wants_contour, self._endpointer.wants_voice_end
 
-        def measure() -> tuple[float, Contour | None, VoiceEnd | None]:
+        def measure() -> tuple[TurnEstimate, Contour | None, VoiceEnd | None]:
             audio = pcm16_to_float(pcm)
 
             def last(ms: int) -> np.ndarray:
                 return audio[-ms * self._rate_hz // 1000 :]
 
             return (
-                model.probability(audio),
+                model.estimate(audio),
                 final_contour(last(CONTOUR_MS), self._rate_hz) if wants_contour else None,
                 voice_end(last(VOICE_END_MS), self._rate_hz) if wants_voice_end else None,
             )
 
         try:
-            probability, contour, end = await loop.run_in_executor(self._executor, measure)
+            estimate, contour, end = await loop.run_in_executor(self._executor, measure)
         except EngineError as error:
             logger.warning(f"{self}: turn completeness failed, waiting by time alone: {error}")
             return
@@ -272,17 +272,17 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if end is not None:
             self._endpointer.on_voice_end(end)
         if self._voice:
-            self._early = probability
-        elif asked_in_voice and not self._endpointer.is_complete(probability):
+            self._early = estimate
+        elif asked_in_voice and not self._endpointer.is_complete(estimate.complete):
             self._start_inference(model)
         else:
-            self._complete(probability)
+            self._complete(estimate)
             await self._rearm()
 
-    def _complete(self, probability: float) -> None:
-        self._endpointer.on_completeness(probability)
+    def _complete(self, estimate: TurnEstimate) -> None:
+        self._endpointer.on_completeness(estimate.complete, filler_log_odds=estimate.filler_log_odds)
         if self._on_completeness is not None:
-            self._on_completeness(probability)
+            self._on_completeness(estimate.complete)
 
     async def _rearm(self) -> None:
         await self._cancel_timer()

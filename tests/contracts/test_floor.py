@@ -4,24 +4,15 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from core.errors import EngineError, ShapeError
 from core.media import float_to_pcm16, pcm16_to_float
 from evals.turns import sounds
-from models.commands.floor import (
-    FEATURES,
-    HEAD_FILE,
-    LAYER,
-    FloorEncoder,
-    FloorHead,
-    FloorJudge,
-    sounding,
-    with_output,
-)
+from models.commands.floor import FEATURES, LINE_FILE, FloorEncoder, FloorJudge, sounding
 from models.commands.pocketsphinx import CommandSettings, PocketsphinxCommands
 from models.pipecat_data import pipecat_file
+from models.turn.network import Line
 from tests.listening import understand, understood_in_a_child
 from tests.voices import say, silence
 
@@ -92,19 +83,6 @@ def test_two_threads_hear_what_one_does(judge: FloorJudge) -> None:
     assert found == {place: [alone[place]] * 5 for place in range(2)}
 
 
-def test_the_network_gives_its_layer_and_what_it_gave_before() -> None:
-    network = pipecat_file("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx").read_bytes()
-    before, after = (
-        onnxruntime.InferenceSession(network),
-        onnxruntime.InferenceSession(with_output(network, LAYER)),
-    )
-    mel = np.random.default_rng(1).standard_normal((1, 80, 800)).astype(np.float32)
-    outputs = after.run(None, {"input_features": mel})
-    assert [output.name for output in after.get_outputs()] == ["logits", LAYER]
-    assert np.allclose(outputs[0], before.run(None, {"input_features": mel})[0], atol=0.02)
-    assert outputs[1].shape == (1, 400, 384)
-
-
 def test_a_network_without_the_layer_does_not_load(tmp_path: Path) -> None:
     silero = pipecat_file("audio", "vad", "data", "silero_vad.onnx")
     with pytest.raises(EngineError, match="cannot load"):
@@ -114,24 +92,10 @@ def test_a_network_without_the_layer_does_not_load(tmp_path: Path) -> None:
 
 
 def test_a_line_belongs_to_its_network(tmp_path: Path) -> None:
-    kept = FloorHead.load(HEAD_FILE)
-    other = FloorHead(kept.weights, kept.bias, "0" * 64)
-    other.save(tmp_path / "other.npz")
+    kept = Line.load(LINE_FILE, features=FEATURES, network=FloorEncoder().network, engine="floor")
+    Line(kept.weights, kept.bias, "0" * 64).save(tmp_path / "other.npz")
     with pytest.raises(EngineError, match="another network"):
         FloorJudge(tmp_path / "other.npz")
-
-
-def test_a_line_is_kept_and_a_broken_file_is_none(tmp_path: Path) -> None:
-    line = FloorHead(np.arange(FEATURES, dtype=np.float32), -0.5, "ab")
-    line.save(tmp_path / "line.npz")
-    loaded = FloorHead.load(tmp_path / "line.npz")
-    assert np.array_equal(loaded.weights, line.weights)
-    assert (loaded.bias, loaded.network) == (line.bias, line.network)
-    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 no archive")
-    FloorHead(np.zeros(7, np.float32), 0.0, "ab").save(tmp_path / "short.npz")
-    for name in ("broken.npz", "short.npz", "missing.npz"):
-        with pytest.raises(EngineError):
-            FloorHead.load(tmp_path / name)
 
 
 def test_only_what_sounds_is_listened_to() -> None:

@@ -31,36 +31,36 @@ def test_every_row_of_the_registry_is_covered() -> None:
 
 @pytest.mark.parametrize("samples", [0, 1, 160, 16_000])
 def test_any_length_has_a_probability(model: TurnCompleteness, samples: int) -> None:
-    assert 0.0 <= model.probability(turn()[:samples]) <= 1.0
+    assert 0.0 <= model.estimate(turn()[:samples]).complete <= 1.0
 
 
 def test_a_finished_question_is_complete(model: TurnCompleteness) -> None:
-    assert model.probability(turn()) > 0.5
+    assert model.estimate(turn()).complete > 0.5
 
 
 def test_a_long_turn_is_cut_from_the_front(model: TurnCompleteness) -> None:
     long = np.tile(turn(), 6)
     assert len(long) > model.max_samples
-    assert model.probability(long) == model.probability(long[-model.max_samples :])
+    assert model.estimate(long) == model.estimate(long[-model.max_samples :])
 
 
 def test_audio_of_another_shape_is_refused(model: TurnCompleteness) -> None:
     with pytest.raises(ShapeError):
-        model.probability(np.zeros((1, 16_000), dtype=np.float32))
+        model.estimate(np.zeros((1, 16_000), dtype=np.float32))
 
 
 def test_the_input_is_not_changed(model: TurnCompleteness) -> None:
     audio = turn()
     before = audio.copy()
-    model.probability(audio)
+    model.estimate(audio)
     assert np.array_equal(audio, before)
 
 
 def test_calls_may_overlap(model: TurnCompleteness) -> None:
     audio = turn()
-    alone = model.probability(audio)
+    alone = model.estimate(audio)
     heard: list[float] = []
-    threads = [threading.Thread(target=lambda: heard.append(model.probability(audio))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: heard.append(model.estimate(audio))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:

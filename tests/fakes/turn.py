@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from core.errors import EngineError, ShapeError
+from models.turn import TurnEstimate
 
 
 class ScriptedTurn:
@@ -13,17 +14,21 @@ class ScriptedTurn:
 
     Args:
         probabilities: 0..1 each, or an EngineError to raise.
+        filler_log_odds: of each.
     """
 
     rate_hz = 16_000
     max_samples = 8 * 16_000
 
-    def __init__(self, probabilities: Sequence[float | EngineError] = (0.9,)) -> None:
+    def __init__(
+        self, probabilities: Sequence[float | EngineError] = (0.9,), filler_log_odds: float | None = None
+    ) -> None:
         self._script = list(probabilities)
+        self._filler_log_odds = filler_log_odds
         self._lock = threading.Lock()
         self.heard_samples: list[int] = []
 
-    def probability(self, audio: np.ndarray) -> float:
+    def estimate(self, audio: np.ndarray) -> TurnEstimate:
         if audio.ndim != 1:
             raise ShapeError(f"expected (samples,), got {audio.shape}")
         with self._lock:
@@ -31,4 +36,4 @@ class ScriptedTurn:
             answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         if isinstance(answer, EngineError):
             raise answer
-        return answer
+        return TurnEstimate(answer, self._filler_log_odds)

@@ -52,6 +52,30 @@ def test_a_word_that_the_recogniser_writes_for_um_is_waited_for():
     assert said("a student account", 0.05).wait_ms() < SETTINGS.max_silence_ms
 
 
+def test_what_sounds_like_a_filler_is_waited_for_however_complete_it_seems_and_reads():
+    def waits(odds: float | None, settings: EndpointSettings = SETTINGS) -> int:
+        endpointer = said("how long does it take stone", None, settings=settings)
+        endpointer.on_completeness(0.95, filler_log_odds=odds)
+        return endpointer.wait_ms()
+
+    least = SETTINGS.filler_log_odds
+    assert least is not None
+    assert waits(least) == SETTINGS.hanging_silence_ms
+    assert waits(least - 0.1) == waits(None) == SETTINGS.min_silence_ms
+    assert waits(least, EndpointSettings(filler_log_odds=None)) == SETTINGS.min_silence_ms
+
+
+def test_a_filler_is_forgotten_when_the_caller_goes_on():
+    endpointer = said("how long does it take stone", None)
+    endpointer.on_completeness(0.95, filler_log_odds=5.0)
+    endpointer.on_voice_started(1_200)
+    endpointer.on_voice_stopped(2_000, silence_ms=200)
+    endpointer.on_transcript(2_000, "until a transfer arrives")
+    assert endpointer.wait_ms() == SETTINGS.max_silence_ms
+    endpointer.on_completeness(0.95)
+    assert endpointer.wait_ms() == SETTINGS.min_silence_ms
+
+
 def test_words_that_come_after_the_end_of_the_turn_are_decided_on_the_silence_that_has_passed():
     endpointer = said("what are your", 0.9)
     assert endpointer.on_deadline(1_900) is not None

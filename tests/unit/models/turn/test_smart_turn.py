@@ -1,3 +1,4 @@
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,8 @@ from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnal
 
 from core.errors import EngineError, ShapeError
 from core.media import pcm16_to_float
-from models.turn.smart_turn import FRAMES, LogMel, SmartTurn
+from models.turn.network import LOGITS, SECOND_LAYER, Line
+from models.turn.smart_turn import FILLER_FEATURES, FRAMES, LogMel, SmartTurn
 from tests.tiny_networks import save_network
 from tests.voices import say, silence
 
@@ -35,7 +37,7 @@ def test_the_probability_equals_the_reference(
     name: str, model: SmartTurn, reference: LocalSmartTurnAnalyzerV3
 ) -> None:
     expected = reference._predict_endpoint(TURNS[name])["probability"]
-    assert model.probability(TURNS[name]) == pytest.approx(expected, abs=1e-5)
+    assert model.estimate(TURNS[name]).complete == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("samples", [127_441, 127_600, 127_639, 127_640, 127_641, 127_800, 128_000])
@@ -51,14 +53,21 @@ def test_a_network_that_cannot_take_the_features_is_an_engine_error(tmp_path: Pa
     shape = [1, 3, 3]
     save_network(
         weights,
-        [helper.make_node("Identity", ["input_features"], ["out"])],
+        [
+            helper.make_node("Identity", ["input_features"], [LOGITS]),
+            helper.make_node("Neg", ["input_features"], [SECOND_LAYER]),
+        ],
         [helper.make_tensor_value_info("input_features", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("out", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, shape)],
     )
-    with pytest.raises(EngineError, match="turn completeness failed"):
-        SmartTurn(weights=weights).probability(np.zeros(16_000, dtype=np.float32))
+    line = Line(np.zeros(FILLER_FEATURES, np.float32), 0.0, hashlib.sha256(weights.read_bytes()).hexdigest())
+    line.save(tmp_path / "line.npz")
+    with pytest.raises(EngineError, match="the network failed"):
+        SmartTurn(weights=weights, filler=tmp_path / "line.npz").estimate(np.zeros(16_000, dtype=np.float32))
+    with pytest.raises(EngineError, match="for another network"):
+        SmartTurn(weights=weights)
 
 
 def test_audio_of_two_channels_is_refused(model: SmartTurn) -> None:
     with pytest.raises(ShapeError):
-        model.probability(np.zeros((2, 16_000), dtype=np.float32))
+        model.estimate(np.zeros((2, 16_000), dtype=np.float32))

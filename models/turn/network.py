@@ -1,0 +1,144 @@
+"""smart-turn's network and what is read from its inside: states of a layer, weighed by a line.
+
+The network is Whisper's encoder, made to tell ends of turns; its own head looks at the last of four layers.
+Behind the second and the third its states still say which sounds they were. One file holds the network and
+one each line, which belongs to the network that it was fitted on; that is checked.
+"""
+
+import hashlib
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from core.errors import EngineError
+from models.pipecat_data import pipecat_file
+
+# The name under which the end of the turn comes out.
+LOGITS = "logits"
+INPUT = "input_features"
+# What runs through smart-turn v3.2 behind the second and the third of its four layers.
+SECOND_LAYER, THIRD_LAYER = "add_268", "add_390"
+STATE_SIZE = 384
+STATE_SAMPLES = 320
+# Protocol buffers: fields of ONNX messages, all of them length-delimited.
+_MODEL_GRAPH, _GRAPH_OUTPUT, _VALUE_NAME = 7, 12, 1
+
+
+class Network:
+    """The network with states of layers among its outputs. Thread-safe.
+
+    Args:
+        layers: whose states are to come out.
+        weights: an ONNX file of this network; None for the one in the Pipecat wheel.
+        cpu_count: threads of one pass.
+        engine: who is named in errors.
+
+    Raises:
+        ConfigError: the weights are not where the Pipecat wheel puts them.
+        EngineError: they cannot be loaded, or have no such layer.
+    """
+
+    def __init__(
+        self, layers: Sequence[str], *, weights: Path | None = None, cpu_count: int = 1, engine: str
+    ) -> None:
+        self._engine = engine
+        path = weights or pipecat_file("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")
+        options = onnxruntime.SessionOptions()
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = cpu_count
+        try:
+            content = path.read_bytes()
+            self.sha256 = hashlib.sha256(content).hexdigest()
+            for layer in layers:
+                content = with_output(content, layer)
+            self._session = onnxruntime.InferenceSession(
+                content, sess_options=options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the errors of onnxruntime have no root of their own
+            raise EngineError(f"cannot load {path.name}", engine=engine, retryable=False) from error
+
+    def run(self, outputs: Sequence[str], log_mel: np.ndarray) -> list[np.ndarray]:
+        """One pass over float32, (80, 800): of each output what it has for it, float32.
+
+        ``LOGITS`` is (1,), a layer is (400, ``STATE_SIZE``), one row for each ``STATE_SAMPLES``.
+
+        Raises:
+            EngineError: the network failed.
+        """
+        try:
+            found = self._session.run(list(outputs), {INPUT: log_mel[None]})
+        except Exception as error:  # the errors of onnxruntime have no root of their own
+            raise EngineError("the network failed", engine=self._engine) from error
+        return [each[0] for each in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Weighs features to log odds.
+
+    Attributes:
+        weights: float32, (features,).
+        bias: log odds where all features are 0.
+        network: SHA-256 of the file of the network that they come from, hexadecimal.
+    """
+
+    weights: np.ndarray
+    bias: float
+    network: str
+
+    def log_odds(self, features: np.ndarray) -> float:
+        """Of features: float32, (features,)."""
+        return float(features @ self.weights + self.bias)
+
+    def save(self, path: Path) -> None:
+        """Write it; ``load`` reads it."""
+        np.savez_compressed(
+            path, weights=self.weights.astype(np.float32), bias=np.float32(self.bias), network=self.network
+        )
+
+    @classmethod
+    def load(cls, path: Path, *, features: int, network: str, engine: str) -> "Line":
+        """What ``save`` wrote, for these features of this network.
+
+        Raises:
+            EngineError: there is none, it is none, or it is for another network.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                line = cls(kept["weights"], float(kept["bias"]), str(kept["network"]))
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise EngineError(f"{path.name} does not load", engine=engine, retryable=False) from error
+        if line.weights.shape != (features,) or line.network != network:
+            raise EngineError(f"{path.name} is for another network", engine=engine, retryable=False)
+        return line
+
+
+def averaged(states: np.ndarray, parts: int) -> np.ndarray:
+    """The means of so many parts of (states, ``STATE_SIZE``), one behind the other: float32."""
+    return np.concatenate([part.mean(axis=0) for part in np.array_split(states, parts)]).astype(np.float32)
+
+
+def with_output(network: bytes, name: str) -> bytes:
+    """An ONNX network that also gives this value of its graph.
+
+    Two protocol buffers behind each other are one, in which the graphs are merged and their outputs are one
+    list (the encoding's "last one wins, messages are merged"), so that nothing has to be parsed.
+    """
+    return network + _field(_MODEL_GRAPH, _field(_GRAPH_OUTPUT, _field(_VALUE_NAME, name.encode())))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 127:
+        written.append(value & 127 | 128)
+        value >>= 7
+    return bytes((*written, value))
