@@ -124,7 +124,7 @@ class EndpointSettings(BaseModel):
         (),
         description='last words that the recogniser writes for "um": waited for as an incomplete turn is',
     )
-    # Of synthetic callers, 2 in 100 other pauses lie above -0.7, and 96 in 100 fillers (``evals.turns.filler``).
+    # ``evals.turns.filler``: 2 in 100 other pauses lie above -0.7, and 96 in 100 fillers.
     filler_log_odds: float | None = Field(
         0.0,
         ge=-20,

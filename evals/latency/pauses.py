@@ -1,0 +1,260 @@
+"""``python -m evals.latency.pauses``: settings of the end of turn, tried on the callers of ``evals.latency``.
+
+The same questions, voices and pauses, without calls: Silero, smart-turn and PocketSphinx hear each question
+as they do in a call, what they say is written down with its time, and the policy that ships is played it with
+one setting after the other. Answers of engines come as late as ``--model-ms`` and ``--words-ms`` say.
+Reported are turns that end while the caller is within them (a pause that was planned, or a gap inside of a
+word), and how long the others wait, from the last voice that voice activity saw.
+
+A replay of a minute or two, for choosing: what a setting does in calls is ``python -m evals.latency``. Choose
+on other seeds than are reported.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import soxr
+from pipecat.audio.vad.vad_analyzer import VADState
+
+from core.errors import AgentError
+from core.media import PCM_FULL_SCALE, float_to_pcm16
+from evals.command import machine, positive
+from evals.latency.figures import percentile
+from evals.latency.questions import Utterance, plan
+from evals.latency.speech import RATE_HZ as CLIENT_HZ
+from evals.latency.speech import Speakers
+from models.stt import STT, SpeechStream, Transcript
+from models.turn import TURN, TurnCompleteness, TurnEstimate
+from models.vad import VAD, VoiceActivityDetector
+from processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from processors.perception.engine_stt import EngineSttSettings
+from turn_taking.endpointing import Endpointer, EndpointSettings
+
+RATE_HZ = 16_000
+PIECE = RATE_HZ // 50
+# Silence around a question: the recogniser's start, and the longest wait.
+BEFORE_S, BEHIND_S = 0.5, 1.5
+NOISE = 1e-4
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the engines made of one question; times in ms.
+
+    Attributes:
+        utterance: it.
+        starts: when a voice was reported, and when it had begun to be a possible one.
+        stops: when its end was.
+        pauses: when a possible end was.
+        looks: estimates at possible ends and at reported ones, by time.
+        words: final words with the confidence of the last one, by the time of the end they belong to.
+    """
+
+    utterance: Utterance
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    stops: list[int] = field(default_factory=list)
+    pauses: list[int] = field(default_factory=list)
+    looks: dict[int, TurnEstimate] = field(default_factory=dict)
+    words: dict[int, tuple[str, float]] = field(default_factory=dict)
+
+
+async def hear(
+    utterance: Utterance,
+    speakers: Speakers,
+    vad: VoiceActivityDetector,
+    turn: TurnCompleteness,
+    stream: SpeechStream,
+) -> Heard:
+    """One question through the engines; ``stream`` is that of its voice."""
+    spoken = speakers.speak(utterance).pcm.astype(np.float32) / PCM_FULL_SCALE
+    sound = soxr.resample(spoken, CLIENT_HZ, RATE_HZ)
+    silence = (int(BEFORE_S * RATE_HZ), int(BEHIND_S * RATE_HZ))
+    noise = NOISE * np.random.default_rng(1).standard_normal(len(sound) + sum(silence))
+    sound = (np.pad(sound, silence) + noise).astype(np.float32)
+    heard, settings = Heard(utterance), VadSettings()
+    onset_ms, now_ms = 0, 0
+
+    def on_onset() -> None:
+        nonlocal onset_ms
+        onset_ms = now_ms
+
+    analyzer = SharedVadAnalyzer(
+        vad,
+        executor=None,
+        params=settings.params(),
+        pause_ms=settings.pause_ms,
+        on_onset=on_onset,
+        on_pause=lambda: heard.pauses.append(now_ms),
+    )
+    analyzer.set_sample_rate(RATE_HZ)
+    speaks, fed = False, 0
+    for at in range(0, len(sound) - PIECE + 1, PIECE):
+        now_ms = (at + PIECE) * 1_000 // RATE_HZ
+        state = await analyzer.analyze_audio(float_to_pcm16(sound[at : at + PIECE]))
+        if state is VADState.SPEAKING and not speaks:
+            speaks = True
+            heard.starts.append((now_ms, onset_ms))
+            stream.start()
+            before = (EngineSttSettings().pre_speech_ms + settings.start_ms) * RATE_HZ // 1_000
+            fed = max(fed, at - before)
+        if speaks:
+            stream.feed(float_to_pcm16(sound[fed : at + PIECE]))
+            fed = at + PIECE
+        if state is VADState.QUIET and speaks:
+            speaks = False
+            heard.stops.append(now_ms)
+            heard.words[now_ms] = _words(stream.finish())
+    for ms in (*heard.pauses, *heard.stops):
+        heard.looks[ms] = turn.estimate(sound[: ms * RATE_HZ // 1_000][-turn.max_samples :])
+    return heard
+
+
+def _words(final: Transcript) -> tuple[str, float]:
+    return final.text, final.words[-1].confidence if final.words else 0.0
+
+
+def endings(
+    heard: Heard, settings: EndpointSettings, *, model_ms: int, words_ms: int
+) -> Iterator[tuple[int, int]]:
+    """(When a turn ends, silence before that) for each end that the policy finds in a question."""
+    silence_ms = VadSettings().stop_ms
+    policy = Endpointer(settings)
+    # At one time the words come before what follows from them.
+    happenings: list[tuple[int, int, Callable[[int], None]]] = []
+    for at_ms, onset_ms in heard.starts:
+        happenings.append((onset_ms, 0, policy.on_maybe_voice))
+        happenings.append((at_ms, 1, policy.on_voice_started))
+    for at_ms in heard.stops:
+        happenings.append((at_ms, 2, partial(policy.on_voice_stopped, silence_ms=silence_ms)))
+        text, sure = heard.words[at_ms]
+        happenings.append(
+            (
+                at_ms + words_ms,
+                3,
+                partial(_understood, policy, text, sure),
+            )
+        )
+        early_ms = max((ms for ms in heard.pauses if ms <= at_ms), default=None)
+        early = heard.looks[early_ms] if early_ms is not None else None
+        if early is not None and early_ms is not None and policy.is_complete(early.complete):
+            known_ms, estimate = max(at_ms, early_ms + model_ms), early
+        else:
+            known_ms, estimate = at_ms + model_ms, heard.looks[at_ms]
+        happenings.append((known_ms, 4, partial(_estimated, policy, estimate)))
+    last_ms = max(heard.stops) + settings.hanging_silence_ms + settings.transcript_wait_ms
+    for at_ms, _, tell in [*sorted(happenings, key=lambda row: row[:2]), (last_ms, 9, lambda _now: None)]:
+        due_ms = policy.next_deadline_ms()
+        if due_ms is not None and due_ms < at_ms:
+            endpoint = policy.on_deadline(due_ms)
+            if endpoint is not None:
+                yield endpoint.at_ms, endpoint.silence_ms
+                policy.reset()
+        tell(at_ms)
+
+
+def _understood(policy: Endpointer, text: str, sure: float, at_ms: int) -> None:
+    policy.on_transcript(at_ms, text, last_word_confidence=sure)
+
+
+def _estimated(policy: Endpointer, estimate: TurnEstimate, _at_ms: int) -> None:
+    policy.on_completeness(estimate.complete, filler_log_odds=estimate.filler_log_odds)
+
+
+def figures(
+    questions: Sequence[Heard], settings: EndpointSettings, *, model_ms: int, words_ms: int
+) -> dict[str, Any]:
+    """Cut-ins and waits of one setting."""
+    in_pauses, in_words, waits = 0, 0, []
+    for heard in questions:
+        found = list(endings(heard, settings, model_ms=model_ms, words_ms=words_ms))
+        ended_ms = max(heard.stops)
+        cut = [at_ms for at_ms, _ in found if at_ms < ended_ms]
+        planned = heard.utterance.pause_ms > 0
+        in_pauses += planned and any(True for _ in cut)
+        in_words += not planned and any(True for _ in cut)
+        waits += [silence_ms for at_ms, silence_ms in found if at_ms >= ended_ms and not cut]
+    return {
+        "cut_in_pauses": in_pauses,
+        "with_pause": sum(heard.utterance.pause_ms > 0 for heard in questions),
+        "cut_in_others": in_words,
+        "wait_ms": {"p50": percentile(waits, 50), "p95": percentile(waits, 95)} if waits else None,
+        "mean_wait_ms": round(float(np.mean(waits)), 1) if waits else None,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    root = argparse.ArgumentParser(prog="python -m evals.latency.pauses")
+    root.add_argument("--turns", type=positive, default=40, help="questions of each seed")
+    root.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4, 5, 6, 7])
+    root.add_argument("--model-ms", type=positive, default=60, help="the completeness model answers so late")
+    root.add_argument("--words-ms", type=positive, default=40, help="final words come so late")
+    root.add_argument("--json", type=Path)
+    arguments = root.parse_args(argv)
+    try:
+        with TemporaryDirectory() as folder:
+            questions = asyncio.run(_all(arguments.turns, arguments.seeds, Path(folder)))
+    except AgentError as error:
+        print(error, file=sys.stderr)
+        return 2
+    rows = {
+        name: figures(questions, settings, model_ms=arguments.model_ms, words_ms=arguments.words_ms)
+        for name, settings in SETTINGS.items()
+    }
+    result = {
+        "questions": len(questions),
+        "settings": rows,
+        "seeds": arguments.seeds,
+        "model_ms": arguments.model_ms,
+        "words_ms": arguments.words_ms,
+        "machine": machine(),
+    }
+    text = json.dumps(result, indent=1)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+    print(text)
+    return 0
+
+
+async def _all(turns: int, seeds: Sequence[int], folder: Path) -> list[Heard]:
+    speakers, vad, turn = Speakers(folder), VAD.create("silero"), TURN.create("smart_turn")
+    stt, streams = STT.create("pocketsphinx"), {}
+    questions = []
+    for seed in seeds:
+        for utterance in plan(turns, seed):
+            if utterance.voice not in streams:
+                streams[utterance.voice] = stt.open_stream()
+            questions.append(await hear(utterance, speakers, vad, turn, streams[utterance.voice]))
+    return questions
+
+
+def _setting(**changes: Any) -> EndpointSettings:
+    return EndpointSettings.model_validate({"heard_for_fillers": ["them"], **changes})
+
+
+SETTINGS = {
+    "words alone, complete from 0.5": _setting(filler_log_odds=None, complete_probability=0.5),
+    **{
+        f"fillers by sound, complete from {least}": _setting(complete_probability=least)
+        for least in (0.5, 0.3, 0.2, 0.1, 0.05)
+    },
+    "fillers by sound, complete from 0.2, shortest wait 160": _setting(
+        complete_probability=0.2, min_silence_ms=160
+    ),
+    "fillers by sound, complete from 0.2, shortest wait 220": _setting(
+        complete_probability=0.2, min_silence_ms=220
+    ),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
