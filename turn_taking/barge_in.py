@@ -184,14 +184,17 @@ class _Held:
     """Final words that wait for what the spotter makes of their voice.
 
     Attributes:
-        kind: what the recogniser's words are, should they be believed.
-        voices: the numbers of the voices that had them.
+        kinds: what the recogniser's words of each voice are, should they be believed, by its number.
         until_ms: when they are believed although nothing was said of them.
     """
 
-    kind: Kind
-    voices: set[int]
+    kinds: dict[int, Kind]
     until_ms: int
+
+    @property
+    def claims_floor(self) -> bool:
+        """Whether any of them does: a hum behind words of weight takes nothing from them."""
+        return any(kind.claims_floor for kind in self.kinds.values())
 
 
 class BargeIn:
@@ -225,14 +228,16 @@ class BargeIn:
         self._is_early = False
         # Voices are numbered, because what a spotter makes of one may come when the next one is on. The one
         # that is listened to once more, the words that wait for that, what became of such words; the last
-        # voice that was no command, and the last that wants the floor by how it sounds; the last final words
-        # may be a guess at a sound.
+        # voice that was no command, that wants the floor by how it sounds, that surely only listens, that was
+        # the bot's own; the last final words may be a guess at a sound.
         self._voices = 0
         self._spotting_voice: int | None = None
         self._held: _Held | None = None
         self._verdict: bool | None = None
         self._vetoed_voice: int | None = None
         self._meant_voice: int | None = None
+        self._listening_voice: int | None = None
+        self._echo_voice: int | None = None
         self._last_is_guess = False
         self._hold_until_ms = 0
         self._maybe_from_ms = 0
@@ -468,24 +473,27 @@ class BargeIn:
         is_voiced = self._voice not in (_Voice.NONE, _Voice.MAYBE)
         stretches_ms = self._ended_stretches_ms if is_voiced else self._stretches_ms
         heard = Utterance(text, confidences, stretches_ms, True, self._level_db)
-        kind = self._classifier.kind(heard, question_open=self._question_is_open(at_ms))
-        is_guess = self._is_guess(kind, heard) and not self._question_is_open(at_ms)
+        is_asked = self._question_is_open(at_ms)
+        kind = self._classifier.kind(heard, question_open=is_asked)
+        if is_asked and text and kind is not Kind.NOISE and not kind.claims_floor:
+            # Whoever was asked and makes a sound is about to answer, whatever was written of it.
+            kind = Kind.ANSWER
+        is_guess = self._is_guess(kind, heard) and not is_asked
         self._last_is_guess = is_guess or not kind.claims_floor
         # Of the voice that ended last: the verdict is about it, whatever has become of the reply meanwhile.
         voice = self._voices - is_voiced
         if text and voice == self._meant_voice and not kind.claims_floor:
             # It was heard to want the floor, whatever was written of it.
             kind, is_guess = Kind.SUBSTANTIVE, False
-        if (is_guess or self._may_be_more(kind, heard)) and self._state is not State.CUT:
+        may_be_more = self._may_be_more(kind, heard)
+        if text and not kind.claims_floor and not may_be_more:
+            self._listening_voice = voice
+        if (is_guess or may_be_more) and self._state is not State.CUT:
             if self._spotting_voice == voice:
                 self._last_kind = kind
                 until_ms = max(self._noticed_ms + self._settings.words_wait_ms, at_ms)
-                if self._held is None:
-                    self._held = _Held(kind, {voice}, until_ms)
-                else:
-                    # A hum behind words of weight takes nothing from them.
-                    weightier = self._held.kind if self._held.kind.claims_floor else kind
-                    self._held = _Held(weightier, {*self._held.voices, voice}, until_ms)
+                kinds = self._held.kinds if self._held is not None else {}
+                self._held = _Held({**kinds, voice: kind}, until_ms)
                 if not is_voiced:
                     self._text, self._confidences = text, confidences
                 return None
@@ -504,9 +512,10 @@ class BargeIn:
         return None
 
     def on_turn_ended(self) -> None:
-        """What was understood is being answered: nothing waits any more."""
+        """What was understood is being answered: nothing waits any more, and no question is open."""
         self._held = self._verdict = self._spotting_voice = None
-        self._vetoed_voice = self._meant_voice = None
+        self._vetoed_voice = self._meant_voice = self._listening_voice = None
+        self._asked_ms = None
 
     def on_spotting(self) -> None:
         """The voice that just ended is short, and an engine that knows few words listens to it once more:
@@ -535,25 +544,28 @@ class BargeIn:
         number = self._voices if voice is None else voice
         if self._spotting_voice == number:
             self._spotting_voice = None
-        if number == self._voices and self._is_echo:
+        if number == self._echo_voice or (number == self._voices and self._is_echo):
             # So were its words.
             return self._settle_held(at_ms, meant=False)
-        if self._wants_floor(floor_log_odds):
-            self._meant_voice = number
-        if self.is_command(text, floor_log_odds) or self._wants_floor(floor_log_odds):
+        if number == self._listening_voice or self._is_warming_up(at_ms):
+            # Who is surely understood to listen does, and a sound of the first seconds may be the bot's.
+            floor_log_odds = None
+        if self.is_command(text, floor_log_odds):
             self._verdict = True if self._held is not None else self._verdict
             self._held = None
-            if text and self._classifier.kind(Utterance(text)) is Kind.STOP:
+            if self._classifier.kind(Utterance(text)) is Kind.STOP:
                 return self._stop(at_ms)
             return self._mean_all(at_ms)
+        if self._wants_floor(floor_log_odds):
+            return self._give_floor(at_ms, number)
         if self._is_no_command(floor_log_odds):
             text = ""
         if not text:
             self._vetoed_voice = number
-        if self._held is None or number not in self._held.voices:
+        if self._held is None or number not in self._held.kinds:
             return None
-        self._held.voices.discard(number)
-        if self._held.voices and not text:
+        if len(self._held.kinds) > 1 and not text:
+            del self._held.kinds[number]
             return None
         # Of a single word the recogniser decides.
         return self._settle_held(at_ms, meant=bool(text))
@@ -562,6 +574,7 @@ class BargeIn:
         """What is heard is the bot's own voice, or surely is not. Of use as often as somebody looks."""
         if own:
             self._is_echo, self._near_end_looks = True, 0
+            self._echo_voice = self._voices
             if self._voice in (_Voice.ON, _Voice.DISMISSED):
                 self._voice = _Voice.ECHO
             return self._dismiss(at_ms)
@@ -577,6 +590,8 @@ class BargeIn:
             self._level_db = level_db
         # What was understood until now was the bot.
         self._near_end_looks, self._echo_words, self._is_echo = looks, echo_words, False
+        if self._echo_voice == self._voices:
+            self._echo_voice = None
         return decision
 
     # Time.
@@ -718,11 +733,21 @@ class BargeIn:
             self._mean(at_ms, Reason.WORDS)
         return decision
 
+    def _give_floor(self, at_ms: int, voice: int) -> Decision | None:
+        """A voice that has ended wants the floor by how it sounds. Its words confirm that; without any the
+        reply goes on.
+        """
+        self._meant_voice = voice
+        if self._held is not None and voice in self._held.kinds:
+            self._verdict, self._held = True, None
+            return self._mean_all(at_ms)
+        return None if self._state is State.CUT else self._mean(at_ms, Reason.WORDS)
+
     def _settle_held(self, at_ms: int, *, meant: bool) -> Decision | None:
         """Words that waited are believed, or were a guess."""
         if self._held is None:
             return None
-        self._verdict = meant and self._held.kind.claims_floor
+        self._verdict = meant and self._held.claims_floor
         self._held = None
         if self._verdict:
             return self._mean_all(at_ms)

@@ -110,9 +110,12 @@ class EndpointSettings(BaseModel):
     hanging_silence_ms: int = Field(
         900, ge=100, le=10_000, description="wait after a conjunction, an article or a filler"
     )
-    # Whoever is known not to have stopped on a filler is believed sooner: see docs/latency.md.
     complete_probability: float = Field(
-        0.2, gt=0, lt=1, description="from here on the turn counts as complete"
+        0.5, gt=0, lt=1, description="from here on the turn counts as complete"
+    )
+    # See docs/latency.md.
+    complete_without_filler: float = Field(
+        0.2, gt=0, lt=1, description="the same where it is known that the caller did not stop on a filler"
     )
     unfinished_probability: float = Field(
         0.3,
@@ -224,7 +227,7 @@ class EndpointPolicy(Protocol):
         """The caller fell silent ``silence_ms`` before ``at_ms``."""
         ...
 
-    def is_complete(self, probability: float) -> bool:
+    def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
         """Whether more evidence could not shorten the wait any further."""
         ...
 
@@ -393,9 +396,20 @@ class TurnSilence(ABC):
         self._looked_ms = silence_ms
         self._transcript_due_ms = at_ms + self._settings.transcript_wait_ms
 
-    def is_complete(self, probability: float) -> bool:
+    def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
         """Whether more evidence could not shorten the wait any further."""
-        return probability >= self._settings.complete_probability
+        if self._is_filler(filler_log_odds):
+            return False
+        return probability >= self._complete_from(filler_log_odds)
+
+    def _is_filler(self, log_odds: float | None) -> bool:
+        least = self._settings.filler_log_odds
+        return log_odds is not None and least is not None and log_odds >= least
+
+    def _complete_from(self, filler_log_odds: float | None) -> float:
+        chosen = self._settings
+        is_known = filler_log_odds is not None and chosen.filler_log_odds is not None
+        return chosen.complete_without_filler if is_known else chosen.complete_probability
 
     def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
         """How complete the turn sounds, 0..1, and the odds that it stops on a filler."""
@@ -506,10 +520,10 @@ class Endpointer(TurnSilence):
         return wait_ms
 
     def _by_completeness_ms(self) -> int:
-        chosen, filler = self._settings, self._filler_log_odds
+        chosen = self._settings
         if self._last_word_confidence >= chosen.hanging_confidence and ends_hanging(self._text):
             return chosen.hanging_silence_ms
-        if filler is not None and chosen.filler_log_odds is not None and filler >= chosen.filler_log_odds:
+        if self._is_filler(self._filler_log_odds):
             return chosen.hanging_silence_ms
         sounds_unfinished = self._completeness is not None and (
             self._completeness < chosen.unfinished_probability
@@ -519,5 +533,5 @@ class Endpointer(TurnSilence):
         if self._completeness is None or last_word(self._text) in chosen.heard_for_fillers:
             return chosen.max_silence_ms
         # The estimate is graded, so the wait is: a threshold would treat 0.79 as 0.01.
-        share = min(1.0, self._completeness / chosen.complete_probability)
+        share = min(1.0, self._completeness / self._complete_from(self._filler_log_odds))
         return round(chosen.max_silence_ms - (chosen.max_silence_ms - chosen.min_silence_ms) * share)

@@ -37,7 +37,7 @@ class SilenceTimer(TurnSilence):
         """Silence after which the turn is over."""
         return self._settings.timer_ms
 
-    def is_complete(self, probability: float) -> bool:
+    def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
         """No evidence shortens the wait."""
         return True
 
@@ -72,7 +72,7 @@ class BoundaryPolicy(TurnSilence):
         """log(P(the turn is over) / P(hold)) on everything that is known."""
         return self._log_odds(self._completeness)
 
-    def is_complete(self, probability: float) -> bool:
+    def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
         """Whether the shortest wait follows from such a probability already."""
         return self._wait_ms(probability) <= SHORTEST_MS
 

@@ -238,8 +238,7 @@ class Classifier:
 
         Args:
             utterance: the sound and its words.
-            question_open: the bot has just asked something: "yeah" is an answer then, and so is a voice that
-                is over and of which anything was written.
+            question_open: the bot has just asked something: "yeah" is an answer then.
         """
         words = _believed(utterance)
         if self._stops(words):
@@ -247,16 +246,6 @@ class Classifier:
         if utterance.level_db is not None and utterance.level_db <= self.settings.quiet_db:
             # Somebody else in the room, or a television: it may well be understood.
             return Kind.NOISE
-        kind = self._kind_of_known(utterance, words, question_open)
-        is_light = not kind.claims_floor and kind is not Kind.NOISE
-        if question_open and utterance.is_over and words and is_light:
-            # Whoever was asked and makes a sound is about to answer, whatever was written of it.
-            return Kind.ANSWER
-        return kind
-
-    def _kind_of_known(
-        self, utterance: Utterance, words: list[tuple[str, float]], question_open: bool
-    ) -> Kind:
         understood = self._understood(words)
         if not understood or 2 * len(understood) < len(words):
             return self._kind_by_sound(utterance)

@@ -136,19 +136,18 @@ def endings(
     for at_ms in heard.stops:
         happenings.append((at_ms, 2, partial(policy.on_voice_stopped, silence_ms=silence_ms)))
         text, sure = heard.words[at_ms]
-        happenings.append(
-            (
-                at_ms + words_ms,
-                3,
-                partial(_understood, policy, text, sure),
-            )
-        )
+        if text:
+            # Nothing is pushed of a voice without words.
+            happenings.append((at_ms + words_ms, 3, partial(_understood, policy, text, sure)))
         early_ms = max((ms for ms in heard.pauses if ms <= at_ms), default=None)
         early = heard.looks[early_ms] if early_ms is not None else None
-        if early is not None and early_ms is not None and policy.is_complete(early.complete):
-            known_ms, estimate = max(at_ms, early_ms + model_ms), early
-        else:
-            known_ms, estimate = at_ms + model_ms, heard.looks[at_ms]
+        known_ms, estimate = at_ms + model_ms, heard.looks[at_ms]
+        if early is not None and early_ms is not None:
+            is_enough = policy.is_complete(early.complete, filler_log_odds=early.filler_log_odds)
+            # It is asked again when it has answered.
+            early_known_ms = max(at_ms, early_ms + model_ms)
+            known_ms = early_known_ms if is_enough else early_known_ms + model_ms
+            estimate = early if is_enough else estimate
         happenings.append((known_ms, 4, partial(_estimated, policy, estimate)))
     last_ms = max(heard.stops) + settings.hanging_silence_ms + settings.transcript_wait_ms
     for at_ms, _, tell in [*sorted(happenings, key=lambda row: row[:2]), (last_ms, 9, lambda _now: None)]:
@@ -175,6 +174,8 @@ def figures(
     """Cut-ins and waits of one setting."""
     in_pauses, in_words, waits = 0, 0, []
     for heard in questions:
+        if not heard.stops:
+            continue
         found = list(endings(heard, settings, model_ms=model_ms, words_ms=words_ms))
         ended_ms = max(heard.stops)
         cut = [at_ms for at_ms, _ in found if at_ms < ended_ms]
@@ -242,17 +243,16 @@ def _setting(**changes: Any) -> EndpointSettings:
 
 
 SETTINGS = {
-    "words alone, complete from 0.5": _setting(filler_log_odds=None, complete_probability=0.5),
     **{
-        f"fillers by sound, complete from {least}": _setting(complete_probability=least)
+        f"words alone, complete from {least}": _setting(filler_log_odds=None, complete_probability=least)
+        for least in (0.5, 0.2)
+    },
+    **{
+        f"fillers by sound, complete from {least}": _setting(complete_without_filler=least)
         for least in (0.5, 0.3, 0.2, 0.1, 0.05)
     },
-    "fillers by sound, complete from 0.2, shortest wait 160": _setting(
-        complete_probability=0.2, min_silence_ms=160
-    ),
-    "fillers by sound, complete from 0.2, shortest wait 220": _setting(
-        complete_probability=0.2, min_silence_ms=220
-    ),
+    "fillers by sound, complete from 0.2, shortest wait 160": _setting(min_silence_ms=160),
+    "fillers by sound, complete from 0.2, shortest wait 220": _setting(min_silence_ms=220),
 }
 
 

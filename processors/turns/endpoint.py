@@ -233,7 +233,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     async def _conclude_pause(self) -> None:
         if self._model is None:
             return
-        if self._early is not None and self._endpointer.is_complete(self._early.complete):
+        if self._early is not None and self._is_enough(self._early):
             self._complete(self._early)
         elif self._early is not None or self._inference is None:
             self._start_inference(self._model)
@@ -273,11 +273,15 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             self._endpointer.on_voice_end(end)
         if self._voice:
             self._early = estimate
-        elif asked_in_voice and not self._endpointer.is_complete(estimate.complete):
+        elif asked_in_voice and not self._is_enough(estimate):
             self._start_inference(model)
         else:
             self._complete(estimate)
             await self._rearm()
+
+    def _is_enough(self, estimate: TurnEstimate) -> bool:
+        """Whether an estimate from before the end of the voice was sure is not asked for again."""
+        return self._endpointer.is_complete(estimate.complete, filler_log_odds=estimate.filler_log_odds)
 
     def _complete(self, estimate: TurnEstimate) -> None:
         self._endpointer.on_completeness(estimate.complete, filler_log_odds=estimate.filler_log_odds)

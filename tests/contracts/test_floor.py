@@ -107,7 +107,7 @@ def test_only_what_sounds_is_listened_to() -> None:
 
 def test_the_spotter_says_it_and_can_be_told_not_to() -> None:
     pcm = float_to_pcm16(heard("tell me the fee", "rms"))
-    spotter, silent = PocketsphinxCommands(), PocketsphinxCommands(CommandSettings(floor=False))
+    spotter, silent = PocketsphinxCommands(CommandSettings(floor=True)), PocketsphinxCommands()
     assert (understand(spotter.open_stream(), pcm).floor_log_odds or 0) > 0
     assert understand(silent.open_stream(), pcm).floor_log_odds is None
 
@@ -115,6 +115,6 @@ def test_the_spotter_says_it_and_can_be_told_not_to() -> None:
 async def test_it_crosses_to_the_server_from_a_child_process() -> None:
     pcm = float_to_pcm16(heard("tell me the fee", "rms"))
     said = await understood_in_a_child(
-        "models.commands.pocketsphinx:PocketsphinxCommands", CommandSettings(), pcm
+        "models.commands.pocketsphinx:PocketsphinxCommands", CommandSettings(floor=True), pcm
     )
     assert said.floor_log_odds == pytest.approx(FloorJudge().log_odds(pcm16_to_float(pcm)), abs=1e-3)

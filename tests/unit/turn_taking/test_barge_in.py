@@ -188,12 +188,81 @@ def short_voice(
 
 
 @pytest.mark.parametrize("final_ms", [5_600, 5_680], ids=["words before", "words behind"])
-@pytest.mark.parametrize("words", ["oh really", "as far apart", "many are", ""])
+@pytest.mark.parametrize("words", ["oh really", "as far apart", "many are"])
 def test_a_short_voice_that_wants_the_floor_by_how_it_sounds_gets_it(words: str, final_ms: int):
     floor = short_voice(words, 0.3, "", final_ms=final_ms, odds=0.5)
     floor.run(20_000)
     assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, Reason.WORDS)]
     assert not any(isinstance(decision, Resume) for decision in floor.decisions)
+
+
+def test_a_voice_that_wants_the_floor_and_has_no_words_was_nothing_after_all():
+    floor = short_voice("", 0.3, "", odds=0.5)
+    floor.run(20_000)
+    assert [cut.at_ms for cut in floor.cuts] == [5_640]
+    [resume] = [decision for decision in floor.decisions if isinstance(decision, Resume)]
+    assert resume.at_ms - 5_640 <= floor.machine.settings.words_wait_ms
+
+
+@pytest.mark.parametrize("final_ms", [5_600, 5_680], ids=["words before", "words behind"])
+def test_who_is_surely_understood_to_listen_does_however_it_sounds(final_ms: int):
+    floor = short_voice("oh really", 0.95, "", final_ms=final_ms, odds=0.5)
+    floor.run(20_000)
+    if final_ms < 5_640:
+        assert floor.cuts == []
+    else:
+        # What is heard first decides; the words are in the turn.
+        assert [cut.at_ms for cut in floor.cuts] == [5_640]
+
+
+def test_before_the_canceller_knows_the_room_no_sound_wants_the_floor():
+    floor = speaking(settings=BargeInSettings(warm_up_ms=8_000))
+    floor.machine.on_echo_path_changed(0)
+    floor.voice(5_000, 400)
+    floor.at(5_640, lambda now: floor.machine.on_spotted(now, "", floor_log_odds=3.0))
+    floor.run(20_000)
+    assert floor.cuts == []
+
+
+def test_a_voice_that_was_the_bot_s_own_wants_nothing_when_its_odds_come_late():
+    floor = speaking()
+    floor.voice(5_000, 400)
+    floor.at(5_500, lambda now: floor.machine.on_self_voice(now, own=True))
+    floor.voice(5_640, 170)
+    floor.at(5_830, lambda now: floor.machine.on_spotted(now, "", voice=1, floor_log_odds=3.0))
+    floor.run(20_000)
+    assert floor.cuts == []
+
+
+def test_a_guess_that_was_none_is_not_believed_because_of_the_next():
+    floor = short_voice("as far apart", 0.7, None)
+    floor.voice(5_610, 200)
+    floor.at(5_971, lambda _now: floor.machine.on_spotting())
+    floor.at(5_975, lambda now: floor.machine.on_final(now, "the", confidences=(0.3,)))
+    floor.at(5_980, lambda now: floor.machine.on_spotted(now, "", voice=1, floor_log_odds=-3.0))
+    floor.run(20_000)
+    assert floor.cuts == []
+
+
+@pytest.mark.parametrize("words", ["to learn", "oh god", "oh really", "um"])
+def test_whatever_is_written_of_a_sound_answers_an_open_question(words: str):
+    # PocketSphinx wrote the first two for "sure" and "nope" over an echo.
+    def cuts(asked_ms: int | None, *, answered: bool = False) -> int:
+        floor = speaking()
+        if asked_ms is not None:
+            floor.at(asked_ms, floor.machine.on_question)
+        if answered:
+            floor.at(4_900, lambda _now: floor.machine.on_turn_ended())
+        floor.voice(5_000, 400)
+        floor.at(
+            5_600, lambda now: floor.machine.on_final(now, words, confidences=(0.1,) * len(words.split()))
+        )
+        floor.run(20_000)
+        return len(floor.cuts)
+
+    assert (cuts(4_500), cuts(None)) == (1, 0)
+    # It was answered, and another reply is on.
+    assert cuts(4_500, answered=True) == 0
 
 
 @pytest.mark.parametrize("spotted", ["hang on", "stop", "no no", "what"])

@@ -65,6 +65,24 @@ def test_what_sounds_like_a_filler_is_waited_for_however_complete_it_seems_and_r
     assert waits(least, EndpointSettings(filler_log_odds=None)) == SETTINGS.min_silence_ms
 
 
+def test_whoever_is_known_not_to_have_stopped_on_a_filler_is_believed_sooner():
+    endpointer = said("what are your opening hours", None)
+    endpointer.on_completeness(SETTINGS.complete_without_filler, filler_log_odds=-3.0)
+    assert endpointer.wait_ms() == SETTINGS.min_silence_ms
+    endpointer.on_completeness(SETTINGS.complete_without_filler)
+    assert endpointer.wait_ms() > 2 * SETTINGS.min_silence_ms
+    deaf = said("what are your opening hours", None, settings=EndpointSettings(filler_log_odds=None))
+    deaf.on_completeness(SETTINGS.complete_without_filler, filler_log_odds=-3.0)
+    assert deaf.wait_ms() > 2 * SETTINGS.min_silence_ms
+
+
+def test_an_early_estimate_is_enough_only_where_no_filler_was_heard():
+    endpointer = Endpointer(SETTINGS)
+    assert endpointer.is_complete(0.95, filler_log_odds=-3.0)
+    assert not endpointer.is_complete(0.95, filler_log_odds=0.1)
+    assert endpointer.is_complete(0.3, filler_log_odds=-3.0) and not endpointer.is_complete(0.3)
+
+
 def test_a_filler_is_forgotten_when_the_caller_goes_on():
     endpointer = said("how long does it take stone", None)
     endpointer.on_completeness(0.95, filler_log_odds=5.0)

@@ -171,7 +171,7 @@ def test_who_pauses_long_is_waited_for_longer(kind: str):
     def learnt(lengths_ms: list[int]) -> int:
         policy = endpoint_policy(EndpointSettings.model_validate({"kind": kind, "learn": True}))
         since_ms = holds(policy, lengths_ms)
-        policy.on_completeness(0.1)
+        policy.on_completeness(0.3)
         return wait_ms(policy, since_ms)
 
     # Shorter than any wait behind a hanging word, so that every one is seen as a hold.

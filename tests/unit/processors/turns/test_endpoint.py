@@ -116,7 +116,7 @@ def test_voice_after_a_pause_keeps_the_turn_open():
         await turn.fall_silent("to send money")
         await asyncio.sleep(1)
 
-    turn = play([0.1, 0.99], scenario)
+    turn = play([0.2, 0.99], scenario)
     assert turn.stopped == 1
 
 
@@ -141,7 +141,7 @@ def test_an_early_no_is_asked_again_with_the_silence_in_its_ears():
         await turn.fall_silent("what are your hours")
         await asyncio.sleep(1)
 
-    turn = play([0.1, 0.99], scenario)
+    turn = play([0.2, 0.99], scenario)
     assert np.diff(turn.model.heard_samples) == [1_600]
     assert [endpoint.completeness for endpoint in turn.endpoints] == [0.99]
 
