@@ -419,7 +419,8 @@ def _barge_in_heard(arguments: argparse.Namespace, *, processes: int) -> dict[st
 
     def heard(ducked_by: str | None) -> list[overlap_audio.Trial]:
         bot = f"-{ducked_by}" if ducked_by else ""
-        name = f"sounds-over-the-bot-{arguments.seed}-{arguments.overlap_calls}{shared}{bot}.json"
+        drawn = f"{arguments.seed}-{arguments.overlap_calls}{shared}{bot}"
+        name = f"sounds-over-the-bot-{drawn}-{overlap_audio.heard_with()}.json"
         kept = arguments.audio_dir / name if arguments.audio_dir else None
         if kept is not None and kept.exists():
             return overlap_audio.load(kept)

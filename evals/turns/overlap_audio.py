@@ -19,6 +19,7 @@ Synthetic voices, rooms, hums and coughs: no recording of people.
 """
 
 import asyncio
+import hashlib
 import json
 import math
 import operator
@@ -40,8 +41,13 @@ from evals.turns import audio
 from evals.turns.overlap_calls import CALLERS, GAP_MS, OF_A_CALL, CallScript, Reply, Sound
 from evals.turns.overlap_ears import PIECE_MS, Ears, Event, ears, listen
 from evals.turns.overlaps import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
-from turn_taking.barge_in import BargeIn
+from models.commands.floor import LINE_FILE
+from models.commands.pocketsphinx import CommandSettings
+from processors.front_end.vad import VadSettings
+from processors.perception.engine_stt import EngineSttSettings
+from turn_taking.barge_in import BargeIn, BargeInSettings
 from turn_taking.barge_in_table import Duck, Restore
+from turn_taking.self_voice import SelfVoiceSettings
 
 REPLY_ID = "reply"
 
@@ -255,6 +261,16 @@ class DuckingBot:
             self._gain.set_db(decision.gain_db)
         elif isinstance(decision, Restore):
             self._gain.set_db(0.0)
+
+
+def heard_with() -> str:
+    """Which settings and lines a call is heard with, in 8 hexadecimal digits.
+
+    What was measured with others says nothing about these: where a policy ducks and cuts is in what is heard.
+    """
+    settings = (BargeInSettings(), CommandSettings(), VadSettings(), EngineSttSettings(), SelfVoiceSettings())
+    told = "".join(each.model_dump_json() for each in settings).encode() + LINE_FILE.read_bytes()
+    return hashlib.sha256(told).hexdigest()[:8]
 
 
 def save(path: Path, trials: Sequence[Trial]) -> None:

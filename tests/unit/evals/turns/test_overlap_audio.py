@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from core.media import float_to_pcm16, pcm16_to_float
-from evals.turns import audio, sounds
+from evals.turns import audio, overlap_audio, sounds
 from evals.turns.overlap_audio import (
     POLICIES,
     DuckingBot,
@@ -16,6 +16,7 @@ from evals.turns.overlap_audio import (
     call_trials,
     cut_at_ms,
     events_over,
+    heard_with,
     judge,
     load,
     save,
@@ -26,7 +27,7 @@ from evals.turns.overlap_ears import Ears, Event, listen
 from models.echo.webrtc import WebRtcEcho
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.vad import EnergyVad
-from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in import BargeIn, BargeInSettings
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +149,14 @@ def test_a_bot_that_ducks_is_lower_until_it_is_not():
 def test_what_was_measured_is_kept(trials: list[Trial], tmp_path: Path):
     save(tmp_path / "trials.json", trials)
     assert load(tmp_path / "trials.json") == trials
+
+
+def test_what_was_heard_with_other_settings_is_not_taken_for_these(monkeypatch: pytest.MonkeyPatch):
+    before = heard_with()
+    assert len(before) == 8 and heard_with() == before
+    louder = BargeInSettings(duck_db=-6)
+    monkeypatch.setattr(overlap_audio, "BargeInSettings", lambda: louder)
+    assert heard_with() != before
 
 
 def trial(sound: Sound, *events: Event, onset_ms: int = 1_000) -> Trial:
