@@ -8,7 +8,7 @@ each are weighed by logistic regression, ridge penalty, both kinds with the same
 
 Reported is the area under the curve (Mann and Whitney) on voices over a bot whose speaker was left out of the
 fit, all in turn, and on all of them; the line that is written is fitted on everything. What it does to calls,
-in other texts and rooms: ``python -m evals.turns --audio``.
+in other rooms and with other claims, in some of the same voices: ``python -m evals.turns --audio``.
 """
 
 import argparse

@@ -1,7 +1,9 @@
 """What the head of ``models.commands.floor`` is fitted on: what a listener says, and what claims the floor.
 
-None of the phrases that ``overlap_calls`` reports on but for the closed classes of English, which it shares
-with every call: refusals, words that stop, "what" and "why".
+Of what claims the floor, none of the phrases that ``overlap_calls`` reports on but for the closed classes of
+English: refusals, words that stop, "what" and "why". What a listener says is such a class as well, and all of
+its phrases there are here. Few of them have more than two words, and a line that is fitted on them takes
+longer ones for claims.
 """
 
 from evals.turns import overlap_calls
