@@ -26,8 +26,16 @@ import soxr
 
 from core.errors import AgentError
 from evals.command import machine, positive
-from evals.turns import audio
-from evals.turns.floor import CALLERS, RATE_HZ, area, drawn_stretch, drawn_voice, fitted, on_a_line
+from evals.turns.floor import (
+    CALLERS,
+    RATE_HZ,
+    area,
+    drawn_stretch,
+    drawn_voice,
+    fitted,
+    on_a_line,
+    speakers,
+)
 from evals.turns.texts import sentences
 from models.turn.network import SECOND_LAYER, Line, Network
 from models.turn.smart_turn import ENGINE, MAX_SAMPLES, LogMel, filler_features
@@ -112,11 +120,6 @@ def _network() -> Network:
 
 
 @cache
-def _speakers() -> audio.Speakers:
-    return audio.Speakers()
-
-
-@cache
 def _mel() -> LogMel:
     return LogMel()
 
@@ -151,7 +154,7 @@ def _stopped(kind: str, sentence: str, voice: tuple[str, str], rng: np.random.Ge
         if goes_on:
             text += " " + " ".join(words[count:])
         kept = count + 1
-    sound, times = _speakers().speak(*voice, text)
+    sound, times = speakers().speak(*voice, text)
     if kept < len(times):
         sound = sound[: times[kept - 1].end_ms * RATE_HZ // 1000]
     sound = _trimmed(sound)

@@ -144,7 +144,8 @@ def _encoder() -> FloorEncoder:
 
 
 @cache
-def _speakers() -> audio.Speakers:
+def speakers() -> audio.Speakers:
+    """One set for each process of the pool: they cannot be sent there."""
     return audio.Speakers()
 
 
@@ -173,15 +174,15 @@ def on_a_line(sound: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return heard + noise(len(heard), _level_dbfs(heard) - rng.uniform(12, 40), int(rng.integers(1 << 30)))
 
 
-def in_a_room(seed: int, room: int) -> list[Row]:
-    """One caller over a bot that speaks without a pause, as the canceller passes it on."""
+def in_a_room(seed: int, room: int, *, count: int = SAID_IN_ROOM) -> list[Row]:
+    """One caller over a bot that speaks without a pause, ``count`` times, as the canceller passes it on."""
     rng = np.random.default_rng([seed, room, 2])
     phone = Speakerphone(
         seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
     )
     voice, stretch = drawn_voice(rng), drawn_stretch(rng) if rng.random() < 0.6 else 1.0
     at, said = LEAD_S * RATE_HZ, []
-    for _ in range(SAID_IN_ROOM):
+    for _ in range(count):
         kind, sound = _make(rng, voice, stretch)
         loud_db = ECHO_DBFS + NEAR_OVER_ECHO_DB + float(rng.normal(0, LEVEL_SPREAD_DB))
         said.append((kind, at, at_level(sound, loud_db + 6 * (kind is Kind.COUGH))))
@@ -226,7 +227,7 @@ def _make(rng: np.random.Generator, voice: tuple[str, str], stretch: float) -> t
     if kind is Kind.COUGH:
         return kind, sounds.cough(rng)
     texts = LISTENING if kind is Kind.LISTENING else CLAIMING
-    sound = audio.trimmed(_speakers().speak(*voice, texts[int(rng.integers(len(texts)))])[0])
+    sound = audio.trimmed(speakers().speak(*voice, texts[int(rng.integers(len(texts)))])[0])
     return kind, soxr.resample(sound, RATE_HZ, RATE_HZ * stretch).astype(np.float32)
 
 
@@ -244,7 +245,7 @@ def drawn_stretch(rng: np.random.Generator) -> float:
 def _talk(rng: np.random.Generator, length: int) -> np.ndarray:
     bot, at = np.zeros(length, np.float32), 0
     while at < length:
-        line = _speakers().speak("flite", BOT, BOT_LINES[int(rng.integers(len(BOT_LINES)))])[0][: length - at]
+        line = speakers().speak("flite", BOT, BOT_LINES[int(rng.integers(len(BOT_LINES)))])[0][: length - at]
         bot[at : at + len(line)] = line
         at += len(line) + RATE_HZ // 5
     return bot

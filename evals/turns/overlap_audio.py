@@ -263,12 +263,13 @@ class DuckingBot:
             self._gain.set_db(0.0)
 
 
-def heard_with() -> str:
-    """Which settings and lines a call is heard with, in 8 hexadecimal digits.
+def heard_with(barge_in: BargeInSettings | None = None) -> str:
+    """Which settings and lines a call is heard with, in 8 hexadecimal digits; None: those that ship.
 
     What was measured with others says nothing about these: where a policy ducks and cuts is in what is heard.
     """
-    settings = (BargeInSettings(), CommandSettings(), VadSettings(), EngineSttSettings(), SelfVoiceSettings())
+    ears = (CommandSettings(), VadSettings(), EngineSttSettings(), SelfVoiceSettings())
+    settings = (barge_in or BargeInSettings(), *ears)
     told = "".join(each.model_dump_json() for each in settings).encode() + LINE_FILE.read_bytes()
     return hashlib.sha256(told).hexdigest()[:8]
 

@@ -37,9 +37,8 @@ def test_nothing_that_is_reported_is_fitted_on_but_for_closed_classes() -> None:
     assert len(CLAIMING) > 150 and len(LISTENING) > 50
 
 
-def test_voices_by_themselves_and_over_a_bot_are_of_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floor, "SAID_IN_ROOM", 3)
-    alone, over = floor.by_themselves(12, 5, 0), floor.in_a_room(5, 0)
+def test_voices_by_themselves_and_over_a_bot_are_of_every_kind() -> None:
+    alone, over = floor.by_themselves(12, 5, 0), floor.in_a_room(5, 0, count=3)
     assert (len(alone), len(over)) == (12, 3)
     assert all(row.features.shape == (FEATURES,) and np.isfinite(row.features).all() for row in alone + over)
     assert len({row.kind for row in alone}) >= 2 and len({row.voice for row in alone}) >= 4

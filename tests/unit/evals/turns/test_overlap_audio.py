@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from core.media import float_to_pcm16, pcm16_to_float
-from evals.turns import audio, overlap_audio, sounds
+from evals.turns import audio, sounds
 from evals.turns.overlap_audio import (
     POLICIES,
     DuckingBot,
@@ -151,12 +151,9 @@ def test_what_was_measured_is_kept(trials: list[Trial], tmp_path: Path):
     assert load(tmp_path / "trials.json") == trials
 
 
-def test_what_was_heard_with_other_settings_is_not_taken_for_these(monkeypatch: pytest.MonkeyPatch):
-    before = heard_with()
-    assert len(before) == 8 and heard_with() == before
-    louder = BargeInSettings(duck_db=-6)
-    monkeypatch.setattr(overlap_audio, "BargeInSettings", lambda: louder)
-    assert heard_with() != before
+def test_what_was_heard_with_other_settings_is_not_taken_for_these():
+    assert len(heard_with()) == 8 and heard_with() == heard_with(BargeInSettings())
+    assert heard_with(BargeInSettings(duck_db=-6)) != heard_with()
 
 
 def trial(sound: Sound, *events: Event, onset_ms: int = 1_000) -> Trial:
