@@ -23,7 +23,7 @@ from session_store.conversation import ConversationSettings
 from session_store.settings import StoreSettings
 from turn_taking.asking_back import AskBackSettings
 from turn_taking.backchannel import BackchannelSettings
-from turn_taking.barge_in import BargeInSettings
+from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.endpointing import EndpointSettings
 from turn_taking.idle import IdleSettings
 from turn_taking.self_voice import SelfVoiceSettings

@@ -69,7 +69,8 @@ from transports.client_delay import TellsClientDelay
 from transports.gain import SetsGain
 from turn_taking.asking_back import AskingBack
 from turn_taking.backchannel import BackchannelPolicy
-from turn_taking.barge_in import BargeIn, BargeInSettings
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.barge_in_table import Cut, Decision, Resume
 from turn_taking.endpointing import Endpoint
 from turn_taking.policies import endpoint_policy

@@ -45,7 +45,8 @@ from models.commands.floor import LINE_FILE
 from models.commands.pocketsphinx import CommandSettings
 from processors.front_end.vad import VadSettings
 from processors.perception.engine_stt import EngineSttSettings
-from turn_taking.barge_in import BargeIn, BargeInSettings
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.barge_in_table import Duck, Restore
 from turn_taking.self_voice import SelfVoiceSettings
 

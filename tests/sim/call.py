@@ -44,7 +44,7 @@ from tests.sim.room import Room, RoomTransport
 from transports.local.file import FileCall, FileTransport
 from turn_taking.asking_back import AskBackSettings
 from turn_taking.backchannel import BackchannelSettings
-from turn_taking.barge_in import BargeInSettings
+from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.endpointing import EndpointSettings
 from turn_taking.speculation import SpeculationSettings
 

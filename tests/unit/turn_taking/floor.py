@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from turn_taking.barge_in import BargeIn, BargeInSettings
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
 
 # How late the voice activity detector of the front end notices things.

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from scripts.draw_turn_taking import DOCUMENT, drawn
 from tests.unit.turn_taking.floor import STOP_LAG_MS, Floor, check_invariants
-from turn_taking.barge_in import BargeIn, BargeInSettings
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.barge_in_table import (
     IGNORED,
     TRANSITIONS,

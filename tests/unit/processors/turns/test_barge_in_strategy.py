@@ -29,7 +29,8 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
-from turn_taking.barge_in import BargeIn, BargeInSettings
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
 from turn_taking.endpointing import EndpointSettings
 from turn_taking.policies import endpoint_policy
