@@ -1,6 +1,9 @@
 """The browser page, and what the server says of itself."""
 
 import asyncio
+import re
+import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,7 +65,17 @@ def health_router(
             "transports": ["webrtc"],
             "calls": calls.active,
             "tasks": len(asyncio.all_tasks()),
+            "threads": threads_by_name(),
             **describe(),
         }
 
     return router
+
+
+def threads_by_name() -> dict[str, int]:
+    """How many threads of Python's there are of each name, without the numbers that pools give theirs.
+
+    A pool starts its threads as they are needed and keeps them: a number that grows to the size of its pool
+    is no leak.
+    """
+    return dict(Counter(re.sub(r"[_-]\d+( .*)?$", "", thread.name) for thread in threading.enumerate()))

@@ -1,7 +1,9 @@
 import asyncio
 import json
 import re
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -470,3 +472,12 @@ async def test_the_settings_say_by_which_names_a_server_is_called(
 @pytest.mark.parametrize("origin", ["null", "http://localhost:9999", "http://[", "file://"])
 async def test_an_origin_that_is_not_this_server_is_refused(client: httpx.AsyncClient, origin: str):
     assert (await client.post("/start", json={}, headers={"origin": origin})).status_code == 403
+
+
+async def test_the_status_counts_threads_by_the_pools_they_are_of(client: httpx.AsyncClient):
+    with ThreadPoolExecutor(3, thread_name_prefix="a-pool.of_ours") as pool:
+        barrier = threading.Barrier(3)
+        list(pool.map(lambda _: barrier.wait(5), range(3)))
+        threads = (await client.get("/status")).json()["threads"]
+    assert threads["a-pool.of_ours"] == 3
+    assert threads["MainThread"] == 1
