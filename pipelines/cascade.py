@@ -283,6 +283,7 @@ async def build_worker(
         hearing.barge_in,
         stop_words,
         heard_ms=lambda: vad.judged_ms,
+        level_db=lambda: vad.voice_level_db,
         rtvi=rtvi,
     )
     idle.end_turn = endpoint.end_turn
@@ -449,6 +450,7 @@ def _barge_in(
     stop_words: StopWords | None,
     *,
     heard_ms: Callable[[], int],
+    level_db: Callable[[], float | None],
     rtvi: bool,
 ) -> BargeInStartStrategy | None:
     """Who decides about a voice over the bot; None leaves it to Pipecat."""
@@ -481,6 +483,7 @@ def _barge_in(
         is_own=self_voice.is_own if self_voice is not None else None,
         are_own=are_own if own_words is not None else None,
         heard_ms=heard_ms,
+        level_db=level_db,
         stop_words=stop_words,
         report=report,
     )

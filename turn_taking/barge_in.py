@@ -139,6 +139,7 @@ class BargeIn:
         self._listening_voice: int | None = None
         self._echo_voice: int | None = None
         self._last_is_guess = False
+        self._spotted_command = False
         self._hold_until_ms = 0
         self._maybe_from_ms = 0
         # The reply, one that follows it, and those that were cut.
@@ -183,7 +184,12 @@ class BargeIn:
         """Whether the last final words claim nothing, or may be a recogniser's guess at a short sound."""
         return self._last_is_guess
 
-    def is_command(self, command: str, floor_log_odds: float | None = None) -> bool:
+    @property
+    def spotted_command(self) -> bool:
+        """Whether what was spotted last is a command that is meant."""
+        return self._spotted_command
+
+    def _is_command(self, command: str, floor_log_odds: float | None) -> bool:
         """Whether a spotted command is meant whatever the recogniser wrote, and is what was said.
 
         A single word ("what") is as near to a hum as to itself, unless the voice wants the floor by how it
@@ -442,6 +448,7 @@ class BargeIn:
                 not say.
         """
         number = self._voices if voice is None else voice
+        self._spotted_command = False
         if self._spotting_voice == number:
             self._spotting_voice = None
         if number == self._echo_voice or (number == self._voices and self._is_echo):
@@ -450,7 +457,8 @@ class BargeIn:
         if number == self._listening_voice or self._is_warming_up(at_ms):
             # Who is surely understood to listen does, and a sound of the first seconds may be the bot's.
             floor_log_odds = None
-        if self.is_command(text, floor_log_odds):
+        if self._is_command(text, floor_log_odds):
+            self._spotted_command = True
             self._verdict = True if self._held is not None else self._verdict
             self._held = None
             if self._classifier.kind(Utterance(text)) is Kind.STOP:

@@ -30,9 +30,13 @@ from processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from processors.perception.engine_stt import EngineSttSettings
 from processors.turns.stop_words import BEFORE_MS, LONGEST_MS
 from turn_taking.self_voice import SelfVoice, SelfVoiceSettings
+from turn_taking.usual_level import UsualLevel
 
 PIECE_MS = 20
 PIECE_SAMPLES = PIECE_MS * RATE_HZ // 1000
+LOUDER_DB = 0.5
+# Behind the bot for so long nothing of it is heard any more.
+SILENT_MS = 200
 # The session's clock does not begin at zero.
 BEGAN_US = 40_000_000
 
@@ -101,7 +105,9 @@ async def listen(room: Room, chosen: Ears, bot: Bot | None = None) -> list[Event
             for level in levels:
                 chain.own.on_frame(left_db=level.left_db, far_db=level.far_db)
             cancelled = [level.cancelled for level in levels]
-            await chain.hear(piece, float_to_pcm16(np.concatenate(cancelled)) if cancelled else b"")
+            await chain.hear(
+                piece, float_to_pcm16(np.concatenate(cancelled)) if cancelled else b"", over_bot=any(played)
+            )
             if bot is not None:
                 now_ms = (at + PIECE_SAMPLES) * 1_000 // RATE_HZ
                 chain.events.sort(key=lambda event: event.at_ms)
@@ -140,10 +146,15 @@ class _Chain:
         self._voices = 0
         self._look_ms: int | None = None
         self._partial_ms = 0
+        self._usual = UsualLevel()
+        self._level_db: float | None = None
+        # When the bot was last heard, and when the present voice began.
+        self._bot_ms = self._began_ms = 0
 
-    async def hear(self, piece: bytes, cancelled: bytes) -> None:
-        """20 ms of what is not echo, and as the canceller alone made it."""
+    async def hear(self, piece: bytes, cancelled: bytes, *, over_bot: bool) -> None:
+        """20 ms of what is not echo, and as the canceller alone made it, and whether the bot was on."""
         self._now_ms += PIECE_MS
+        self._bot_ms = self._now_ms if over_bot else self._bot_ms
         self._cancelled += cancelled
         state = await self._analyzer.analyze_audio(piece)
         if self._speaks:
@@ -158,6 +169,8 @@ class _Chain:
             self._start()
         elif state is VADState.QUIET and self._speaks:
             self._stop()
+        if self._speaks:
+            self._tell_level()
         if self._look_ms is not None and self._now_ms >= self._look_ms:
             self._look_ms += SelfVoiceSettings().look_ms
             self._note("on_self_voice", own=self.own.is_own())
@@ -171,6 +184,7 @@ class _Chain:
         self._speaks = True
         self._voices += 1
         start_ms = self._settings.start_ms
+        self._began_ms, self._level_db = self._now_ms - start_ms, None
         self._note("on_voice_started", voiced_ms=start_ms)
         self._look_ms = self._now_ms - start_ms + SelfVoiceSettings().look_ms
         self._words.stream.start()
@@ -188,6 +202,7 @@ class _Chain:
 
     def _stop(self) -> None:
         self._speaks, self._look_ms = False, None
+        self._learn_level()
         self._note("on_voice_stopped", silence_ms=self._settings.stop_ms)
         voice = bytes(self._cancelled)
         self._cancelled.clear()
@@ -202,6 +217,20 @@ class _Chain:
         if final is not None:
             confidences = tuple(word.confidence for word in final.words)
             self.events.append(Event(at_ms, "on_final", {"text": final.text, "confidences": confidences}))
+
+    def _tell_level(self) -> None:
+        """Whenever the voice has become louder by more than this."""
+        level_db = self._analyzer.voice_level_db
+        if level_db is None or (self._level_db is not None and level_db < self._level_db + LOUDER_DB):
+            return
+        self._level_db, beside_db = level_db, self._usual.beside(level_db)
+        if beside_db is not None:
+            self._note("on_level", level_db=beside_db)
+
+    def _learn_level(self) -> None:
+        level_db, voiced_ms = self._analyzer.voice_level_db, self._now_ms - self._settings.stop_ms
+        if level_db is not None and self._began_ms - self._bot_ms > SILENT_MS:
+            self._usual.learn(level_db, voiced_ms=voiced_ms - self._began_ms)
 
     def _note(self, tell: str, **facts: Any) -> None:
         self.events.append(Event(self._now_ms, tell, facts))

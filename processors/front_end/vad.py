@@ -31,6 +31,8 @@ LOUDNESS_RANGE_DB = 100.0
 # Loudness is that of the last 400 ms, a gating block of ITU-R BS.1770-5. Its K-weighting is left out: it
 # costs twice as much as the network does, and the gate only has to tell a caller from a room.
 LOUDNESS_BLOCK_MS = 400
+# The level of a voice is that of its loudest three windows in a row, about a syllable.
+LEVEL_WINDOWS = 3
 
 
 class VadSettings(BaseModel):
@@ -103,6 +105,9 @@ class SharedVadAnalyzer(VADAnalyzer):
         self._window_bytes = detector.window_samples * PCM_BYTES_PER_SAMPLE
         block_windows = -(-ms_to_samples(LOUDNESS_BLOCK_MS, detector.rate_hz) // detector.window_samples)
         self._powers: deque[float] = deque(maxlen=block_windows)
+        self._last_powers: deque[float] = deque(maxlen=LEVEL_WINDOWS)
+        # Of the present or the last voice.
+        self._loudest_power = 0.0
         self._position = 0
         self._state = VADState.QUIET
         self._run_windows = 0
@@ -141,6 +146,11 @@ class SharedVadAnalyzer(VADAnalyzer):
     def judged_ms(self) -> int:
         """How much audio has been judged so far."""
         return self._position * 1000 // self._detector.rate_hz
+
+    @property
+    def voice_level_db(self) -> float | None:
+        """Level of the present voice so far, or of the last one, dBFS; None before any."""
+        return 10 * math.log10(self._loudest_power) if self._loudest_power > 0 else None
 
     def num_frames_required(self) -> int:
         """Samples per window."""
@@ -184,6 +194,7 @@ class SharedVadAnalyzer(VADAnalyzer):
     def _on_window(self, probability: float, power: float) -> None:
         began_sample, self._position = self._position, self._position + self._detector.window_samples
         self._powers.append(power)
+        self._last_powers.append(power)
         loud = sum(self._powers) / len(self._powers) >= self._min_power
         voice = loud and probability >= self.params.confidence
         if voice == (self._state in (VADState.SPEAKING, VADState.STARTING)):
@@ -191,6 +202,10 @@ class SharedVadAnalyzer(VADAnalyzer):
         else:
             self._run_windows = 1
             self._run_began_sample = began_sample
+        if voice and self._state is VADState.QUIET:
+            self._loudest_power = 0.0
+        if voice:
+            self._loudest_power = max(self._loudest_power, sum(self._last_powers) / len(self._last_powers))
         self._state = self._next_state(voice)
 
     def _next_state(self, voice: bool) -> VADState:

@@ -51,6 +51,7 @@ from processors.turns.stop_words import StopWords
 from runtime.loop_clock import LoopClock
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
+from turn_taking.usual_level import UsualLevel
 from turn_taking.utterances import asks
 
 # An interruption has passed the output, where it is known what was heard, within a few milliseconds.
@@ -82,6 +83,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         set_gain_db: the bot's volume; must not block.
         forget_words: what was understood since the last turn is nobody's; must not block.
         heard_ms: how much of the caller's audio voice activity has judged; None takes it for in time.
+        level_db: how loud the present voice has been so far, dBFS; None where nobody measures it.
         is_own: whether what was heard last is the bot's own voice; None when that is not known.
         are_own: whether words are what the bot said a moment ago.
         stop_words: listens for them in voices over a reply; closed with the strategy.
@@ -96,6 +98,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         set_gain_db: Callable[[float], None],
         forget_words: Callable[[], None] = _nothing,
         heard_ms: Callable[[], int] | None = None,
+        level_db: Callable[[], float | None] | None = None,
         is_own: Callable[[], bool | None] | None = None,
         are_own: Callable[[str], bool] | None = None,
         stop_words: StopWords | None = None,
@@ -108,6 +111,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._set_gain_db = set_gain_db
         self._forget_words = forget_words
         self._heard_ms = heard_ms
+        self._level_db = level_db
+        self._usual = UsualLevel()
         self._is_own = is_own
         self._are_own = are_own
         self._stop_words = stop_words
@@ -122,7 +127,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._is_stale = False
         # The caller speaks; final words have come since, and when voice activity reported the last end.
         self._is_voiced = self._has_final = False
-        self._stopped_ms = 0
+        self._started_ms = self._stopped_ms = 0
         # A command that was spotted, and until when other words of the same voice are waited for.
         self._command: tuple[str, int] | None = None
         # The last final words claim nothing or are a guess, and nothing else was said in the turn: a command
@@ -220,13 +225,16 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             self._look_ms = now_ms - voiced_ms + OWN_VOICE_MS if self._is_own is not None else None
             if self._stop_words is not None and self.holds_reply:
                 self._stop_words.on_voice_started(voiced_ms)
+            self._started_ms = now_ms - voiced_ms
             await self._carry_out(self._machine.on_voice_started(now_ms, voiced_ms=voiced_ms))
+            self._tell_level()
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._look_ms = None
             self._is_voiced, self._stopped_ms = False, self._clock.now_ms()
             self._has_final = self._is_guessed = False
             self._had_words = self._in_turn and self._has_words
             silence_ms = int(frame.stop_secs * 1000)
+            self._tell_level(learns_of_ms=self._stopped_ms - silence_ms - self._started_ms)
             if self._stop_words is not None:
                 # Nobody is to be stopped any more where the caller has the floor.
                 spotted = partial(self._on_spotted, self._machine.voice_number, self._stopped_ms)
@@ -259,7 +267,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         was_cut, waited = machine.state is State.CUT, machine.holds_words
         decision = machine.on_spotted(now_ms, command, voice=voice, floor_log_odds=floor)
         is_taken_up = isinstance(decision, Cut) or (was_cut and machine.state is State.LISTENING)
-        if machine.is_command(command, floor) and (is_taken_up or (waited and not machine.holds_words)):
+        if machine.spotted_command and (is_taken_up or (waited and not machine.holds_words)):
             # The recogniser's words of it are there or about to come, unless they were of another voice.
             waits = stopped_ms == self._stopped_ms and not self._has_final and not self._is_voiced
             # Words that were meant and waited for a protected reply, or stand in a turn that is open, stay.
@@ -277,6 +285,17 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
                 TranscriptionFrame(text=text, user_id="", timestamp=time_now_iso8601(), finalized=True)
             )
 
+    def _tell_level(self, *, learns_of_ms: int | None = None) -> None:
+        """How loud the present voice is beside the caller's usual one; at its end that one is learnt."""
+        level_db = self._level_db() if self._level_db is not None else None
+        if level_db is None:
+            return
+        beside_db = self._usual.beside(level_db)
+        if beside_db is not None:
+            self._machine.on_level(beside_db)
+        if learns_of_ms is not None and not self._over_reply:
+            self._usual.learn(level_db, voiced_ms=learns_of_ms)
+
     def _echoes(self, text: str) -> bool:
         """Whether words that came over a reply are the reply's."""
         return self._over_reply and self._are_own is not None and self._are_own(text)
@@ -284,6 +303,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
     async def _words_so_far(self, frame: InterimTranscriptionFrame) -> None:
         if self._echoes(frame.text):
             return
+        if self._is_voiced:
+            self._tell_level()
         decision = self._machine.on_partial(
             self._clock.now_ms(), frame.text, confidences=_confidences(frame.text, frame.result)
         )
@@ -592,6 +613,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
                 own = self._is_own() if self._is_own is not None and self.holds_reply else None
                 if own is not None:
                     await self._carry_out(self._machine.on_self_voice(now_ms, own=own))
+            if self._is_voiced:
+                self._tell_level()
             decision = None if self._is_audio_late(now_ms) else self._machine.on_deadline(now_ms)
             await self._carry_out(decision)
             if isinstance(decision, Cut):

@@ -271,9 +271,19 @@ def test_a_command_in_a_voice_that_only_listens_by_how_it_sounds_is_none(spotted
     floor = short_voice("as far apart", 0.7, spotted, odds=-1.5)
     floor.run(20_000)
     assert floor.cuts == []
-    assert not floor.machine.is_command(spotted, -1.5)
-    assert floor.machine.is_command(spotted, 0.5)
-    assert floor.machine.is_command(spotted, None) is (spotted != "what")
+    assert not floor.machine.spotted_command
+    for odds, is_command in ((0.5, True), (None, spotted != "what")):
+        floor = short_voice("as far apart", 0.7, spotted, odds=odds)
+        floor.run(20_000)
+        assert floor.machine.spotted_command is is_command
+
+
+def test_a_stop_word_over_sure_listener_s_words_is_a_command_whatever_it_sounds_like():
+    floor = short_voice("right okay", 0.9, "stop", odds=-3.0)
+    floor.run(20_000)
+    assert floor.machine.last_kind is Kind.BACKCHANNEL
+    # Who cuts by it says it in the turn, too.
+    assert floor.machine.spotted_command and [cut.at_ms for cut in floor.cuts] == [5_640]
 
 
 def test_odds_that_say_little_leave_it_to_the_words():

@@ -1,4 +1,5 @@
 import asyncio
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -157,3 +158,13 @@ async def test_a_pause_is_told_and_so_is_speech_that_goes_on_behind_it(pause_win
     pcm = tone(20 * WINDOW_MS) + silence(pause_windows * WINDOW_MS) + tone(20 * WINDOW_MS)
     await states(vad, pcm)
     assert heard == told
+
+
+async def test_the_level_of_a_voice_is_that_of_its_loudest_syllable() -> None:
+    vad = analyzer()
+    assert vad.voice_level_db is None
+    await states(vad, silence(320) + tone(320, level=0.1) + tone(320, level=0.3) + silence(640))
+    # Of a sine: the amplitude over the square root of two.
+    assert vad.voice_level_db == pytest.approx(20 * math.log10(0.3) - 3.01, abs=0.5)
+    await states(vad, tone(320, level=0.05))
+    assert vad.voice_level_db == pytest.approx(20 * math.log10(0.05) - 3.01, abs=0.5)

@@ -45,6 +45,7 @@ class Floor:
         is_own: Callable[[], bool | None] | None,
         heard_ms: Callable[[], int] | None,
         stop_words: StopWords | None,
+        level_db: Callable[[], float | None] | None = None,
         **settings: Any,
     ) -> None:
         self.decisions: list[Decision] = []
@@ -60,6 +61,7 @@ class Floor:
             endpoint=self.endpoint,
             set_gain_db=self.gains_db.append,
             heard_ms=heard_ms,
+            level_db=level_db,
             is_own=is_own,
             stop_words=stop_words,
             report=self._report,
@@ -132,12 +134,13 @@ def play(
     is_own: Callable[[], bool | None] | None = None,
     heard_ms: Callable[[], int] | None = None,
     stop_words: StopWords | None = None,
+    level_db: Callable[[], float | None] | None = None,
     **settings: Any,
 ) -> Floor:
     async def run() -> Floor:
         if stop_words is not None:
             await stop_words.open()
-        floor = Floor(is_own=is_own, heard_ms=heard_ms, stop_words=stop_words, **settings)
+        floor = Floor(is_own=is_own, heard_ms=heard_ms, stop_words=stop_words, level_db=level_db, **settings)
         tasks = TaskManager()
         setup = FrameProcessorSetup(
             clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
@@ -398,3 +401,42 @@ def test_a_volume_that_comes_back_late_undoes_no_newer_duck(steps: int):
         assert kinds in ([Duck], [Duck, Restore, Duck])
 
     play(scenario, stop_words=stop_words)
+
+
+@pytest.mark.parametrize(("level_db", "cuts"), [(-24.0, 1), (-36.0, 1), (-44.0, 0)])
+def test_a_voice_from_far_away_does_not_stop_the_bot(level_db: float, cuts: int) -> None:
+    levels_db = [-24.0]
+
+    async def scenario(floor: Floor) -> None:
+        # A turn of the caller, by which their usual level is known.
+        await floor.voice(1_500)
+        await floor.words("what is the fee")
+        await asyncio.sleep(5)
+        assert floor.stops == 1
+        levels_db[0] = level_db
+        floor.reply("a")
+        await asyncio.sleep(1)
+        await floor.voice(1_500)
+        await floor.words("and now the weather in the north")
+        await asyncio.sleep(1)
+
+    floor = play(scenario, level_db=lambda: levels_db[0])
+    assert len(floor.of(Cut)) == cuts
+    assert len(floor.of(Duck)) == 1 and (cuts or len(floor.of(Restore)) == 1)
+
+
+def test_who_says_stop_is_obeyed_from_far_away() -> None:
+    levels_db = [-24.0]
+
+    async def scenario(floor: Floor) -> None:
+        await floor.voice(1_500)
+        await floor.words("what is the fee")
+        await asyncio.sleep(5)
+        levels_db[0] = -44.0
+        floor.reply("a")
+        await asyncio.sleep(1)
+        await floor.voice(400)
+        await floor.words("stop")
+        await asyncio.sleep(1)
+
+    assert len(play(scenario, level_db=lambda: levels_db[0]).of(Cut)) == 1
