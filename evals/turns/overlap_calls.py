@@ -120,6 +120,27 @@ STOP_TEXTS = (
     "please stop",
 )
 BACKCHANNEL_TEXTS = ("yeah", "okay", "right", "uh huh", "i see", "yes", "sure", "got it")
+# A listener's phrases of several words are open again.
+ACKNOWLEDGEMENT_TEXTS = (
+    "right okay sure",
+    "i see okay great",
+    "sounds good",
+    "oh really",
+    "yeah that makes sense",
+    "oh that's interesting",
+    "okay got it thanks",
+    "good good",
+)
+TUNING_ACKNOWLEDGEMENT_TEXTS = (
+    "okay right yeah",
+    "oh i see okay",
+    "fair enough",
+    "sounds great",
+    "yeah i understand",
+    "oh that's great",
+    "okay thank you",
+    "all right good",
+)
 # What the bot says, and what it asks before it goes on without waiting.
 TOLD = tuple(line for line in BOT_LINES if not line.endswith("?"))
 ASKED = PROMPTS[Kind.ANSWER]
@@ -146,6 +167,7 @@ class Sound(Enum):
     QUESTION = "question"
     ANSWER = "answer"
     BACKCHANNEL = "backchannel"
+    ACKNOWLEDGEMENT = "acknowledgement"
     HUM = "hum"
     COUGH = "cough"
     SIDE_TALK = "side_talk"
@@ -161,7 +183,10 @@ class Sound(Enum):
 
     @property
     def is_backchannel(self) -> bool:
-        """Whether the caller listens."""
+        """Whether it is what a listener says in a word or two, or hums.
+
+        An acknowledgement of several words is told by itself: by its length it may be an interruption.
+        """
         return self in (Sound.BACKCHANNEL, Sound.HUM)
 
 
@@ -170,6 +195,7 @@ OF_A_CALL = (
     *(Sound.SENTENCE, Sound.SENTENCE, Sound.COMMAND, Sound.COMMAND, Sound.STOP, Sound.STOP),
     *(Sound.CORRECTION, Sound.QUESTION, Sound.ANSWER),
     *(Sound.BACKCHANNEL, Sound.BACKCHANNEL, Sound.BACKCHANNEL, Sound.HUM, Sound.HUM),
+    *(Sound.ACKNOWLEDGEMENT, Sound.ACKNOWLEDGEMENT),
     *(Sound.COUGH, Sound.SIDE_TALK, Sound.ECHO),
 )
 
@@ -240,6 +266,7 @@ class CallScript:
             Sound.QUESTION: QUESTION_TEXTS if held_out else TUNING_QUESTION_TEXTS,
             Sound.ANSWER: ANSWER_TEXTS if held_out else TUNING_ANSWER_TEXTS,
             Sound.BACKCHANNEL: BACKCHANNEL_TEXTS,
+            Sound.ACKNOWLEDGEMENT: ACKNOWLEDGEMENT_TEXTS if held_out else TUNING_ACKNOWLEDGEMENT_TEXTS,
         }
         self._phone = Speakerphone(
             seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0

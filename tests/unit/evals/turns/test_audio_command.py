@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from evals.turns.__main__ import main
+from evals.turns.overlap_calls import OF_A_CALL
 
 KEYS = {
     "name",
@@ -21,7 +22,7 @@ KEYS = {
 def test_the_command_writes_the_same_keys_of_audio(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "out.json"
     sizes = ["--audio-callers", "1", "--audio-turns", "2", "--replays", "1"]
-    # The 17 sounds of a call in two calls at a time: one after the other they take most of the time.
+    # The sounds of a call in two calls at a time: one after the other they take most of the time.
     sizes += ["--tuning-callers", "2", "--overlap-calls", "2", "--overlap-shared-by", "2"]
     assert main(["--audio", *sizes, "--processes", "4", "--json", str(out)]) == 0
     written = json.loads(out.read_text())
@@ -36,5 +37,5 @@ def test_the_command_writes_the_same_keys_of_audio(tmp_path: Path, capsys: pytes
     # Whoever yields to any voice yields to every interruption; who never yields to none.
     assert rows["timer-600"]["barge_in_recall"] == 1.0
     assert rows["always-talk"]["barge_in_recall"] == 0.0
-    assert sum(written["barge_in"]["sounds"].values()) == 17
+    assert sum(written["barge_in"]["sounds"].values()) == len(OF_A_CALL)
     assert "audio" in capsys.readouterr().out
