@@ -133,6 +133,7 @@ class Heard:
         asked: what the bot's last words asked for.
         last_word_confidence: how well the last word was understood.
         signs: how the voice ends, None when that was not measured.
+        is_filler: it sounds as if it stopped on a filler, whatever was understood.
     """
 
     text: str = ""
@@ -141,6 +142,7 @@ class Heard:
     asked: Asked = Asked.NOTHING
     last_word_confidence: float = 1.0
     signs: VoiceSigns | None = None
+    is_filler: bool = False
 
 
 def end_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
@@ -178,9 +180,11 @@ def _curved(log_odds: float, curve: tuple[tuple[float, float], ...]) -> float:
 
 
 def words_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
-    """What the last words and the number of words are worth."""
+    """What the last words and the number of words are worth; of a filler that was heard, that."""
     if not settings.words_weight:
         return 0.0
+    if heard.is_filler:
+        return settings.words_weight * math.log(settings.words.filler)
     words = len(words_of(heard.text))
     if not words or heard.last_word_confidence < settings.least_confidence:
         return settings.words_weight * math.log(settings.words.no_words)

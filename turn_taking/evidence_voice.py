@@ -54,15 +54,15 @@ class VoiceWeights(BaseModel):
 
     usual_tempo: float = Field(0.9, description="of callers in general: log of dB per 10 ms")
     tempo: SignWeight = Field(
-        SignWeight(weight=4.338, neutral=-0.06, lowest=-0.592, highest=0.152),
+        SignWeight(weight=3.767, neutral=-0.061, lowest=-0.592, highest=0.152),
         description="log of the tempo of the last word by the caller's own",
     )
     movement: SignWeight = Field(
-        SignWeight(weight=0.175, neutral=2.559, lowest=0.085, highest=7.326),
+        SignWeight(weight=0.146, neutral=2.574, lowest=0.07, highest=7.328),
         description="how far the pitch moves, up or down, in semitones",
     )
     loudness: SignWeight = Field(
-        SignWeight(weight=-0.026, neutral=-16.153, lowest=-51.578, highest=10.297),
+        SignWeight(weight=-0.025, neutral=-16.135, lowest=-51.177, highest=10.552),
         description="how fast the voice grows louder, in dB per second",
     )
 

@@ -51,7 +51,7 @@ class BoundaryPolicy(TurnSilence):
         self._caller = self._habits or CallerHabits(spread=0.0, hold_share=self._chosen.hold_share)
         self._worth = ScoreWorth(doubt=self._chosen.score_doubt if self._settings.learn else 0.0)
         # The deadline is asked for more often than anything changes.
-        self._read: tuple[str, float, Asked, float] | None = None
+        self._read: tuple[str, float, Asked, bool, float] | None = None
         self._computed: tuple[float, np.ndarray, int] | None = None
 
     @property
@@ -66,15 +66,15 @@ class BoundaryPolicy(TurnSilence):
 
     def wait_ms(self) -> int:
         """Silence after which the turn is over, from what is known now."""
-        return self._wait_ms(self._completeness)
+        return self._wait_ms(self._completeness, self._filler_log_odds)
 
     def end_log_odds(self) -> float:
         """log(P(the turn is over) / P(hold)) on everything that is known."""
-        return self._log_odds(self._completeness)
+        return self._log_odds(self._completeness, self._filler_log_odds)
 
     def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
         """Whether the shortest wait follows from such a probability already."""
-        return self._wait_ms(probability) <= SHORTEST_MS
+        return self._wait_ms(probability, filler_log_odds) <= SHORTEST_MS
 
     def next_look_ms(self) -> int | None:
         """The first of ``looks_ms`` that lies ahead and before the deadline."""
@@ -87,14 +87,14 @@ class BoundaryPolicy(TurnSilence):
 
     def grounds(self) -> Grounds:
         """What speaks for an end now."""
-        return self._grounds(self._completeness)
+        return self._grounds(self._completeness, self._filler_log_odds)
 
     def _judged(self, grounds: Grounds | None, *, ended: bool) -> None:
         if grounds is not None:
             self._worth.on_pause(claimed=grounds.score, otherwise=grounds.otherwise, ended=ended)
 
-    def _wait_ms(self, completeness: float | None) -> int:
-        log_odds, survival = self._log_odds(completeness), self._caller.survival
+    def _wait_ms(self, completeness: float | None, filler_log_odds: float | None) -> int:
+        log_odds, survival = self._log_odds(completeness, filler_log_odds), self._caller.survival
         known = self._computed
         if known is not None and known[0] == log_odds and known[1] is survival:
             return known[2]
@@ -104,27 +104,32 @@ class BoundaryPolicy(TurnSilence):
         self._computed = log_odds, survival, wait_ms
         return wait_ms
 
-    def _log_odds(self, completeness: float | None) -> float:
-        known = self._grounds(completeness)
+    def _log_odds(self, completeness: float | None, filler_log_odds: float | None) -> float:
+        known = self._grounds(completeness, filler_log_odds)
         return self._worth.end_log_odds(claimed=known.score, otherwise=known.otherwise)
 
-    def _grounds(self, completeness: float | None) -> Grounds:
+    def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
         evidence = self._chosen.evidence
-        otherwise = self._caller.end_log_odds + self._words()
+        otherwise = self._caller.end_log_odds + self._words(self._is_filler(filler_log_odds))
         if self._chosen.contour:
             otherwise += contour_log_odds(Heard(self._text, contour=self._contour), evidence)
         if self._chosen.voice:
             otherwise += voice_log_odds(self._signs(), evidence.voice)
         return Grounds(score_log_odds(completeness, evidence), otherwise)
 
-    def _words(self) -> float:
-        """What the words and the bot's question are worth."""
-        now = self._text, self._last_word_confidence, self._asked
-        if self._read is None or self._read[:3] != now:
-            heard = Heard(self._text, asked=self._asked, last_word_confidence=self._last_word_confidence)
+    def _words(self, is_filler: bool) -> float:
+        """What the words, or the sound of a filler, and the bot's question are worth."""
+        now = self._text, self._last_word_confidence, self._asked, is_filler
+        if self._read is None or self._read[:4] != now:
+            heard = Heard(
+                self._text,
+                asked=self._asked,
+                last_word_confidence=self._last_word_confidence,
+                is_filler=is_filler,
+            )
             evidence = self._chosen.evidence
             self._read = *now, words_log_odds(heard, evidence) + asked_log_odds(heard, evidence)
-        return self._read[3]
+        return self._read[4]
 
 
 _POLICIES: dict[str, type[TurnSilence]] = {

@@ -53,6 +53,7 @@ from evals.turns.endpointing import (
     prices_for,
     simple,
 )
+from evals.turns.overlap_calls import OF_A_CALL
 from turn_taking.evidence import EvidenceSettings
 
 RATES = (0.10, 0.05)
@@ -110,8 +111,11 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--d-prime", type=float, default=2.0, help="sensitivity of the completeness score")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--overlaps", type=positive, default=300, help="sounds of each kind over the bot")
-    root.add_argument("--overlap-calls", type=positive, default=24, help="with --audio: 17 sounds in each")
-    root.add_argument("--overlap-shared-by", type=positive, default=1, help="calls for the 17 sounds of one")
+    sounds = len(OF_A_CALL)
+    root.add_argument(
+        "--overlap-calls", type=positive, default=24, help=f"with --audio: {sounds} sounds in each"
+    )
+    root.add_argument("--overlap-shared-by", type=positive, default=1, help="calls for the sounds of one")
     root.add_argument("--sweep", action="store_true", help="also shifted sets")
     root.add_argument("--audio", action="store_true", help="scores and words of the real engines")
     root.add_argument("--audio-callers", type=positive, default=20)

@@ -25,7 +25,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -339,15 +339,17 @@ def _measured(
     for silence, sound in zip(turn.silences, sounds, strict=True):
         heard = np.concatenate((heard, sound))
         looked = [np.concatenate((heard, noise(look_ms, rng))) for look_ms in spec.looks_ms]
+        estimates = [chosen.turn.estimate(look) for look in looked]
         text, confidence = _understood(sound, stream, rng)
         silences.append(
             replace(
                 silence,
-                log_odds=tuple(_log_odds(chosen.turn.estimate(look).complete) for look in looked),
+                log_odds=tuple(_log_odds(estimate.complete) for estimate in estimates),
                 heard=text,
                 confidence=confidence,
                 contour=final_contour(heard[-CONTOUR_MS * RATE_HZ // 1000 :], RATE_HZ),
                 voice_end=voice_end(looked[0][-VOICE_END_MS * RATE_HZ // 1000 :], RATE_HZ),
+                filler_log_odds=estimates[0].filler_log_odds,
             )
         )
         heard = np.concatenate((heard, noise(silence.length_ms or 0, rng)))
@@ -428,6 +430,7 @@ def save(path: Path, calls: Sequence[ScriptedCall], lags: Lags) -> None:
             round(silence.confidence, 3),
             silence.contour and silence.contour.value,
             silence.voice_end and _numbers(silence.voice_end),
+            None if silence.filler_log_odds is None else round(silence.filler_log_odds, 2),
         ]
         for silence in _silences(calls)
     ]
@@ -460,7 +463,7 @@ def load(path: Path, script: Sequence[ScriptedCall]) -> tuple[list[ScriptedCall]
 
 
 def _with(silence: Silence, row: Sequence[Any]) -> Silence:
-    *log_odds, heard, confidence, contour, ended = row
+    *log_odds, heard, confidence, contour, ended, filler = row
     return replace(
         silence,
         log_odds=tuple(log_odds),
@@ -468,6 +471,7 @@ def _with(silence: Silence, row: Sequence[Any]) -> Silence:
         confidence=confidence,
         contour=None if contour is None else Contour(contour),
         voice_end=None if ended is None else _voice_end(ended),
+        filler_log_odds=filler,
     )
 
 
@@ -489,6 +493,7 @@ def _silences(calls: Sequence[ScriptedCall]) -> Iterator[Silence]:
 
 
 def _digest(calls: Sequence[ScriptedCall]) -> str:
-    """Of what is said and how long the pauses are."""
-    said = [[silence.said, silence.length_ms] for silence in _silences(calls)]
+    """Of what is said, how long the pauses are, and what is measured of each."""
+    said: list[object] = [[silence.said, silence.length_ms] for silence in _silences(calls)]
+    said.append([field.name for field in fields(Silence)])
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:20]

@@ -58,6 +58,7 @@ class Sample:
         confidence: of the last word.
         contour: how the pitch ends.
         signs: how the voice ends, beside the caller's speech until then.
+        is_filler: it sounds like one.
     """
 
     end: bool
@@ -67,6 +68,7 @@ class Sample:
     confidence: float = 1.0
     contour: Contour | None = None
     signs: VoiceSigns | None = None
+    is_filler: bool = False
 
     @property
     def heard(self) -> Heard:
@@ -77,10 +79,13 @@ class Sample:
             asked=self.asked,
             last_word_confidence=self.confidence,
             signs=self.signs,
+            is_filler=self.is_filler,
         )
 
     def cue(self, settings: EvidenceSettings) -> WordCue:
-        """What the last words are a sign of, as far as they were understood."""
+        """What the last words are a sign of, as far as they were understood; a filler also by its sound."""
+        if self.is_filler:
+            return WordCue.FILLER
         if self.confidence < settings.least_confidence:
             return WordCue.NO_WORDS
         return word_cue(self.text, self.asked)
@@ -96,7 +101,9 @@ def samples(calls: Iterable[ScriptedCall]) -> Iterator[Sample]:
                 text = f"{text} {silence.heard}".strip()
                 end, score = silence.length_ms is None, silence.log_odds[-1]
                 signs = own.signs(silence.voice_end) if silence.voice_end is not None else None
-                yield Sample(end, score, text, asked, silence.confidence, silence.contour, signs)
+                yield Sample(
+                    end, score, text, asked, silence.confidence, silence.contour, signs, silence.is_filler
+                )
                 if silence.voice_end is not None:
                     own.on_voice_end(silence.voice_end)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evals.turns.texts import FILLERS, PauseHabits, Piece, script, sentences
+from turn_taking.endpointing import EndpointSettings
 from turn_taking.evidence_pitch import Contour
 from turn_taking.evidence_voice import VoiceEnd
 from turn_taking.pauses import HOLD_SHARE, PauseLaw
@@ -26,6 +27,7 @@ from turn_taking.pauses import HOLD_SHARE, PauseLaw
 # A caller who never holds, or never comes to an end, is no caller.
 LEAST_SHARE, MOST_SHARE = 0.1, 0.9
 _DRAWS = 64
+FILLER_LOG_ODDS = EndpointSettings().filler_log_odds
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Silence:
         confidence: of the last word that was heard, 0..1.
         contour: how the pitch ends, None when nobody measured it.
         voice_end: how the voice ends, as above.
+        filler_log_odds: that it stops on a filler by its sound, None when nobody listened.
     """
 
     length_ms: int | None
@@ -88,6 +91,13 @@ class Silence:
     confidence: float = 1.0
     contour: Contour | None = None
     voice_end: VoiceEnd | None = None
+    filler_log_odds: float | None = None
+
+    @property
+    def is_filler(self) -> bool:
+        """Whether it sounds like one, as ``hearing.endpoint`` has it by default."""
+        heard, least = self.filler_log_odds, FILLER_LOG_ODDS
+        return heard is not None and least is not None and heard >= least
 
 
 @dataclass(frozen=True, slots=True)

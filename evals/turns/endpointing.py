@@ -182,7 +182,13 @@ class StaticPolicy(TurnSilence):
         if self._rule.evidence is None:
             return math.log(self._completeness / (1 - self._completeness))
         heard = Heard(
-            self._text, self._completeness, None, self._asked, self._last_word_confidence, self._signs()
+            self._text,
+            self._completeness,
+            None,
+            self._asked,
+            self._last_word_confidence,
+            self._signs(),
+            self._is_filler(self._filler_log_odds),
         )
         return end_log_odds(heard, self._rule.evidence)
 
@@ -225,7 +231,7 @@ def columns(
                 pitch = silence.contour if contour else None
                 end = silence.voice_end if voice else None
                 signs = None if end is None else own.signs(end)
-                heard = Heard(text, None, pitch, asked, silence.confidence, signs)
+                heard = Heard(text, None, pitch, asked, silence.confidence, signs, silence.is_filler)
                 looks.append(_seen(silence.log_odds, heard, evidence))
                 caller.append(index)
                 if end is not None:

@@ -119,7 +119,8 @@ def _tell(
             policy.on_contour(silence.contour)
         if policy.wants_voice_end and silent_ms == spec.looks_ms[0] and silence.voice_end is not None:
             policy.on_voice_end(silence.voice_end)
-        policy.on_completeness(probability(silence.log_odds[spec.looks_ms.index(silent_ms)]))
+        complete = probability(silence.log_odds[spec.looks_ms.index(silent_ms)])
+        policy.on_completeness(complete, filler_log_odds=silence.filler_log_odds)
     if silent_ms == spec.words_ms:
         policy.on_transcript(at_ms, silence.heard, last_word_confidence=silence.confidence)
 

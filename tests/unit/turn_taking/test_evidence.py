@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -99,3 +100,12 @@ def test_slope_and_offset_are_of_what_the_curve_gives():
 def test_a_curve_that_does_not_rise_is_refused(curve: tuple[tuple[float, float], ...]):
     with pytest.raises(ValidationError, match="rises"):
         EvidenceSettings(score_curve=curve)
+
+
+def test_a_filler_is_one_by_its_sound_whatever_was_written_of_it() -> None:
+    sure = Heard("please send it stone", last_word_confidence=0.9)
+    assert words_log_odds(sure, SETTINGS) > 0
+    by_sound = words_log_odds(replace(sure, is_filler=True), SETTINGS)
+    assert by_sound == words_log_odds(Heard("please send it um"), SETTINGS) < 0
+    # Before any words, too.
+    assert words_log_odds(Heard(is_filler=True), SETTINGS) == by_sound

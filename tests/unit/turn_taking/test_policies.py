@@ -288,3 +288,16 @@ def test_a_score_that_lies_is_believed_less_and_less():
     first = call_with_a_lying_score(boundary(learn=True), pauses=1)
     assert call_with_a_lying_score(learning, pauses=12) > first + 300
     assert call_with_a_lying_score(trusting, pauses=12) < call_with_a_lying_score(learning, pauses=1)
+
+
+def test_the_boundary_hears_a_filler_by_its_sound():
+    def waited(filler_log_odds: float | None, **changes: object) -> int:
+        policy = boundary(**changes)
+        since_ms = turn(policy, "please send it stone")
+        policy.on_completeness(0.8, filler_log_odds=filler_log_odds)
+        return wait_ms(policy, since_ms)
+
+    assert waited(5.0) > waited(-5.0) == waited(None)
+    policy = boundary()
+    assert policy.is_complete(0.999, filler_log_odds=-5.0)
+    assert not policy.is_complete(0.9, filler_log_odds=5.0)
