@@ -3,9 +3,8 @@
 Synthetic callers say what a listener says, hum, cough, or say something short that claims the floor
 (``floor_texts``), in the voices of flite and some sixty of espeak, made longer or shorter, higher or lower by
 resampling: once by themselves through a drawn channel, and once over a bot in a simulated room, through the
-echo canceller that ships, the bot ducked as it is in a call (``evals.echo.rooms``). What the canceller
-leaves of the bot where nobody speaks is there as well, and claims nothing. The encoder's features of each are
-weighed by logistic regression, ridge penalty, both kinds with the same weight.
+echo canceller that ships, the bot ducked as it is in a call (``evals.echo.rooms``). The encoder's features of
+each are weighed by logistic regression, ridge penalty, both kinds with the same weight.
 
 Reported is the area under the curve (Mann and Whitney) on voices over a bot whose speaker was left out of the
 fit, all in turn, and on all of them; the line that is written is fitted on everything. What it does to calls,
@@ -15,12 +14,11 @@ in other rooms and with other claims, in some of the same voices: ``python -m ev
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -58,8 +56,6 @@ LONGEST = 18 * RATE_HZ // 10
 DUCK_DB = -12.0
 # Of a room: what is said in it, where that begins, and the pauses between.
 SAID_IN_ROOM, LEAD_S, PAUSE_S = 16, 4, (0.9, 1.6)
-# What is left of the bot: so many pieces of a room while the canceller still learns it, and so many behind.
-LEARNING_PIECES, LEFT_PIECES, LEFT_S = 2, 3, (0.2, 0.8)
 # A voice is noticed, and the bot ducked, so late; the caller's level spreads by this.
 NOTICED_S, LEVEL_SPREAD_DB = 0.075, 2.5
 RIDGE = 1_000.0
@@ -72,7 +68,6 @@ class Kind(Enum):
     LISTENING = "listening"
     HUM = "hum"
     COUGH = "cough"
-    ECHO = "echo"
     CLAIMING = "claiming"
 
 
@@ -206,20 +201,7 @@ def in_a_room(seed: int, room: int, *, count: int = SAID_IN_ROOM) -> list[Row]:
         last = onset + len(sound) + int(rng.uniform(0.06, 0.17) * RATE_HZ)
         features = _encoder().features(heard[first : min(last, first + LONGEST)])
         rows.append(Row(kind, " ".join(voice), True, features))
-    for first, last in _without_voices(rng, [(onset, onset + len(sound)) for _, onset, sound in said]):
-        rows.append(Row(Kind.ECHO, " ".join(voice), True, _encoder().features(heard[first:last])))
     return rows
-
-
-def _without_voices(rng: np.random.Generator, voices: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Stretches in which only the bot is heard, in samples: before the first voice, and between two."""
-    gaps = [(RATE_HZ // 5, voices[0][0])] * LEARNING_PIECES
-    between = [(before[1] + RATE_HZ // 10, after[0]) for before, after in pairwise(voices)]
-    gaps += [between[int(rng.integers(len(between)))] for _ in range(LEFT_PIECES)] if between else []
-    for began, ended in gaps:
-        length = min(int(rng.uniform(*LEFT_S) * RATE_HZ), ended - began)
-        first = began + int(rng.integers(ended - began - length + 1))
-        yield first, first + length
 
 
 def _cancelled(played: np.ndarray, near: np.ndarray, path: EchoPath) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""What the line of ``models.commands.floor`` is fitted on: what a listener says, and what claims the floor.
+"""What the head of ``models.commands.floor`` is fitted on: what a listener says, and what claims the floor.
 
 Of what claims the floor, none of the phrases that ``overlap_calls`` reports on but for the closed classes of
-English: refusals, words that stop, "what" and "why". What a listener says in a word or two is such a class as
-well, and all of it is here; of a listener's longer phrases none is that is reported on. Both kinds are as
-long as each other, or the line would tell long from short.
+English: refusals, words that stop, "what" and "why". What a listener says is such a class as well, and all of
+its phrases there are here. Few of them have more than two words, and a line that is fitted on them takes
+longer ones for claims.
 """
 
 from evals.turns import overlap_calls
@@ -14,37 +14,16 @@ _REPORTED = {
     *overlap_calls.CORRECTION_TEXTS,
     *overlap_calls.QUESTION_TEXTS,
     *overlap_calls.ANSWER_TEXTS,
-    *overlap_calls.ACKNOWLEDGEMENT_TEXTS,
 }
 _CLOSED = ENGLISH.negative | ENGLISH.stops | {"what", "why", "no"}
 # Answers that nobody says who only listens, and what ``sounds.hum`` makes better than a synthesiser.
 _NO_LISTENER = {"please do", "i do", "i am", "go ahead", "mhm", "mm hmm", "mm", "mmm", "hm", "hmm"}
 
-_ACKNOWLEDGES = """
-oh okay, yeah yeah, okay okay, oh i see, right right, yeah okay, okay sure, yes yes, oh yeah, okay great,
-ah okay, oh nice, sure sure, all right okay, yeah right, oh wow, okay thanks, of course yes, okay right,
-yeah i see, oh okay great, okay makes sense, that makes sense, makes sense, that's good, that's great,
-good to know, oh nice okay, yeah sure okay, i understand, okay i understand, i get it, yeah i get it,
-oh i get it now, okay cool, cool okay, very good, very nice, oh good, oh great, oh wonderful, yeah exactly,
-yes exactly, yes of course, yeah that's right, that's true, yes that's true, yeah true, right i see,
-right of course, okay yeah, okay yes, okay good, okay fine then, okay perfect, perfect okay, all right great,
-all right then, alright sure, mm hmm yeah, uh huh okay, uh huh right, aha okay, ah i see, ah right okay,
-oh that's nice, oh that's good to hear, that's nice, wow okay, wow great, yeah of course, okay noted,
-great thanks, thank you, thanks a lot, yeah yeah yeah, okay okay okay, yes yes yes, right yeah exactly,
-yes i see that, okay that's fine, that's fine with me, that's perfect thanks, oh i didn't know that,
-is that so, you don't say, lovely, oh lovely thanks, great great, nice one, oh cool i see, yeah i know
-"""
-
-LISTENING: tuple[str, ...] = tuple(
-    dict.fromkeys(
-        text
-        for text in (
-            *sorted((ENGLISH.affirmative | ENGLISH.backchannels) - _NO_LISTENER),
-            *overlap_calls.TUNING_ACKNOWLEDGEMENT_TEXTS,
-            *(" ".join(phrase.split()) for phrase in _ACKNOWLEDGES.split(",")),
-        )
-        if text not in overlap_calls.ACKNOWLEDGEMENT_TEXTS
-    )
+LISTENING: tuple[str, ...] = (
+    *sorted((ENGLISH.affirmative | ENGLISH.backchannels) - _NO_LISTENER),
+    *("oh okay", "yeah yeah", "okay okay", "oh i see", "right right", "yeah okay", "okay sure", "yes yes"),
+    *("oh yeah", "okay great", "ah okay", "oh nice", "sure sure", "all right okay", "yeah right", "oh wow"),
+    *("okay thanks", "of course yes"),
 )
 
 _CLAIMS = """

@@ -26,6 +26,8 @@ FEATURES = PARTS * STATE_SIZE
 RANGE_DB = 30.0
 FRAME_SAMPLES = 160
 MARGIN_FRAMES = 3
+# Peaks below this are nobody's voice (-60 dBFS).
+SILENT_PEAK = 0.001
 # Only the end of a longer sound is listened to.
 LONGEST_SAMPLES = 2 * RATE_HZ
 LINE_FILE = Path(__file__).with_name("floor_line.npz")
@@ -78,9 +80,13 @@ class FloorJudge:
             line or LINE_FILE, features=FEATURES, network=self._encoder.network, engine=ENGINE
         )
 
-    def log_odds(self, audio: np.ndarray) -> float:
-        """That whoever this short voice is wants the floor; ``audio`` and errors as ``features`` has them."""
-        return self._line.log_odds(self._encoder.features(audio))
+    def log_odds(self, audio: np.ndarray) -> float | None:
+        """That whoever this short voice is wants the floor; None where nothing sounds, of which the network
+        makes anything. ``audio`` and errors as ``features`` has them.
+        """
+        features = self._encoder.features(audio)
+        loudest = float(np.max(np.abs(audio)))
+        return self._line.log_odds(features) if loudest > SILENT_PEAK else None
 
 
 def sounding(audio: np.ndarray) -> np.ndarray:

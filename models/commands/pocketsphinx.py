@@ -78,9 +78,7 @@ class CommandSettings(BaseModel):
         description="what may be said as well and is no command",
     )
     longest_ms: int = Field(default=1_800, ge=300, le=5_000, description="audio of the longest command")
-    # Off until the line is fitted on what listeners say in several words: it takes "right okay sure" for an
-    # interruption.
-    floor: bool = Field(default=False, description="also say how likely the voice wants the floor")
+    floor: bool = Field(default=True, description="also say how likely the voice wants the floor")
 
 
 class PocketsphinxCommands:
