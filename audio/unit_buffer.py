@@ -1,0 +1,169 @@
+"""What was heard since the last unit: audio in pieces of any length in, units of one length out.
+
+A model that is ticked takes a unit at a time, and neither it nor the network keeps time exactly. What is
+there when a unit is due:
+
+* a little more than a unit (``slack_samples``): the oldest unit is taken and the rest stays;
+* more, because a tick was late or the other side sends too fast: it is shortened to one unit. ``DROP`` leaves
+  out what is oldest, ``MERGE`` the quietest pieces of 10 ms of all of it, so that pauses go and words stay;
+* less, because the other side is late: what there is, with silence behind it; the rest comes with the next.
+
+It never holds more than ``most_units``; what is older is lost. All that is left out is counted.
+
+Pure. Appending copies; taking a unit that was not late costs no more than its length.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from core.errors import ShapeError
+
+PIECES_PER_S = 100
+
+
+class Overrun(Enum):
+    """What becomes of more audio than a unit takes."""
+
+    DROP = "drop"
+    MERGE = "merge"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What was heard in a unit.
+
+    Attributes:
+        audio: float32, (unit_samples,), in [-1, 1].
+        heard_samples: of them were heard; the rest is silence behind them.
+        left_out_samples: were heard before or between them and left out.
+    """
+
+    audio: np.ndarray
+    heard_samples: int
+    left_out_samples: int
+
+
+class UnitBuffer:
+    """One caller. Not thread-safe.
+
+    Args:
+        unit_samples: of a unit.
+        rate_hz: of the audio.
+        overrun: see the module.
+        slack_samples: more than a unit and this is too much.
+        most_units: more is not kept.
+
+    Attributes:
+        left_out_samples: so many were never taken.
+        missing_samples: so many were silence, because nothing had come.
+    """
+
+    def __init__(
+        self,
+        unit_samples: int,
+        *,
+        rate_hz: int,
+        overrun: Overrun = Overrun.MERGE,
+        slack_samples: int = 0,
+        most_units: int = 2,
+    ) -> None:
+        if unit_samples < 1 or slack_samples < 0 or most_units < 1:
+            raise ShapeError("a unit has samples, and at least one is kept")
+        self._unit, self._slack = unit_samples, slack_samples
+        self._piece = max(1, rate_hz // PIECES_PER_S)
+        self._overrun = overrun
+        self._most = most_units * unit_samples + slack_samples
+        self._parts: deque[np.ndarray] = deque()
+        self._held = self._lost = 0
+        self.left_out_samples = self.missing_samples = 0
+
+    @property
+    def held_samples(self) -> int:
+        """What has come and was not taken."""
+        return self._held
+
+    def append(self, audio: np.ndarray) -> None:
+        """Float32, (samples,), in [-1, 1].
+
+        Raises:
+            ShapeError: another shape or dtype.
+        """
+        if audio.ndim != 1 or audio.dtype != np.float32:
+            raise ShapeError(f"expected float32, (samples,), got {audio.dtype}, {audio.shape}")
+        self._parts.append(audio.copy())
+        self._held += len(audio)
+        self._forget(self._held - self._most)
+
+    def take(self, unit_samples: int | None = None) -> Unit:
+        """The unit that is due.
+
+        Args:
+            unit_samples: its length, where it is another than usual (a first one).
+        """
+        wanted = self._unit if unit_samples is None else unit_samples
+        if self._held > wanted + self._slack:
+            audio = self._shortened(self._all(), wanted)
+        else:
+            audio = self._first(wanted)
+        heard, lost = len(audio), self._lost
+        self._lost = 0
+        self.missing_samples += wanted - heard
+        if heard < wanted:
+            audio = np.concatenate((audio, np.zeros(wanted - heard, np.float32)))
+        return Unit(audio, heard, lost)
+
+    def clear(self) -> None:
+        """Forget what has come: nobody is going to take it."""
+        self._parts.clear()
+        self._held = self._lost = 0
+
+    def _all(self) -> np.ndarray:
+        return self._first(self._held)
+
+    def _first(self, samples: int) -> np.ndarray:
+        taken: list[np.ndarray] = []
+        left = min(samples, self._held)
+        self._held -= left
+        while left:
+            part = self._parts.popleft()
+            if len(part) > left:
+                self._parts.appendleft(part[left:])
+                part = part[:left]
+            taken.append(part)
+            left -= len(part)
+        return np.concatenate(taken) if taken else np.zeros(0, np.float32)
+
+    def _forget(self, samples: int) -> None:
+        if samples > 0:
+            self._first(samples)
+            self._count(samples)
+
+    def _count(self, samples: int) -> None:
+        self._lost += samples
+        self.left_out_samples += samples
+
+    def _shortened(self, audio: np.ndarray, wanted: int) -> np.ndarray:
+        """The same in ``wanted`` samples."""
+        surplus = len(audio) - wanted
+        self._count(surplus)
+        if self._overrun is Overrun.DROP:
+            return audio[surplus:]
+        whole = len(audio) // self._piece * self._piece
+        pieces = audio[:whole].reshape(-1, self._piece)
+        power = np.einsum("ij,ij->i", pieces, pieces)
+        # As many of the quietest as are needed, the last one in part; of equal ones the oldest.
+        out = np.sort(np.argsort(power, kind="stable")[: -(-surplus // self._piece)])
+        stays = np.ones(len(audio), dtype=bool)
+        for place in out:
+            stays[place * self._piece : (place + 1) * self._piece] = False
+        kept = audio[stays]
+        if len(kept) < wanted:
+            # The last piece left out was more than the surplus: its end stays.
+            last = int(out[-1])
+            back = wanted - len(kept)
+            stays[(last + 1) * self._piece - back : (last + 1) * self._piece] = True
+            kept = audio[stays]
+        return kept

@@ -1,0 +1,127 @@
+"""What may follow what in a conversation with an omni engine: a table, and who keeps to it.
+
+Every engine holds one ``Phases`` and tells it each call before it acts: a call out of turn is the same
+error everywhere and leaves the engine as it was. ``stop`` may come from another thread in the middle of
+anything: what was on its way then ends silently, and whatever is called behind it does nothing.
+"""
+
+import threading
+from collections.abc import Mapping
+from enum import Enum
+
+import numpy as np
+
+from core.errors import IllegalTransition, ShapeError
+
+
+class Phase(Enum):
+    """Where a conversation stands."""
+
+    NEW = "new"
+    READY = "ready"
+    PREFILLED = "prefilled"
+    GENERATED = "generated"
+    STOPPED = "stopped"
+
+
+class Call(Enum):
+    """What is asked of the engine."""
+
+    PREPARE = "prepare"
+    PREFILL = "prefill"
+    GENERATE = "generate"
+    FINALIZE = "finalize"
+    STOP = "stop"
+    CLEANUP = "cleanup"
+
+
+_P, _C = Phase, Call
+
+TRANSITIONS: Mapping[tuple[Phase, Call], Phase] = {
+    (_P.NEW, _C.PREPARE): _P.READY,
+    (_P.NEW, _C.STOP): _P.NEW,
+    (_P.NEW, _C.CLEANUP): _P.NEW,
+    (_P.READY, _C.PREFILL): _P.PREFILLED,
+    (_P.READY, _C.STOP): _P.STOPPED,
+    (_P.READY, _C.CLEANUP): _P.NEW,
+    (_P.PREFILLED, _C.GENERATE): _P.GENERATED,
+    (_P.PREFILLED, _C.STOP): _P.STOPPED,
+    (_P.PREFILLED, _C.CLEANUP): _P.NEW,
+    (_P.GENERATED, _C.FINALIZE): _P.READY,
+    (_P.GENERATED, _C.STOP): _P.STOPPED,
+    (_P.GENERATED, _C.CLEANUP): _P.NEW,
+    # A unit that was on its way when it was stopped goes through, and does nothing.
+    (_P.STOPPED, _C.PREFILL): _P.STOPPED,
+    (_P.STOPPED, _C.GENERATE): _P.STOPPED,
+    (_P.STOPPED, _C.FINALIZE): _P.STOPPED,
+    (_P.STOPPED, _C.STOP): _P.STOPPED,
+    (_P.STOPPED, _C.CLEANUP): _P.NEW,
+}
+
+
+class Phases:
+    """The phase of one conversation. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._phase = Phase.NEW
+        self._lock = threading.Lock()
+
+    @property
+    def phase(self) -> Phase:
+        """Where it stands."""
+        return self._phase
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether ``stop`` was called: whatever runs ends at its next token."""
+        return self._phase is Phase.STOPPED
+
+    def enter(self, call: Call) -> bool:
+        """This is called now. Whether it is to do anything: not behind a ``stop``.
+
+        Raises:
+            IllegalTransition: it may not follow.
+        """
+        with self._lock:
+            following = TRANSITIONS.get((self._phase, call))
+            if following is None:
+                raise IllegalTransition(self._phase.value, call.value)
+            self._phase = following
+            return following is not Phase.STOPPED
+
+    def take_back(self, call: Call, phase: Phase) -> None:
+        """The call failed and changed nothing: it may come again. Not behind a ``stop``."""
+        with self._lock:
+            if self._phase is TRANSITIONS[phase, call]:
+                self._phase = phase
+
+
+def checked_audio(audio: np.ndarray, samples: int, *, frames: int) -> np.ndarray:
+    """A unit as it may be heard: float32, (samples,), padded with silence in front; empty beside frames.
+
+    Raises:
+        ShapeError: another shape or dtype, longer, nothing at all, or values that are not finite.
+    """
+    if audio.ndim != 1 or audio.dtype != np.float32:
+        raise ShapeError(f"expected float32, (samples,), got {audio.dtype}, {audio.shape}")
+    if len(audio) > samples:
+        raise ShapeError(f"expected at most {samples} samples of a unit, got {len(audio)}")
+    if not len(audio) and not frames:
+        raise ShapeError("a unit of neither audio nor frames")
+    if not np.isfinite(audio).all():
+        raise ShapeError("the audio of a unit has values that are not finite")
+    if not len(audio) or len(audio) == samples:
+        return audio
+    return np.concatenate((np.zeros(samples - len(audio), np.float32), audio))
+
+
+def checked_frames(frames: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    """Frames as they may be seen: uint8, (height, width, 3).
+
+    Raises:
+        ShapeError: another shape or dtype.
+    """
+    for frame in frames:
+        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8 or not frame.size:
+            raise ShapeError(f"expected uint8, (height, width, 3), got {frame.dtype}, {frame.shape}")
+    return frames

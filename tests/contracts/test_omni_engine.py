@@ -1,0 +1,208 @@
+"""What every omni engine does, the scripted one of the tests included."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
+from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from tests.fakes.omni import OmniScript, ScriptedOmniHost
+
+HOSTS: dict[str, Callable[[], OmniHost]] = {
+    "scripted": lambda: ScriptedOmniHost(OmniScript(cost_ms=2.0)),
+    "scripted, a second": lambda: ScriptedOmniHost(OmniScript(unit_ms=1_000, sessions=1)),
+}
+UNITS = 12
+STOPPED_WITHIN_S = 1.0
+
+
+@pytest.fixture(scope="module", params=HOSTS)
+def host(request: pytest.FixtureRequest) -> Iterator[OmniHost]:
+    made = HOSTS[request.param]()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(host: OmniHost) -> Iterator[OmniEngine]:
+    opened = host.open_engine()
+    yield opened
+    opened.stop()
+    opened.cleanup()
+
+
+def unit(engine: OmniEngine, number: int, *, level: float = 0.1) -> np.ndarray:
+    length_ms = engine.first_unit_ms if number == 0 else engine.unit_ms
+    samples = length_ms * engine.input_rate_hz // 1000
+    rng = np.random.default_rng(number)
+    return (level * rng.standard_normal(samples)).clip(-1, 1).astype(np.float32)
+
+
+def run_unit(engine: OmniEngine, number: int, *, force_listen: bool = False) -> UnitResult:
+    engine.prefill(unit(engine, number))
+    result = engine.generate(force_listen=force_listen)
+    engine.finalize()
+    return result
+
+
+def test_units_follow_each_other_and_each_says_at_most_a_unit(engine: OmniEngine) -> None:
+    engine.prepare(Preparation("Be kind."))
+    for number in range(UNITS):
+        result = run_unit(engine, number)
+        assert result.audio.dtype == np.float32 and result.audio.ndim == 1
+        assert np.isfinite(result.audio).all() and np.abs(result.audio).max(initial=0.0) <= 1.0
+        assert len(result.audio) <= engine.unit_ms * engine.output_rate_hz / 1000
+        assert not (result.is_listen and len(result.audio))
+        costs = (result.cost_prefill_ms, result.cost_llm_ms, result.cost_tts_ms)
+        assert min(costs) >= 0 and min(result.n_tokens, result.n_tts_tokens, result.kv_tokens) >= 0
+
+
+def test_who_must_listen_says_nothing(engine: OmniEngine) -> None:
+    engine.prepare(Preparation())
+    for number in range(UNITS):
+        result = run_unit(engine, number, force_listen=True)
+        assert result.is_listen and not len(result.audio) and not result.text
+
+
+def test_calls_out_of_turn_are_refused_and_change_nothing(engine: OmniEngine) -> None:
+    for call in (lambda: engine.prefill(unit(engine, 0)), engine.generate, engine.finalize):
+        with pytest.raises(IllegalTransition):
+            call()
+    engine.prepare(Preparation())
+    with pytest.raises(IllegalTransition):
+        engine.prepare(Preparation())
+    with pytest.raises(IllegalTransition):
+        engine.generate()
+    engine.prefill(unit(engine, 0))
+    with pytest.raises(IllegalTransition):
+        engine.prefill(unit(engine, 1))
+    engine.generate()
+    with pytest.raises(IllegalTransition):
+        # The unit before is not finalized.
+        engine.prefill(unit(engine, 1))
+    engine.finalize()
+    assert isinstance(run_unit(engine, 1), UnitResult)
+
+
+def test_what_is_no_unit_is_refused_and_may_come_again(engine: OmniEngine) -> None:
+    engine.prepare(Preparation())
+    samples = len(unit(engine, 0))
+    nan = unit(engine, 0)
+    nan[3] = np.nan
+    for audio in (np.zeros((samples, 2), np.float32), np.zeros(samples), nan, np.zeros(0, np.float32)):
+        with pytest.raises(ShapeError):
+            engine.prefill(audio)
+    assert isinstance(run_unit(engine, 0), UnitResult)
+
+
+def test_frames_are_seen_or_refused(engine: OmniEngine) -> None:
+    engine.prepare(Preparation())
+    frame = np.zeros((48, 64, 3), np.uint8)
+    if not engine.takes_frames:
+        with pytest.raises(ShapeError):
+            engine.prefill(unit(engine, 0), (frame,))
+        return
+    with pytest.raises(ShapeError):
+        engine.prefill(unit(engine, 0), (frame[..., 0],))
+    engine.prefill(unit(engine, 0), (frame, frame))
+    engine.generate()
+    engine.finalize()
+    # Somebody who is seen and makes no sound.
+    engine.prefill(np.zeros(0, np.float32), (frame,))
+    assert isinstance(engine.generate(), UnitResult)
+    engine.finalize()
+
+
+def test_a_unit_that_is_too_short_is_heard(engine: OmniEngine) -> None:
+    engine.prepare(Preparation())
+    engine.prefill(unit(engine, 0)[:-7])
+    engine.generate()
+    engine.finalize()
+
+
+def test_unknown_settings_are_refused(engine: OmniEngine) -> None:
+    with pytest.raises(ConfigError):
+        engine.prepare(Preparation(settings={"no such setting": 1}))
+    # And leave it as it was.
+    engine.prepare(Preparation())
+    run_unit(engine, 0)
+
+
+def test_behind_a_stop_everything_is_silent_until_another_conversation(engine: OmniEngine) -> None:
+    engine.prepare(Preparation())
+    run_unit(engine, 0)
+    engine.prefill(unit(engine, 1))
+    engine.stop()
+    engine.stop()
+    result = engine.generate()
+    assert result.vote is Vote.LISTEN and not len(result.audio)
+    engine.finalize()
+    result = run_unit(engine, 2)
+    assert result.vote is Vote.LISTEN and not len(result.audio)
+    engine.cleanup()
+    engine.prepare(Preparation())
+    assert isinstance(run_unit(engine, 0), UnitResult)
+
+
+def test_a_generation_that_runs_ends_when_it_is_stopped(engine: OmniEngine) -> None:
+    engine.prepare(Preparation())
+    ended_s: list[float] = []
+
+    def units() -> None:
+        for number in range(10_000):
+            run_unit(engine, number)
+            if stopped.is_set():
+                break
+        ended_s.append(time.monotonic())
+
+    stopped = threading.Event()
+    thread = threading.Thread(target=units)
+    thread.start()
+    time.sleep(0.05)
+    stopped.set()
+    began_s = time.monotonic()
+    engine.stop()
+    thread.join(10)
+    assert not thread.is_alive() and ended_s[0] - began_s < STOPPED_WITHIN_S
+
+
+@pytest.mark.parametrize("calls", range(4))
+def test_a_conversation_is_given_back_at_any_point(engine: OmniEngine, calls: int) -> None:
+    steps: list[Callable[[], object]] = [
+        lambda: engine.prepare(Preparation()),
+        lambda: engine.prefill(unit(engine, 0)),
+        engine.generate,
+        engine.finalize,
+    ]
+    for step in steps[:calls]:
+        step()
+    engine.cleanup()
+    engine.cleanup()
+    for step in steps:
+        step()
+
+
+def test_conversations_do_not_hear_each_other(host: OmniHost) -> None:
+    first = host.open_engine()
+    first.prepare(Preparation())
+    if host.sessions == 1:
+        with pytest.raises(CapacityError):
+            host.open_engine()
+        first.cleanup()
+        return
+    second = host.open_engine()
+    second.prepare(Preparation())
+    alone = host.open_engine()
+    alone.prepare(Preparation())
+    expected = [run_unit(alone, number) for number in range(UNITS)]
+    for number in range(UNITS):
+        first.prefill(unit(first, number + 100, level=0.3))
+        found = run_unit(second, number)
+        first.generate()
+        first.finalize()
+        assert (found.vote, found.text) == (expected[number].vote, expected[number].text)
+    for each in (first, second, alone):
+        each.cleanup()

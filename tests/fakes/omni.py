@@ -1,0 +1,175 @@
+"""An omni engine that says what a script says: trusted because it passes the contract of the real ones."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core.errors import CapacityError, ConfigError, EngineError
+from models.omni import Preparation, UnitResult, Vote
+from models.omni.phases import Call, Phase, Phases, checked_audio, checked_frames
+
+TONE_HZ = 440.0
+
+
+@dataclass(frozen=True, slots=True)
+class OmniScript:
+    """What the engine does.
+
+    Attributes:
+        unit_ms: of a unit.
+        votes: of unit n, counted from 0; what is said when it speaks is its number.
+        cost_ms: what ``generate`` takes.
+        finalize_ms: what ``finalize`` takes.
+        output_rate_hz: of its tone.
+        context_units: see ``OmniEngine``.
+        fails_at: unit that raises.
+        hangs_at: unit that does not return before it is stopped.
+        spoils: what becomes of the audio of each unit: NaN, another shape.
+        sessions: at a time.
+    """
+
+    unit_ms: int = 80
+    votes: Callable[[int], Vote] = lambda unit: Vote.SPEAK if unit % 4 == 3 else Vote.LISTEN
+    cost_ms: float = 0.0
+    finalize_ms: float = 0.0
+    output_rate_hz: int = 24_000
+    context_units: int | None = None
+    fails_at: int | None = None
+    hangs_at: int | None = None
+    spoils: Callable[[np.ndarray], np.ndarray] = lambda audio: audio
+    sessions: int | None = None
+
+
+@dataclass(slots=True)
+class ScriptedOmniHost:
+    """All engines share the script.
+
+    Attributes:
+        script: see there.
+        engines: that were opened.
+    """
+
+    script: OmniScript = field(default_factory=OmniScript)
+    engines: list["ScriptedOmni"] = field(default_factory=list)
+    is_closed: bool = False
+
+    @property
+    def sessions(self) -> int | None:
+        """See ``OmniHost``."""
+        return self.script.sessions
+
+    def open_engine(self) -> "ScriptedOmni":
+        """See ``OmniHost``."""
+        busy = sum(engine.is_open for engine in self.engines)
+        if self.sessions is not None and busy >= self.sessions:
+            raise CapacityError(f"{busy} conversations are on", limit=self.sessions)
+        self.engines.append(ScriptedOmni(self.script))
+        return self.engines[-1]
+
+    def close(self) -> None:
+        """See ``OmniHost``."""
+        self.is_closed = True
+
+
+class ScriptedOmni:
+    """One conversation.
+
+    Attributes:
+        heard: the audio of each unit.
+        seen: how many frames each unit had.
+        forced: units that had to be silent.
+        prepared: how each conversation began.
+        finalized: how many units were ended.
+    """
+
+    takes_frames = True
+    input_rate_hz = 16_000
+
+    def __init__(self, script: OmniScript) -> None:
+        self._script = script
+        self._phases = Phases()
+        self.unit_ms = self.first_unit_ms = script.unit_ms
+        self.output_rate_hz = script.output_rate_hz
+        self.context_units = script.context_units
+        self.heard: list[np.ndarray] = []
+        self.seen: list[int] = []
+        self.forced: list[int] = []
+        self.prepared: list[Preparation] = []
+        self.finalized = self.units = 0
+        self._speaks = False
+        self._phase_s = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a conversation is on."""
+        return self._phases.phase is not Phase.NEW
+
+    def prepare(self, preparation: Preparation) -> None:
+        """See ``OmniEngine``; its only setting is ``tone_hz``."""
+        if unknown := set(preparation.settings) - {"tone_hz"}:
+            raise ConfigError(f"unknown settings {sorted(unknown)}", known=("tone_hz",))
+        self._phases.enter(Call.PREPARE)
+        self._tone_hz = float(preparation.settings.get("tone_hz", TONE_HZ))
+        self.prepared.append(preparation)
+        self.units, self._speaks, self._phase_s = 0, False, 0.0
+
+    def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
+        """See ``OmniEngine``."""
+        before = self._phases.phase
+        active = self._phases.enter(Call.PREFILL)
+        try:
+            seen = checked_frames(tuple(frames))
+            heard = checked_audio(audio, self.unit_ms * self.input_rate_hz // 1000, frames=len(seen))
+        except Exception:
+            self._phases.take_back(Call.PREFILL, before)
+            raise
+        if active:
+            self.heard.append(heard)
+            self.seen.append(len(seen))
+
+    def generate(self, *, force_listen: bool = False) -> UnitResult:
+        """See ``OmniEngine``."""
+        if not self._phases.enter(Call.GENERATE):
+            return UnitResult(Vote.LISTEN, end_of_turn=self._speaks)
+        unit, self.units = self.units, self.units + 1
+        self._wait(self._script.cost_ms if unit != self._script.hangs_at else None)
+        if unit == self._script.fails_at:
+            raise EngineError("the script says so", engine="scripted")
+        spoke, vote = self._speaks, self._script.votes(unit)
+        if force_listen:
+            self.forced.append(unit)
+            vote = Vote.YIELD if spoke else Vote.LISTEN
+        self._speaks = vote is Vote.SPEAK
+        if vote in (Vote.LISTEN, Vote.YIELD) or self._phases.is_stopped:
+            return UnitResult(vote if not self._phases.is_stopped else Vote.LISTEN, end_of_turn=spoke)
+        return UnitResult(vote, text=f" {unit}", audio=self._script.spoils(self._tone()), n_tokens=1)
+
+    def finalize(self) -> None:
+        """See ``OmniEngine``."""
+        if self._phases.enter(Call.FINALIZE):
+            self._wait(self._script.finalize_ms)
+            self.finalized += 1
+
+    def stop(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.STOP)
+
+    def cleanup(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.CLEANUP)
+        self.heard.clear()
+        self.seen.clear()
+
+    def _wait(self, ms: float | None) -> None:
+        """None: until somebody stops it."""
+        until_s = None if ms is None else time.monotonic() + ms / 1000
+        while not self._phases.is_stopped and (until_s is None or time.monotonic() < until_s):
+            time.sleep(0.001)
+
+    def _tone(self) -> np.ndarray:
+        samples = self.unit_ms * self.output_rate_hz // 1000
+        at_s = self._phase_s + np.arange(samples) / self.output_rate_hz
+        self._phase_s += samples / self.output_rate_hz
+        return (0.3 * np.sin(2 * np.pi * self._tone_hz * at_s)).astype(np.float32)
