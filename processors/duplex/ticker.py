@@ -1,0 +1,377 @@
+"""Asks an engine once a unit, in a thread of its own, and hands on what it says.
+
+In: the caller's audio and frames as they come (appended, nothing else), and whether the bot has to listen.
+Out: one ``UnitResult`` for each unit that was taken, and one ``Tick`` that says what became of it and what it
+cost. No Pipecat here: ``omni`` has the frames.
+
+A unit: wait for its time; wait for the unit before to be finalized; take what was heard; prefill and
+generate in the engine's thread; hand on the result; finalize. The last is deferred by default: the result has
+left when it begins, and the next unit waits for its end, so its cost is not in the way of what the caller
+hears.
+
+Slow: units that were missed are left out (``schedule``), and the audio of the time is shortened to one unit
+(``audio.unit_buffer``): there is never more than one unit behind. Dead: an engine that does not answer within
+``hang_ms`` is stopped, and when it does not come back within ``grace_ms`` it is given up with its thread, in
+which it is cleaned up if it ever returns. Either way ``run`` raises ``EngineError``, and whoever owns it has
+another engine or an apology. Wrong: a result that is not finite, or of another shape, is an ``EngineError``.
+
+Full: an engine whose context is nearly full is prepared anew in a moment in which nobody speaks, or at the
+latest when it is full; what is heard meanwhile waits, as far as the buffer goes. Paused: no unit is taken and
+nothing is heard.
+
+``run`` is the only task. Cancelled in any phase, it stops the engine and gives it back.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field
+
+from audio.unit_buffer import Overrun, Unit, UnitBuffer
+from core.clock import Clock
+from core.errors import AgentError, EngineError
+from models.omni import OmniEngine, Preparation, UnitResult, Vote
+from processors.duplex.schedule import Due, UnitSchedule
+from runtime.loop_clock import LoopClock
+
+T = TypeVar("T")
+
+
+class TickSettings(BaseModel):
+    """How an engine is ticked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    overrun: Overrun = Field(
+        Overrun.MERGE,
+        description="what becomes of more audio than a unit takes: drop leaves out the oldest, merge the "
+        "quietest pieces of it",
+    )
+    slack_ms: int = Field(
+        60, ge=0, le=1_000, description="so much more than a unit waits for the next one instead"
+    )
+    deferred_finalize: bool = Field(True, description="a result leaves before its unit is finalized")
+    prepare_ms: int = Field(30_000, ge=100, le=600_000, description="an engine is prepared within this")
+    hang_ms: int = Field(
+        5_000, ge=50, le=60_000, description="a unit that takes longer has failed; at least two units"
+    )
+    grace_ms: int = Field(
+        1_000, ge=10, le=30_000, description="an engine that was stopped comes back within this"
+    )
+    frames_per_unit: int = Field(1, ge=0, le=8, description="the newest so many frames of a unit are seen")
+    renew_from: float = Field(
+        0.85, gt=0, le=1, description="share of the context from which a quiet moment begins a new one"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What became of a unit.
+
+    Attributes:
+        slot: its place on the grid of units.
+        due_us: when it was due.
+        late_us: how much later it began.
+        waited_us: of it, for the unit before to be finalized.
+        took_us: from its beginning until its result was there.
+        missed: units before it that were not taken.
+        heard_ms: audio that was heard in it; the rest was silence.
+        left_out_ms: audio that was left out.
+        frames: that were seen.
+        forced: the bot had to listen.
+        vote: what the engine decided.
+        said_ms: audio of the result.
+        text: its words.
+        kv_tokens: length of the context.
+    """
+
+    slot: int
+    due_us: int
+    late_us: int
+    waited_us: int
+    took_us: int
+    missed: int
+    heard_ms: int
+    left_out_ms: int
+    frames: int
+    forced: bool
+    vote: Vote
+    said_ms: int
+    text: str
+    kv_tokens: int
+
+
+class Ticker:
+    """One conversation with one engine.
+
+    Args:
+        engine: not prepared yet; given back when ``run`` ends.
+        executor: of one thread, of this conversation alone.
+        settings: see the model.
+        clock: of the units.
+        must_listen: whether the bot has to be silent in the unit that begins.
+        is_quiet: whether nobody speaks: a context that is nearly full may be begun anew.
+        renewed: how a new context begins; None keeps the first preparation.
+        on_result: told each result on the loop; must not block.
+        on_tick: told what became of each unit, behind its result; must not block.
+
+    Attributes:
+        units: that were taken.
+        missed: that were not.
+        renewals: contexts that were begun anew.
+    """
+
+    def __init__(
+        self,
+        engine: OmniEngine,
+        *,
+        executor: Executor,
+        settings: TickSettings | None = None,
+        clock: Clock | None = None,
+        must_listen: Callable[[], bool] = lambda: False,
+        is_quiet: Callable[[], bool] = lambda: True,
+        renewed: Callable[[], Awaitable[Preparation]] | None = None,
+        on_result: Callable[[UnitResult], None],
+        on_tick: Callable[[Tick], None] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._executor = executor
+        self._settings = settings or TickSettings()
+        self._clock: Clock = clock or LoopClock()
+        self._must_listen = must_listen
+        self._is_quiet = is_quiet
+        self._renewed = renewed
+        self._on_result = on_result
+        self._on_tick = on_tick
+        rate_hz = engine.input_rate_hz
+        self._buffer = UnitBuffer(
+            rate_hz * engine.unit_ms // 1000,
+            rate_hz=rate_hz,
+            overrun=self._settings.overrun,
+            slack_samples=rate_hz * min(self._settings.slack_ms, engine.unit_ms) // 1000,
+        )
+        self._frames: list[np.ndarray] = []
+        self._finalizing: asyncio.Future[None] | None = None
+        # Calls that the thread has not come back from.
+        self._running: set[asyncio.Future[Any]] = set()
+        self._is_paused = False
+        self._resumed = asyncio.Event()
+        self._schedule: UnitSchedule | None = None
+        self._units_of_context = 0
+        self._speaks = False
+        self.units = self.missed = self.renewals = 0
+
+    @property
+    def buffer(self) -> UnitBuffer:
+        """What was heard and not taken."""
+        return self._buffer
+
+    def hear(self, audio: np.ndarray) -> None:
+        """What the caller says: float32, (samples,), at the engine's input rate. Appends, nothing else."""
+        if not self._is_paused:
+            self._buffer.append(audio)
+
+    def see(self, frame: np.ndarray) -> None:
+        """What the camera shows: uint8, (height, width, 3). The newest of a unit are kept."""
+        if self._is_paused or not self._engine.takes_frames or not self._settings.frames_per_unit:
+            return
+        self._frames.append(frame)
+        del self._frames[: -self._settings.frames_per_unit]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no unit is taken."""
+        return self._is_paused
+
+    def pause(self) -> None:
+        """No unit is taken from here on; one that is on is finished."""
+        self._is_paused = True
+        self._resumed.clear()
+        self._forget_heard()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._is_paused = False
+        self._resumed.set()
+
+    async def run(self, preparation: Preparation) -> None:
+        """Tick until cancelled. The engine is given back in any case.
+
+        Raises:
+            EngineError: the engine failed, hangs, or gave something that is no result.
+            AgentError: another refusal of the engine.
+        """
+        try:
+            await self._prepare(preparation)
+            while True:
+                if self._is_paused:
+                    await self._resumed.wait()
+                    self._begin()
+                if self._is_full():
+                    await self._renew(preparation)
+                due = await self._next_due()
+                if not self._is_paused:
+                    await self._unit(due)
+        finally:
+            await self._give_back()
+
+    async def _prepare(self, preparation: Preparation) -> None:
+        await self._call(self._engine.prepare, preparation, within_ms=self._settings.prepare_ms)
+        self._units_of_context = 0
+        self._speaks = False
+        self._forget_heard()
+        self._begin()
+
+    def _begin(self) -> None:
+        engine = self._engine
+        first_ms = engine.first_unit_ms if not self.units else engine.unit_ms
+        self._schedule = UnitSchedule(engine.unit_ms, first_ms, self._clock.now_us())
+
+    def _forget_heard(self) -> None:
+        self._buffer.clear()
+        self._frames.clear()
+
+    async def _next_due(self) -> Due:
+        """Return when a unit is due; which one, is known then."""
+        assert self._schedule is not None
+        now_us = self._clock.now_us()
+        left_us = self._schedule.due(now_us).at_us - now_us
+        if left_us > 0:
+            await asyncio.sleep(left_us / 1_000_000)
+        due = self._schedule.due(self._clock.now_us())
+        self._schedule.taken(due)
+        return due
+
+    async def _unit(self, due: Due) -> None:
+        began_us = self._clock.now_us()
+        await self._barrier()
+        ready_us = self._clock.now_us()
+        unit, frames = self._take()
+        forced = self._must_listen()
+        result = await self._call(
+            self._hear_and_say, unit.audio, frames, forced, within_ms=self._longest_unit_ms()
+        )
+        result = self._checked(result)
+        took_us = self._clock.now_us() - began_us
+        self.units += 1
+        self.missed += due.missed
+        self._units_of_context += 1
+        self._speaks = not result.is_listen
+        self._finalizing = self._submit(self._engine.finalize)
+        if not self._settings.deferred_finalize:
+            await self._barrier()
+            took_us = self._clock.now_us() - began_us
+        self._on_result(result)
+        if self._on_tick is not None:
+            in_ms, out_ms = self._engine.input_rate_hz / 1000, self._engine.output_rate_hz / 1000
+            tick = Tick(
+                slot=due.slot,
+                due_us=due.at_us,
+                late_us=began_us - due.at_us,
+                waited_us=ready_us - began_us,
+                took_us=took_us,
+                missed=due.missed,
+                heard_ms=round(unit.heard_samples / in_ms),
+                left_out_ms=round(unit.left_out_samples / in_ms),
+                frames=len(frames),
+                forced=forced,
+                vote=result.vote,
+                said_ms=round(len(result.audio) / out_ms),
+                text=result.text,
+                kv_tokens=result.kv_tokens,
+            )
+            self._on_tick(tick)
+
+    def _take(self) -> tuple[Unit, tuple[np.ndarray, ...]]:
+        first_samples = self._engine.input_rate_hz * self._engine.first_unit_ms // 1000
+        unit = self._buffer.take(first_samples if not self.units else None)
+        frames, self._frames = tuple(self._frames), []
+        return unit, frames
+
+    def _hear_and_say(self, audio: np.ndarray, frames: tuple[np.ndarray, ...], forced: bool) -> UnitResult:
+        """In the engine's thread."""
+        self._engine.prefill(audio, frames)
+        return self._engine.generate(force_listen=forced)
+
+    def _longest_unit_ms(self) -> int:
+        return max(self._settings.hang_ms, 2 * self._engine.unit_ms)
+
+    def _checked(self, result: UnitResult) -> UnitResult:
+        audio, name = result.audio, type(self._engine).__name__
+        if audio.ndim != 1 or audio.dtype != np.float32:
+            raise EngineError(f"a result of {audio.dtype}, {audio.shape} is no audio", engine=name)
+        if not np.isfinite(audio).all():
+            raise EngineError("a result has values that are not finite", engine=name)
+        # Twice a unit is a wrong rate, or speech that nobody can say in time.
+        if len(audio) > 2 * self._engine.unit_ms * self._engine.output_rate_hz // 1000:
+            raise EngineError(f"a result of {len(audio)} samples is longer than its unit", engine=name)
+        if not result.is_listen and not len(audio) and result.text:
+            logger.debug(f"{name}: words without a sound")
+        return result
+
+    def _is_full(self) -> bool:
+        most = self._engine.context_units
+        if most is None or self._units_of_context < self._settings.renew_from * most:
+            return False
+        return self._units_of_context >= most or (not self._speaks and self._is_quiet())
+
+    async def _renew(self, preparation: Preparation) -> None:
+        """The context is full: begin another with what was said so far. The grid of units stays."""
+        following = await self._renewed() if self._renewed is not None else preparation
+        await self._barrier()
+        await self._call(self._engine.cleanup, within_ms=self._settings.prepare_ms)
+        await self._call(self._engine.prepare, following, within_ms=self._settings.prepare_ms)
+        self._units_of_context = 0
+        self.renewals += 1
+
+    async def _barrier(self) -> None:
+        """The unit before is finalized."""
+        finalizing, self._finalizing = self._finalizing, None
+        if finalizing is not None:
+            await self._answer(finalizing, "finalize", self._longest_unit_ms())
+
+    async def _call(self, work: Callable[..., T], *arguments: Any, within_ms: int) -> T:
+        return await self._answer(self._submit(work, *arguments), work.__name__, within_ms)
+
+    def _submit(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        future = asyncio.wrap_future(self._executor.submit(work, *arguments))
+        self._running.add(future)
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, future: asyncio.Future[Any]) -> None:
+        self._running.discard(future)
+        if not future.cancelled():
+            # Whoever waits for it takes the error; nobody may any more.
+            future.exception()
+
+    async def _answer(self, future: asyncio.Future[T], what: str, within_ms: int) -> T:
+        done, _ = await asyncio.wait({future}, timeout=within_ms / 1000)
+        if done:
+            return future.result()
+        name = type(self._engine).__name__
+        self._engine.stop()
+        await asyncio.wait({future}, timeout=self._settings.grace_ms / 1000)
+        state = "and was stopped" if future.done() else "and does not stop"
+        raise EngineError(f"{what.strip('_')} gave nothing within {within_ms} ms {state}", engine=name)
+
+    async def _give_back(self) -> None:
+        """Stop the engine and clean it up, in its thread and behind whatever runs there."""
+        self._engine.stop()
+        try:
+            future = self._submit(self._engine.cleanup)
+        except RuntimeError:
+            # The executor is shut down: the process is ending.
+            return
+        done, _ = await asyncio.wait({future}, timeout=self._settings.grace_ms / 1000)
+        if not done:
+            logger.warning(f"{type(self._engine).__name__} does not come back: it is given up")
+        elif isinstance(error := future.exception(), AgentError):
+            logger.warning(f"{type(self._engine).__name__} was not given back in order: {error}")
+        elif error is not None:
+            logger.opt(exception=error).error("an engine failed when it was given back")

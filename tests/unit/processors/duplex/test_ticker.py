@@ -1,0 +1,256 @@
+"""An engine that is ticked, on virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+
+from core.errors import EngineError
+from models.omni import Preparation, UnitResult, Vote
+from processors.duplex.ticker import Tick, Ticker, TickSettings
+from tests import virtual_time
+from tests.fakes.executor import TimedExecutor
+from tests.fakes.omni import OmniScript, ScriptedOmni
+
+RATE_HZ = 16_000
+PIECE_MS = 20
+
+
+class Bench:
+    """A ticker, an engine and a caller who sends 20 ms at a time."""
+
+    def __init__(
+        self,
+        script: OmniScript,
+        *,
+        costs_ms: dict[str, float | None] | None = None,
+        settings: TickSettings | None = None,
+        **told: object,
+    ) -> None:
+        costs: dict[str, float | None] = {"finalize": 0.0} | (costs_ms or {})
+
+        def took_s(name: str) -> float | None:
+            ms = costs.get(name.strip("_"), 0.0)
+            return None if ms is None else ms / 1000
+
+        self.engine = ScriptedOmni(script)
+        self.executor = TimedExecutor(took_s)
+        self.results: list[tuple[float, UnitResult]] = []
+        self.ticks: list[Tick] = []
+        self.ticker = Ticker(
+            self.engine,
+            executor=self.executor,
+            settings=settings,
+            on_result=lambda result: self.results.append((self.now_s, result)),
+            on_tick=self.ticks.append,
+            **told,  # type: ignore[arg-type]
+        )
+        self.sent = 0
+
+    @property
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def talk(self, seconds: float, *, speed: float = 1.0) -> None:
+        """Send so long: sample n is n, over a million."""
+        for _ in range(round(seconds * 1000 / PIECE_MS)):
+            await asyncio.sleep(PIECE_MS / 1000 / speed)
+            samples = RATE_HZ * PIECE_MS // 1000
+            self.ticker.hear((np.arange(samples, dtype=np.float32) + self.sent) / 1e6)
+            self.sent += samples
+
+
+def play(bench: Bench, caller: Callable[[Bench], Awaitable[None]]) -> Bench:
+    async def run() -> Bench:
+        task = asyncio.create_task(bench.ticker.run(Preparation("Be kind.")))
+        work = asyncio.create_task(caller(bench))
+        await asyncio.wait({task, work}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            work.cancel()
+            await task
+        task.cancel()
+        await asyncio.wait({task})
+        return bench
+
+    return virtual_time.run(run())
+
+
+def test_every_unit_is_heard_once_in_order_and_on_time() -> None:
+    bench = play(Bench(OmniScript()), lambda bench: bench.talk(60))
+    assert [tick.slot for tick in bench.ticks] == list(range(len(bench.ticks)))
+    assert len(bench.ticks) in (749, 750)
+    assert max(tick.late_us for tick in bench.ticks) <= 1
+    assert not any(tick.missed or tick.left_out_ms for tick in bench.ticks)
+    # On this clock the last piece of a unit and its time come together: either may be first.
+    assert all(tick.heard_ms >= 60 for tick in bench.ticks)
+    assert bench.ticker.buffer.left_out_samples == 0
+    assert not bench.engine.is_open
+
+
+@pytest.mark.parametrize("unit_ms", [80, 1_000])
+def test_an_engine_that_is_half_too_slow_is_never_more_than_a_unit_behind(unit_ms: int) -> None:
+    bench = Bench(OmniScript(unit_ms=unit_ms), costs_ms={"hear_and_say": 1.5 * unit_ms})
+    most = 0
+
+    async def caller(bench: Bench) -> None:
+        nonlocal most
+        for _ in range(60 * 50):
+            await bench.talk(0.02)
+            most = max(most, bench.ticker.buffer.held_samples)
+
+    play(bench, caller)
+    unit = RATE_HZ * unit_ms // 1000
+    # A unit that is being heard, and at most one that waits.
+    assert most <= 2 * unit
+    assert max(tick.late_us for tick in bench.ticks) < unit_ms * 1000
+    taken, missed = bench.ticker.units, bench.ticker.missed
+    assert missed / (taken + missed) == pytest.approx(1 / 3, abs=0.02)
+    # What was heard last is always heard.
+    assert bench.ticker.buffer.left_out_samples == pytest.approx(bench.sent / 3, rel=0.05)
+
+
+def test_a_result_leaves_before_its_unit_is_finalized_and_the_next_waits() -> None:
+    def run(deferred: bool) -> Bench:
+        settings = TickSettings(deferred_finalize=deferred)
+        costs: dict[str, float | None] = {"hear_and_say": 20.0, "finalize": 37.0}
+        return play(Bench(OmniScript(), costs_ms=costs, settings=settings), lambda bench: bench.talk(4))
+
+    deferred, direct = run(True), run(False)
+    assert {tick.took_us for tick in deferred.ticks} == {20_000}
+    assert {tick.took_us for tick in direct.ticks} == {57_000}
+    # No unit is heard before the one before is finalized.
+    names = [name for _, name in deferred.executor.started]
+    assert names[:5] == ["prepare", "_hear_and_say", "finalize", "_hear_and_say", "finalize"]
+
+
+def test_a_finalize_that_is_longer_than_the_rest_of_its_unit_delays_the_next() -> None:
+    costs: dict[str, float | None] = {"hear_and_say": 50.0, "finalize": 40.0}
+    bench = play(Bench(OmniScript(), costs_ms=costs), lambda bench: bench.talk(4))
+    assert any(tick.waited_us for tick in bench.ticks)
+    assert max(tick.late_us for tick in bench.ticks) < 80_000
+
+
+def test_who_sends_too_fast_is_heard_to_the_last_and_nothing_queues() -> None:
+    bench = Bench(OmniScript())
+    play(bench, lambda bench: bench.talk(30, speed=1.25))
+    assert bench.ticker.buffer.left_out_samples == pytest.approx(bench.sent * 0.2, rel=0.05)
+    assert all(tick.heard_ms == 80 for tick in bench.ticks[2:])
+    assert bench.ticker.buffer.held_samples <= 2 * RATE_HZ * 80 // 1000
+
+
+def test_who_sends_too_slowly_is_heard_with_silence_between() -> None:
+    bench = Bench(OmniScript())
+    play(bench, lambda bench: bench.talk(24, speed=0.8))
+    assert bench.ticker.buffer.left_out_samples == 0
+    heard = sum(tick.heard_ms for tick in bench.ticks) / (80 * len(bench.ticks))
+    assert heard == pytest.approx(0.8, abs=0.02)
+
+
+def test_nobody_sends_anything_and_the_engine_hears_silence() -> None:
+    bench = play(Bench(OmniScript()), lambda _bench: asyncio.sleep(8))
+    assert len(bench.ticks) == 99 or len(bench.ticks) == 100
+    assert {tick.heard_ms for tick in bench.ticks} == {0}
+
+
+@pytest.mark.parametrize("place", ["prepare", "hear_and_say", "finalize"])
+def test_an_engine_that_hangs_is_stopped_and_given_up(place: str) -> None:
+    bench = Bench(OmniScript(), costs_ms={place: None}, settings=TickSettings(prepare_ms=2_000))
+    with pytest.raises(EngineError, match="does not stop"):
+        play(bench, lambda bench: bench.talk(60))
+
+
+def test_an_engine_that_fails_ends_the_run_and_is_given_back() -> None:
+    bench = Bench(OmniScript(fails_at=5))
+    with pytest.raises(EngineError, match="the script says so"):
+        play(bench, lambda bench: bench.talk(60))
+    assert len(bench.ticks) == 5 and not bench.engine.is_open
+
+
+@pytest.mark.parametrize(
+    "spoils",
+    [
+        lambda audio: audio * np.float32(np.nan),
+        lambda audio: audio.astype(np.float64),
+        lambda audio: np.stack([audio, audio]),
+        lambda audio: np.tile(audio, 3),
+    ],
+    ids=["NaN", "dtype", "shape", "too long"],
+)
+def test_what_is_no_result_ends_the_run(spoils: Callable[[np.ndarray], np.ndarray]) -> None:
+    bench = Bench(OmniScript(spoils=spoils))
+    with pytest.raises(EngineError):
+        play(bench, lambda bench: bench.talk(60))
+    assert all(result.is_listen for _, result in bench.results) and not bench.engine.is_open
+
+
+def test_empty_audio_of_an_engine_that_speaks_is_silence() -> None:
+    bench = Bench(OmniScript(spoils=lambda audio: audio[:0]))
+    play(bench, lambda bench: bench.talk(2))
+    assert {tick.said_ms for tick in bench.ticks} == {0} and len(bench.ticks) >= 24
+
+
+def test_who_must_listen_does() -> None:
+    forced = iter([False] * 3 + [True] * 100)
+    bench = Bench(OmniScript(votes=lambda _unit: Vote.SPEAK), must_listen=lambda: next(forced))
+    play(bench, lambda bench: bench.talk(1))
+    votes = [tick.vote for tick in bench.ticks]
+    assert votes[:5] == [Vote.SPEAK, Vote.SPEAK, Vote.SPEAK, Vote.YIELD, Vote.LISTEN]
+
+
+def test_the_newest_frames_of_a_unit_are_seen_once() -> None:
+    bench = Bench(OmniScript(), settings=TickSettings(frames_per_unit=2))
+
+    async def caller(bench: Bench) -> None:
+        await bench.talk(0.1)
+        for level in range(5):
+            bench.ticker.see(np.full((4, 4, 3), level, np.uint8))
+        await bench.talk(0.3)
+
+    play(bench, caller)
+    assert [tick.frames for tick in bench.ticks][:4] == [0, 2, 0, 0]
+
+
+def test_a_full_context_is_begun_anew_in_a_quiet_moment() -> None:
+    quiet, prepared = [True], []
+
+    async def renewed() -> Preparation:
+        prepared.append(Preparation("Be kind.", history=(("user", "hello"),)))
+        return prepared[-1]
+
+    script = OmniScript(context_units=50, votes=lambda _unit: Vote.LISTEN)
+    bench = Bench(script, renewed=renewed, is_quiet=lambda: quiet[0], costs_ms={"prepare": 50.0})
+    play(bench, lambda bench: bench.talk(20))
+    assert bench.ticker.renewals == len(prepared) >= 4
+    assert bench.engine.prepared[1:] == prepared
+    # Nothing that was said meanwhile is lost.
+    assert bench.ticker.buffer.left_out_samples <= RATE_HZ // 100
+    quiet[0] = False
+    busy = Bench(script, renewed=renewed, is_quiet=lambda: False)
+    play(busy, lambda bench: bench.talk(20))
+    # Nobody falls silent: at the latest when it is full.
+    assert busy.ticker.renewals == 4
+
+
+def test_nothing_is_heard_or_said_while_it_is_paused() -> None:
+    bench = Bench(OmniScript())
+
+    async def caller(bench: Bench) -> None:
+        await bench.talk(1)
+        bench.ticker.pause()
+        units = bench.ticker.units
+        await bench.talk(5)
+        assert bench.ticker.units == units and bench.ticker.buffer.held_samples == 0
+        bench.ticker.resume()
+        await bench.talk(1)
+
+    play(bench, caller)
+    assert bench.ticker.units == pytest.approx(24, abs=2)
+    assert not any(tick.missed for tick in bench.ticks)
+
+
+@pytest.mark.parametrize("at_s", [0.0, 0.05, 0.08, 0.085, 0.1, 0.13, 0.14])
+def test_cancelled_in_any_phase_the_engine_is_given_back(at_s: float) -> None:
+    costs: dict[str, float | None] = {"prepare": 20.0, "hear_and_say": 30.0, "finalize": 10.0}
+    bench = play(Bench(OmniScript(), costs_ms=costs), lambda _bench: asyncio.sleep(at_s))
+    assert not bench.engine.is_open
