@@ -55,6 +55,11 @@ class PacedOutput:
         self.sent_samples = self.lost_samples = self.holes = 0
 
     @property
+    def rate_hz(self) -> int:
+        """Of the audio."""
+        return self._rate_hz
+
+    @property
     def held_samples(self) -> int:
         """What waits to leave."""
         return self._held

@@ -1,0 +1,529 @@
+"""A full-duplex engine in place of dialogue and speech: it hears everything, and decides when it talks.
+
+    transport.input -> (echo control) -> VAD -> STT -> perception -> user turns -> gate -> (voice)
+        -> DuplexOmniProcessor -> entry -> transport.output -> exit -> bot turns
+
+In: the caller's audio and pictures, system frames, appended as they come; interruptions of the outer policy;
+what a voice in front of it says (a greeting, an apology) passes. Out: the engine's speech as replies like any
+other, with an id, audio in paced pieces and the places of its words, so that the playout clock knows what was
+heard of it; hums without a reply, which take no turn. Questions (``LLMContextFrame``) end here: their turn is
+in the session, and the engine has heard it.
+
+One flush. An engine that yields, a caller who interrupts (``InterruptionFrame``) and a hang-up drop what has
+not left here by the same path, and the interruption drops what has; the playout clock commits what was heard.
+While the interrupting caller has the floor the engine is made to listen: models that may not yield by
+themselves do then. What an engine says in a unit that was on its way when it was interrupted is dropped too.
+
+Owns two tasks, the ticks (``ticker``) and the voice, and a thread for each engine; they end with the
+processor. An engine that fails is given up: the caller hears an apology, and the next one of ``hosts`` goes
+on with what was said so far. When ``most_failures`` come in a row without ``recovered_units`` between them,
+``on_given_up`` is told, and nothing is said any more.
+
+A pause holds the engine and hears nothing; whoever pauses for longer than ``pause_ms`` is told
+``on_pause_expired``: a paused conversation keeps an engine from somebody else.
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+from loguru import logger
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    CancelFrame,
+    EndFrame,
+    Frame,
+    InputAudioRawFrame,
+    InputImageRawFrame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    OutputAudioRawFrame,
+    StartFrame,
+    SystemFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.utils.text.base_text_aggregator import TextType
+from pydantic import BaseModel, ConfigDict, Field
+
+from audio.paced_output import PacedOutput
+from audio.resample import Resampler
+from core.clock import Clock
+from core.errors import AgentError, MediaError
+from core.media import float_to_pcm16, pcm16_to_float
+from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from processors.duplex.camera import CameraSettings, decoded
+from processors.duplex.saying import PlacedWord, Saying
+from processors.duplex.ticker import Tick, Ticker, TickSettings
+from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+from runtime.loop_clock import LoopClock
+
+# Softer than this in front of a reply is padding of the engine's (-60 dBFS).
+SILENT_PEAK = 0.001
+
+
+class DuplexSettings(BaseModel):
+    """How a full-duplex engine talks."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tick: TickSettings = TickSettings()
+    camera: CameraSettings = CameraSettings()
+    piece_ms: int = Field(20, ge=10, le=40, description="audio leaves in pieces of this length")
+    lead_ms: int = Field(
+        40,
+        ge=10,
+        le=500,
+        description="a piece leaves so long before it is due: what a bot that yields still says",
+    )
+    pause_ms: int = Field(60_000, ge=1_000, le=600_000, description="nobody pauses for longer")
+    most_failures: int = Field(
+        3, ge=1, le=20, description="so many failures in a row and the conversation is given up"
+    )
+    recovered_units: int = Field(
+        100, ge=1, le=100_000, description="units behind which a failure is forgotten"
+    )
+
+
+@dataclass
+class DuplexPauseFrame(SystemFrame):
+    """Hear and say nothing.
+
+    Attributes:
+        pause_ms: for at most so long; no longer than the setting.
+    """
+
+    pause_ms: int | None = None
+
+
+@dataclass
+class DuplexResumeFrame(SystemFrame):
+    """Go on."""
+
+
+class _Reply:
+    """What is being said."""
+
+    def __init__(self) -> None:
+        self.reply_id = uuid.uuid4().hex
+        self.saying = Saying()
+        self.words: deque[PlacedWord] = deque()
+        self.texts: deque[str] = deque()
+        self.sent_us = 0
+        self.is_begun = self.is_over = False
+
+
+class DuplexOmniProcessor(FrameProcessor):
+    """One conversation with a full-duplex engine.
+
+    Args:
+        hosts: engines, the ones behind the first for when it fails.
+        prepare: how a conversation begins, with what was said so far; asked anew for each engine and context.
+        settings: see the model.
+        clock: of the units.
+        executors: makes the thread of an engine.
+        apologise: says that something went wrong; must not block for long.
+        on_given_up: told that no engine goes on.
+        on_pause_expired: told that a pause was too long.
+        on_tick: told what became of each unit; must not block.
+
+    Attributes:
+        ticks: that were taken.
+        refused_pictures: frames of the camera that were none.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[OmniHost],
+        *,
+        prepare: Callable[[], Preparation],
+        settings: DuplexSettings | None = None,
+        clock: Clock | None = None,
+        executors: Callable[[], Executor] = lambda: ThreadPoolExecutor(1, thread_name_prefix="omni"),
+        apologise: Callable[[], Awaitable[None]] | None = None,
+        on_given_up: Callable[[], Awaitable[None]] | None = None,
+        on_pause_expired: Callable[[], Awaitable[None]] | None = None,
+        on_tick: Callable[[Tick], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._hosts = tuple(hosts)
+        self._prepare = prepare
+        self._settings = settings or DuplexSettings()
+        self._clock: Clock = clock or LoopClock()
+        self._executors = executors
+        self._apologise = apologise
+        self._on_given_up = on_given_up
+        self._on_pause_expired = on_pause_expired
+        self._on_tick = on_tick
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ticker: Ticker | None = None
+        # The caller's audio has this rate, and the engine wants that one.
+        self._heard_hz = self._wanted_hz = 0
+        self._resampler: Resampler | None = None
+        self._paced: PacedOutput | None = None
+        self._wake = asyncio.Event()
+        self._reply: _Reply | None = None
+        # Replies that are over, and whose end is to be told in front of the next.
+        self._over: deque[_Reply] = deque()
+        # What was being said has been said.
+        self._said = asyncio.Event()
+        # Hums that are to be said, with their rate.
+        self._hums: deque[tuple[np.ndarray, int]] = deque(maxlen=4)
+        # The caller speaks, and has interrupted: the engine is to listen, for a unit at least.
+        self._caller_speaks = False
+        self._yields = False
+        self._drops_unit = False
+        self._is_flushing = False
+        self._pictures: asyncio.Queue[InputImageRawFrame] = asyncio.Queue(maxsize=1)
+        self._pause_watch: asyncio.Task[None] | None = None
+        self.ticks = self.refused_pictures = 0
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether a reply is on."""
+        return self._reply is not None
+
+    @property
+    def paced(self) -> PacedOutput | None:
+        """The voice of the engine that is on."""
+        return self._paced
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await self._end()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, InputAudioRawFrame):
+            self._hear(frame)
+            return
+        if isinstance(frame, InputImageRawFrame):
+            self._see(frame)
+            return
+        if isinstance(frame, LLMContextFrame) and direction is FrameDirection.DOWNSTREAM:
+            return
+        if isinstance(frame, UserStartedSpeakingFrame):
+            self._caller_speaks = True
+        elif isinstance(frame, UserStoppedSpeakingFrame):
+            self._caller_speaks = False
+        elif isinstance(frame, InterruptionFrame):
+            self._yields = self._drops_unit = True
+            self._drop()
+        elif isinstance(frame, DuplexPauseFrame):
+            self._pause(frame.pause_ms)
+        elif isinstance(frame, DuplexResumeFrame):
+            self._resume()
+        elif isinstance(frame, CancelFrame):
+            await self._end()
+        elif isinstance(frame, EndFrame):
+            await self._end_in_good_order()
+        await self.push_frame(frame, direction)
+        if isinstance(frame, StartFrame):
+            self._begin()
+
+    # What is heard and seen.
+
+    def _hear(self, frame: InputAudioRawFrame) -> None:
+        ticker, wanted_hz = self._ticker, self._wanted_hz
+        if ticker is None:
+            return
+        if frame.sample_rate != self._heard_hz:
+            self._heard_hz = frame.sample_rate
+            self._resampler = None if self._heard_hz == wanted_hz else Resampler(self._heard_hz, wanted_hz)
+        audio = pcm16_to_float(frame.audio)
+        if self._resampler is not None:
+            audio = self._resampler.feed(audio)
+        if len(audio):
+            ticker.hear(audio)
+
+    def _see(self, frame: InputImageRawFrame) -> None:
+        """The newest picture waits to be decoded; a unit sees few, and a camera gives many."""
+        if self._pictures.full():
+            self._pictures.get_nowait()
+        self._pictures.put_nowait(frame)
+
+    async def _decode(self) -> None:
+        while True:
+            frame = await self._pictures.get()
+            if self._ticker is None:
+                continue
+            try:
+                picture = await asyncio.to_thread(
+                    decoded, frame.image, frame.size, frame.format, self._settings.camera
+                )
+            except MediaError as error:
+                self.refused_pictures += 1
+                if self.refused_pictures == 1:
+                    logger.warning(f"{self}: {error}")
+                continue
+            if self._ticker is not None:
+                self._ticker.see(picture)
+
+    # The engine.
+
+    def _begin(self) -> None:
+        for work, name in ((self._converse(), "units"), (self._speak(), "voice"), (self._decode(), "camera")):
+            self._tasks.append(self.create_task(work, name=f"{self}::{name}"))
+
+    async def _end(self) -> None:
+        """Hang up: nothing more is said, and the engine is given back."""
+        self._drop()
+        self._stop_watching()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            await self.cancel_task(task, timeout=2 * self._settings.tick.grace_ms / 1000 + 1)
+
+    async def _end_in_good_order(self) -> None:
+        """What is being said is said to its end."""
+        paced, reply = self._paced, self._reply
+        units = next((task for task in self._tasks if task.get_name().endswith("::units")), None)
+        if units is not None:
+            self._tasks.remove(units)
+            await self.cancel_task(units, timeout=2 * self._settings.tick.grace_ms / 1000 + 1)
+        if paced is not None and reply is not None:
+            self._close(reply, paced)
+            self._said.clear()
+            self._wake.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(paced.held_samples / paced.rate_hz + 1):
+                    await self._said.wait()
+        await self._end()
+
+    async def _converse(self) -> None:
+        failures = place = 0
+        while failures < self._settings.most_failures:
+            ticks = self.ticks
+            try:
+                await self._with_engine(self._hosts[place % len(self._hosts)])
+            except AgentError as error:
+                failures = 1 if self.ticks - ticks >= self._settings.recovered_units else failures + 1
+                logger.error(f"{self}: an engine is given up, {failures} in a row: {error}")
+                await self._flush()
+                if self._apologise is not None:
+                    await self._apologise()
+            place += 1
+        if self._on_given_up is not None:
+            await self._on_given_up()
+
+    async def _with_engine(self, host: OmniHost) -> None:
+        """Until it fails, or the conversation is over."""
+        executor = self._executors()
+        try:
+            engine = host.open_engine()
+            rate_hz = engine.output_rate_hz
+            self._paced = PacedOutput(
+                rate_hz,
+                piece_ms=self._settings.piece_ms,
+                lead_ms=max(self._settings.lead_ms, self._settings.piece_ms),
+                longest_ms=max(10_000, 4 * engine.unit_ms),
+            )
+            self._wanted_hz, self._heard_hz = engine.input_rate_hz, 0
+            self._ticker = self._ticker_of(engine, executor)
+            await self._ticker.run(self._prepare())
+        finally:
+            self._ticker = None
+            executor.shutdown(wait=False)
+
+    def _ticker_of(self, engine: OmniEngine, executor: Executor) -> Ticker:
+        async def renewed() -> Preparation:
+            return self._prepare()
+
+        return Ticker(
+            engine,
+            executor=executor,
+            settings=self._settings.tick,
+            clock=self._clock,
+            must_listen=self._must_listen,
+            is_quiet=lambda: not self._caller_speaks and self._reply is None,
+            renewed=renewed,
+            on_result=lambda result: self._say(result, engine.output_rate_hz),
+            on_tick=self._note,
+        )
+
+    def _note(self, tick: Tick) -> None:
+        self.ticks += 1
+        if self._on_tick is not None:
+            self._on_tick(tick)
+
+    def _must_listen(self) -> bool:
+        """Asked once a unit, as it begins."""
+        must = self._yields
+        self._drops_unit = False
+        self._yields = self._yields and self._caller_speaks
+        return must
+
+    # What is said.
+
+    def _say(self, result: UnitResult, rate_hz: int) -> None:
+        paced = self._paced
+        if paced is None or self._drops_unit:
+            # It was on its way when the caller interrupted.
+            return
+        if result.vote is Vote.BACKCHANNEL:
+            self._hums.append((result.audio, rate_hz))
+        elif result.vote is Vote.SPEAK:
+            self._go_on(result, paced, rate_hz)
+        elif result.vote is Vote.YIELD and self._reply is not None:
+            self._is_flushing = True
+        if (result.end_of_turn or result.vote is Vote.LISTEN) and self._reply is not None:
+            self._close(self._reply, paced)
+        self._wake.set()
+
+    def _go_on(self, result: UnitResult, paced: PacedOutput, rate_hz: int) -> None:
+        audio = result.audio
+        if self._reply is None or self._reply.is_over:
+            if self._reply is not None and paced.held_samples:
+                # The one before is still being said: they are one.
+                self._reply.is_over = False
+            else:
+                loud = np.flatnonzero(np.abs(audio) > SILENT_PEAK)
+                if not loud.size and not result.text.strip():
+                    return
+                audio = audio[loud[0] :] if loud.size else audio[:0]
+                if self._reply is not None:
+                    self._over.append(self._reply)
+                self._reply = _Reply()
+        reply = self._reply
+        if result.text:
+            reply.texts.append(result.text)
+        reply.words.extend(reply.saying.add(result.text, len(audio), rate_hz))
+        paced.push(audio, self._clock.now_us())
+
+    def _close(self, reply: _Reply, paced: PacedOutput) -> None:
+        if not reply.is_over:
+            reply.is_over = True
+            reply.words.extend(reply.saying.end())
+            paced.push(np.zeros(0, np.float32), self._clock.now_us(), is_last=True)
+
+    def _drop(self) -> None:
+        """What has not left is never said."""
+        if self._paced is not None:
+            self._paced.clear()
+        self._reply = None
+        self._over.clear()
+        self._hums.clear()
+        self._is_flushing = False
+        self._wake.set()
+
+    async def _flush(self) -> None:
+        """The engine yields: the same as when it is interrupted."""
+        spoke = self._reply is not None and self._reply.is_begun
+        self._drop()
+        if spoke:
+            await self.broadcast_interruption()
+
+    async def _speak(self) -> None:
+        """The voice: pieces leave when they are due."""
+        while True:
+            await self._until_due()
+            if self._is_flushing:
+                await self._flush()
+            await self._send_hums()
+            await self._send_due()
+
+    async def _until_due(self) -> None:
+        due_us = self._paced.next_due_us() if self._paced is not None else None
+        left_us = None if due_us is None else due_us - self._clock.now_us()
+        if left_us is not None and left_us <= 0:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if left_us is None else left_us / 1_000_000):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _send_due(self) -> None:
+        paced = self._paced
+        if paced is None:
+            return
+        while self._over:
+            await self._send_end(self._over.popleft())
+        while (reply := self._reply) is not None:
+            piece = paced.take(self._clock.now_us())
+            if piece is None:
+                break
+            await self._send(reply, piece, paced)
+        if reply is not None and reply.is_over and not paced.held_samples:
+            self._reply = None
+            await self._send_end(reply)
+            self._said.set()
+
+    async def _send(self, reply: _Reply, piece: np.ndarray, paced: PacedOutput) -> None:
+        if not reply.is_begun:
+            reply.is_begun = True
+            await self.push_frame(LLMFullResponseStartFrame())
+            await self.push_frame(TTSStartedFrame(context_id=reply.reply_id, append_to_context=True))
+        while reply.texts:
+            told = AggregatedTextFrame(reply.texts.popleft(), TextType.TOKEN, context_id=reply.reply_id)
+            told.will_be_spoken = True
+            await self.push_frame(told)
+        rate_hz = self._rate_hz
+        reply.sent_us += len(piece) * 1_000_000 // rate_hz
+        pcm = float_to_pcm16(piece)
+        audio = TTSAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1, context_id=reply.reply_id)
+        await self.push_frame(audio)
+        while reply.words and reply.words[0].start_us < reply.sent_us:
+            await self._send_word(reply, reply.words.popleft())
+
+    async def _send_word(self, reply: _Reply, word: PlacedWord) -> None:
+        frame = TTSTextFrame(word.text, TextType.WORD, context_id=reply.reply_id)
+        frame.metadata[SPOKEN_AT] = SpokenAt(word.start_us, word.end_us, estimated=True)
+        await self.push_frame(frame)
+
+    async def _send_end(self, reply: _Reply) -> None:
+        if not reply.is_begun:
+            return
+        while reply.words:
+            await self._send_word(reply, reply.words.popleft())
+        await self.push_frame(TTSStoppedFrame(context_id=reply.reply_id))
+        await self.push_frame(LLMFullResponseEndFrame())
+
+    async def _send_hums(self) -> None:
+        while self._hums:
+            audio, rate_hz = self._hums.popleft()
+            frame = OutputAudioRawFrame(audio=float_to_pcm16(audio), sample_rate=rate_hz, num_channels=1)
+            await self.push_frame(frame)
+
+    @property
+    def _rate_hz(self) -> int:
+        assert self._paced is not None
+        return self._paced.rate_hz
+
+    # Pauses.
+
+    def _pause(self, wanted_ms: int | None) -> None:
+        if self._ticker is None or self._ticker.is_paused:
+            return
+        self._ticker.pause()
+        self._drop()
+        longest_ms = self._settings.pause_ms
+        limit_ms = longest_ms if wanted_ms is None else min(max(0, wanted_ms), longest_ms)
+        self._pause_watch = self.create_task(self._watch_pause(limit_ms), name=f"{self}::pause")
+
+    def _resume(self) -> None:
+        self._stop_watching()
+        if self._ticker is not None and self._ticker.is_paused:
+            self._ticker.resume()
+
+    def _stop_watching(self) -> None:
+        watch, self._pause_watch = self._pause_watch, None
+        if watch is not None:
+            watch.cancel()
+
+    async def _watch_pause(self, limit_ms: int) -> None:
+        await asyncio.sleep(limit_ms / 1000)
+        self._pause_watch = None
+        logger.warning(f"{self}: paused for {limit_ms} ms")
+        if self._on_pause_expired is not None:
+            await self._on_pause_expired()

@@ -1,0 +1,72 @@
+"""Which word of what the engine says lies where in its audio.
+
+In: the text and the audio of each unit. Out: words with their places. An engine writes tokens, not words, and
+says how much sound a unit has, not where in it a word is: a word that is complete lies in the units in which
+it was written, and the words of a unit share its time by their letters. So a place is an estimate, right to a
+unit; text often runs a little ahead of its sound.
+
+Pure; one object for each reply.
+"""
+
+from dataclasses import dataclass
+
+_US_PER_S = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedWord:
+    """A word and where it is heard.
+
+    Attributes:
+        text: without the spaces around it.
+        start_us: from the first sample of the reply.
+        end_us: its end.
+    """
+
+    text: str
+    start_us: int
+    end_us: int
+
+
+@dataclass(slots=True)
+class Saying:
+    """One reply.
+
+    Attributes:
+        text: all of it, as written.
+        audio_us: its audio so far.
+    """
+
+    text: str = ""
+    audio_us: int = 0
+    # A word that may go on, and where it began.
+    _open: str = ""
+    _open_us: int = 0
+
+    def add(self, text: str, samples: int, rate_hz: int) -> list[PlacedWord]:
+        """A unit: its words that are complete now."""
+        start_us, length_us = self.audio_us, samples * _US_PER_S // rate_hz
+        self.text += text
+        self.audio_us += length_us
+        if not text:
+            return []
+        if not self._open:
+            self._open_us = start_us
+        done: list[PlacedWord] = []
+        letters = max(1, len(text))
+        for place, letter in enumerate(text):
+            at_us = start_us + length_us * place // letters
+            if letter.isspace():
+                done += self._close(at_us)
+                self._open_us = start_us + length_us * (place + 1) // letters
+            else:
+                self._open += letter
+        return done
+
+    def end(self) -> list[PlacedWord]:
+        """Nothing follows: the last word, if it is not told yet."""
+        return self._close(self.audio_us)
+
+    def _close(self, at_us: int) -> list[PlacedWord]:
+        word, self._open = self._open, ""
+        return [PlacedWord(word, self._open_us, max(at_us, self._open_us))] if word else []

@@ -1,0 +1,340 @@
+"""A full-duplex engine in a pipeline with the playout clock and a track, on virtual time."""
+
+import asyncio
+import io
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+from PIL import Image
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    InputAudioRawFrame,
+    InputImageRawFrame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    TTSAudioRawFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.workers.runner import WorkerRunner
+
+from models.omni import Preparation, Vote
+from processors.duplex.omni import (
+    DuplexOmniProcessor,
+    DuplexPauseFrame,
+    DuplexResumeFrame,
+    DuplexSettings,
+)
+from processors.duplex.ticker import Tick
+from processors.playout.heard import HeardReply
+from processors.playout.playout import Playout
+from tests import virtual_time
+from tests.fakes.executor import TimedExecutor
+from tests.fakes.omni import OmniScript, ScriptedOmniHost
+from tests.fakes.track_output import RATE_HZ, TrackOutput
+
+UNIT_MS = 80
+PIECE = bytes(640)
+
+
+def script(votes: str, **changes: object) -> OmniScript:
+    """One letter for each unit: l, s, b, y; the last one goes on."""
+    kinds = {"l": Vote.LISTEN, "s": Vote.SPEAK, "b": Vote.BACKCHANNEL, "y": Vote.YIELD}
+    return OmniScript(
+        votes=lambda unit: kinds[votes[min(unit, len(votes) - 1)]],
+        output_rate_hz=RATE_HZ,
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+class Watch(FrameProcessor):
+    """Behind everything: what has passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[Frame] = []
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        self.frames.append(frame)
+        await self.push_frame(frame, direction)
+
+
+class Call:
+    """Duplex, entry, output, exit."""
+
+    def __init__(
+        self, *scripts: OmniScript, costs_ms: dict[str, float | None] | None = None, **changes: object
+    ) -> None:
+        self.hosts = [ScriptedOmniHost(each) for each in scripts]
+        self.replies: list[HeardReply] = []
+        self.ticks: list[Tick] = []
+        self.apologies: list[float] = []
+        self.given_up = self.pauses_expired = 0
+        self.history: tuple[tuple[str, str], ...] = ()
+        self.playout = Playout(on_reply=self.replies.append)
+        costs = costs_ms or {}
+
+        def took_s(name: str) -> float | None:
+            ms = costs.get(name.strip("_"), 0.0)
+            return None if ms is None else ms / 1000
+
+        self.duplex = DuplexOmniProcessor(
+            self.hosts,
+            prepare=lambda: Preparation("Be kind.", history=self.history),
+            settings=DuplexSettings.model_validate(changes),
+            executors=lambda: TimedExecutor(took_s),
+            apologise=self._apologise,
+            on_given_up=self._on_given_up,
+            on_pause_expired=self._on_pause_expired,
+            on_tick=self.ticks.append,
+        )
+        _, entry, exit_ = self.playout.taps()
+        self.output, self.watch = TrackOutput(self.playout.played), Watch()
+        self.worker = PipelineWorker(
+            Pipeline([self.duplex, entry, self.output, exit_, self.watch]),
+            params=PipelineParams(audio_in_sample_rate=16_000, audio_out_sample_rate=RATE_HZ),
+            enable_rtvi=False,
+            enable_turn_tracking=False,
+            idle_timeout_secs=None,
+        )
+
+    async def give(self, frame: Frame) -> None:
+        await self.worker.queue_frame(frame)
+
+    async def talk(self, seconds: float, *, rate_hz: int = 16_000, image: bytes | None = None) -> None:
+        for _ in range(round(seconds * 50)):
+            await self.give(InputAudioRawFrame(bytes(rate_hz // 50 * 2), rate_hz, 1))
+            if image is not None:
+                await self.give(InputImageRawFrame(image, (0, 0), "JPEG"))
+            await asyncio.sleep(0.02)
+
+    def sounds_ms(self) -> list[tuple[int, int]]:
+        """Stretches of sound at the peer, from the start of the call."""
+        spans: list[tuple[int, int]] = []
+        for at_s, pcm in self.output.sent:
+            if not np.frombuffer(pcm, np.int16).any():
+                continue
+            at_ms, length_ms = round((at_s - self.began_s) * 1000), len(pcm) // 2 * 1000 // RATE_HZ
+            if spans and at_ms - spans[-1][1] <= 1:
+                spans[-1] = spans[-1][0], at_ms + length_ms
+            else:
+                spans.append((at_ms, at_ms + length_ms))
+        return spans
+
+    async def _apologise(self) -> None:
+        self.apologies.append(asyncio.get_running_loop().time())
+
+    async def _on_given_up(self) -> None:
+        self.given_up += 1
+
+    async def _on_pause_expired(self) -> None:
+        self.pauses_expired += 1
+
+
+def play(call: Call, caller: Callable[[Call], Awaitable[None]]) -> Call:
+    async def run() -> Call:
+        call.began_s = asyncio.get_running_loop().time()
+        runner = WorkerRunner(handle_sigint=False)
+        await runner.add_workers(call.worker)
+
+        async def work() -> None:
+            await caller(call)
+            await call.give(EndFrame())
+
+        task = asyncio.create_task(work())
+        await runner.run()
+        await task
+        return call
+
+    return virtual_time.run(run())
+
+
+def test_what_the_engine_says_is_heard_and_its_words_are_in_the_books() -> None:
+    call = play(Call(script("lll" + "s" * 20 + "l")), lambda call: call.talk(4))
+    [reply] = call.replies
+    assert reply.text == " ".join(str(unit) for unit in range(3, 23)) and not reply.truncated
+    [(began_ms, ended_ms)] = call.sounds_ms()
+    assert ended_ms - began_ms == 20 * UNIT_MS
+    # Unit 3 is over, and said at once.
+    assert began_ms - 4 * UNIT_MS <= 60
+    kinds = [type(frame) for frame in call.watch.frames]
+    assert kinds.count(LLMFullResponseStartFrame) == kinds.count(LLMFullResponseEndFrame) == 1
+
+
+def test_silence_of_the_engine_is_not_sent_and_every_vote_is_told() -> None:
+    call = play(Call(script("lllsslllssl")), lambda call: call.talk(2))
+    assert len(call.ticks) >= 24 and [tick.vote for tick in call.ticks[:5]] == [
+        *[Vote.LISTEN] * 3,
+        *[Vote.SPEAK] * 2,
+    ]
+    audio = [frame for frame in call.watch.frames if isinstance(frame, TTSAudioRawFrame)]
+    assert sum(len(frame.audio) for frame in audio) == 4 * UNIT_MS * RATE_HZ // 1000 * 2
+    assert len(call.replies) == 2
+
+
+def test_an_engine_that_yields_falls_silent_and_what_was_heard_is_known() -> None:
+    # Units of 80 ms, each said at once: the yield meets what has left, and the last word at most.
+    call = play(Call(script("s" * 10 + "y" + "l")), lambda call: call.talk(3))
+    [reply] = call.replies
+    assert reply.text.startswith("0 1 2 3 4 5 6 7 8")
+    [(_, ended_ms)] = call.sounds_ms()
+    assert ended_ms <= 11 * UNIT_MS + 100
+
+
+def test_a_caller_who_interrupts_stops_it_and_has_the_engine_listen() -> None:
+    async def caller(call: Call) -> None:
+        await call.talk(2.5)
+        await call.give(UserStartedSpeakingFrame())
+        await call.give(InterruptionFrame())
+        await call.talk(2)
+        await call.give(UserStoppedSpeakingFrame())
+        await call.talk(2)
+
+    call = play(Call(script("s", unit_ms=1_000)), caller)
+    first, *_ = call.replies
+    assert first.truncated and first.unheard
+    # What leaves here is a lead of 40 ms ahead of the track's own.
+    assert call.sounds_ms()[0][1] - 2_500 <= 150
+    forced = [tick for tick in call.ticks if tick.forced]
+    assert 2 <= len(forced) <= 3 and all(tick.vote in (Vote.YIELD, Vote.LISTEN) for tick in forced)
+    assert [tick.vote for tick in call.ticks][-1] is Vote.SPEAK
+
+
+def test_what_was_on_its_way_when_it_was_interrupted_is_not_said() -> None:
+    async def caller(call: Call) -> None:
+        await call.talk(1.05)
+        # The engine is at its first unit.
+        await call.give(InterruptionFrame())
+        await call.talk(2)
+
+    call = play(Call(script("s", unit_ms=1_000), costs_ms={"hear_and_say": 400}), caller)
+    assert call.ticks[0].vote is Vote.SPEAK and call.ticks[1].forced
+    assert all(began_ms > 3_000 for began_ms, _ in call.sounds_ms())
+
+
+def test_a_hum_takes_no_turn() -> None:
+    call = play(Call(script("llllbl")), lambda call: call.talk(2))
+    assert len(call.sounds_ms()) == 1 and call.replies == []
+    assert not any(isinstance(frame, LLMFullResponseStartFrame) for frame in call.watch.frames)
+
+
+def test_questions_end_here() -> None:
+    async def caller(call: Call) -> None:
+        await call.give(LLMContextFrame(LLMContext()))
+        await call.talk(1)
+
+    call = play(Call(script("l")), caller)
+    assert not any(isinstance(frame, LLMContextFrame) for frame in call.watch.frames)
+    assert not any(isinstance(frame, InputAudioRawFrame) for frame in call.watch.frames)
+
+
+@pytest.mark.parametrize(
+    ("broken", "costs_ms"),
+    [
+        (script("sss", fails_at=2), {}),
+        (script("sss", spoils=lambda audio: audio * np.float32(np.nan)), {}),
+        (script("sss", spoils=lambda audio: np.tile(audio, 3)), {}),
+        (script("sss"), {"prepare": None}),
+        (script("sss"), {"hear_and_say": None}),
+        (script("sss"), {"finalize": None}),
+    ],
+    ids=["raises", "NaN", "wrong rate", "prepare hangs", "hangs", "finalize hangs"],
+)
+def test_behind_an_engine_that_fails_the_caller_hears_an_apology_and_the_next_one(
+    broken: OmniScript, costs_ms: dict[str, float | None]
+) -> None:
+    call = Call(broken, script("llls"), tick={"prepare_ms": 2_000, "hang_ms": 500})
+    engines = iter([costs_ms, {}, {}, {}])
+
+    def executors() -> TimedExecutor:
+        costs = next(engines)
+        return TimedExecutor(lambda name: None if costs.get(name.strip("_"), 0) is None else 0.0)
+
+    call.duplex._executors = executors
+    call.history = (("user", "hello"),)
+    play(call, lambda call: call.talk(8))
+    assert len(call.apologies) == 1 and call.given_up == 0
+    [second] = call.hosts[1].engines
+    assert second.prepared[0].history == (("user", "hello"),)
+    assert call.sounds_ms()[-1][1] > 7_000
+
+
+def test_when_every_engine_fails_the_conversation_is_given_up() -> None:
+    call = Call(script("l", fails_at=1), most_failures=3)
+    play(call, lambda call: call.talk(4))
+    assert (len(call.apologies), call.given_up) == (3, 1)
+
+
+def test_failures_that_lie_far_apart_are_forgotten() -> None:
+    call = Call(script("l", fails_at=20), most_failures=2, recovered_units=10)
+    play(call, lambda call: call.talk(10))
+    assert len(call.apologies) >= 5 and call.given_up == 0
+
+
+def test_nothing_is_heard_in_a_pause_and_a_long_one_is_told() -> None:
+    async def caller(call: Call) -> None:
+        await call.talk(1)
+        await call.give(DuplexPauseFrame())
+        await call.talk(2)
+        units = len(call.ticks)
+        await call.talk(2)
+        assert len(call.ticks) == units
+        await call.give(DuplexResumeFrame())
+        await call.talk(1)
+        assert len(call.ticks) > units and call.pauses_expired == 0
+        # Nobody pauses for longer than the server lets them.
+        await call.give(DuplexPauseFrame(pause_ms=10_000_000))
+        await call.talk(61)
+        assert call.pauses_expired == 1
+
+    play(Call(script("s")), caller)
+
+
+def picture(width: int, height: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (width, height)).save(out, "JPEG")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("image", "seen"), [(picture(64, 48), True), (b"no picture", False), (picture(8_000, 6_250), False)]
+)
+def test_pictures_are_seen_and_what_is_none_does_no_harm(image: bytes, seen: bool) -> None:
+    call = play(Call(script("llls")), lambda call: call.talk(1, image=image))
+    assert any(tick.frames for tick in call.ticks) is seen
+    assert (call.duplex.refused_pictures > 0) is not seen
+    assert call.sounds_ms()
+
+
+def test_a_caller_of_another_rate_is_heard() -> None:
+    call = play(Call(script("l")), lambda call: call.talk(4, rate_hz=8_000))
+    assert sum(tick.heard_ms for tick in call.ticks[2:]) >= 80 * (len(call.ticks) - 3)
+
+
+def test_what_is_being_said_is_said_to_its_end_when_the_call_ends() -> None:
+    call = play(Call(script("s" * 2 + "l", unit_ms=1_000)), lambda call: call.talk(2.2))
+    [reply] = call.replies
+    assert reply.text == "0 1" and call.sounds_ms()[-1][1] >= 2_900
+
+
+def test_half_an_hour_ends_without_drift() -> None:
+    call = Call(script("s", unit_ms=1_000), tick={"slack_ms": 60})
+
+    async def caller(call: Call) -> None:
+        await call.talk(30 * 60)
+
+    play(call, caller)
+    paced = call.duplex.paced
+    assert paced is not None and paced.holes == paced.lost_samples == 0
+    assert [tick.late_us for tick in call.ticks if tick.late_us > 1] == []
+    [(began_ms, ended_ms)] = call.sounds_ms()
+    assert ended_ms - began_ms == 1_000 * sum(tick.vote is Vote.SPEAK for tick in call.ticks)
