@@ -121,7 +121,10 @@ class BargeIn:
         self._text = ""
         self._confidences: tuple[float, ...] = ()
         self._may_listen = False
+        # Its level, that of the stretch before, and whether it was dismissed for its level alone.
         self._level_db: float | None = None
+        self._ended_level_db: float | None = None
+        self._was_far = False
         self._is_echo = False
         self._near_end_looks = 0
         self._echo_words = 0
@@ -140,6 +143,8 @@ class BargeIn:
         self._echo_voice: int | None = None
         self._last_is_guess = False
         self._spotted_command = False
+        # The voice of the last final words, and those words.
+        self._last_words = 0, ""
         self._hold_until_ms = 0
         self._maybe_from_ms = 0
         # The reply, one that follows it, and those that were cut.
@@ -312,6 +317,7 @@ class BargeIn:
         if self._voice in (_Voice.ON, _Voice.DISMISSED, _Voice.ECHO):
             return None
         self._voice = _Voice.ON
+        self._was_far = False
         self._voices += 1
         return self._arm(at_ms, onset_ms=at_ms - voiced_ms)
 
@@ -327,7 +333,7 @@ class BargeIn:
         self._fell_quiet_ms, self._noticed_ms = at_ms - silence_ms, at_ms
         if voice is not _Voice.ECHO:
             self._stretches_ms += (max(0, self._fell_quiet_ms - self._onset_ms),)
-        self._ended_stretches_ms = self._stretches_ms
+        self._ended_stretches_ms, self._ended_level_db = self._stretches_ms, self._level_db
         if self._state is not State.ARMED:
             return self._move(Event.QUIET, at_ms)
         if at_ms - self._ducked_ms >= self._settings.duck_longest_ms:
@@ -336,9 +342,21 @@ class BargeIn:
             return self._dismiss(at_ms)
         return self._move(Event.QUIET, at_ms)
 
-    def on_level(self, level_db: float) -> None:
-        """How loud the present voice is beside the caller's usual one."""
+    def on_level(self, at_ms: int, level_db: float) -> Decision | None:
+        """How loud the present voice is beside the caller's usual one, at its loudest so far.
+
+        Who was taken for somebody else and speaks up begins a voice by that.
+        """
         self._level_db = level_db
+        if not self._was_far or self._voice is not _Voice.DISMISSED or self._is_far(level_db):
+            return None
+        self._was_far, self._voice = False, _Voice.ON
+        decision = self._arm(at_ms, onset_ms=at_ms)
+        self._level_db = level_db
+        return decision
+
+    def _is_far(self, level_db: float | None) -> bool:
+        return level_db is not None and level_db <= self._settings.utterances.quiet_db
 
     def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decision | None:
         """What is understood of the present voice so far.
@@ -378,7 +396,8 @@ class BargeIn:
             text, confidences = "", ()
         is_voiced = self._voice not in (_Voice.NONE, _Voice.MAYBE)
         stretches_ms = self._ended_stretches_ms if is_voiced else self._stretches_ms
-        heard = Utterance(text, confidences, stretches_ms, True, self._level_db)
+        # They are about a voice that has ended; the level that is known now may be the next one's.
+        heard = Utterance(text, confidences, stretches_ms, True, self._ended_level_db)
         is_asked = self._question_is_open(at_ms)
         kind = self._classifier.kind(heard, question_open=is_asked)
         if is_asked and text and kind is not Kind.NOISE and not kind.claims_floor:
@@ -392,8 +411,9 @@ class BargeIn:
             # It was heard to want the floor, whatever was written of it.
             kind, is_guess = Kind.SUBSTANTIVE, False
         may_be_more = self._may_be_more(kind, heard)
-        if text and not kind.claims_floor and not may_be_more:
+        if self._surely_listens(kind, heard):
             self._listening_voice = voice
+        self._last_words = voice, text
         if (is_guess or may_be_more) and self._state is not State.CUT:
             if self._spotting_voice == voice:
                 self._last_kind = kind
@@ -457,7 +477,7 @@ class BargeIn:
         if number == self._listening_voice or self._is_warming_up(at_ms):
             # Who is surely understood to listen does, and a sound of the first seconds may be the bot's.
             floor_log_odds = None
-        if self._is_command(text, floor_log_odds):
+        if self._is_command(text, floor_log_odds) or self._agree(number, text):
             self._spotted_command = True
             self._verdict = True if self._held is not None else self._verdict
             self._held = None
@@ -577,10 +597,11 @@ class BargeIn:
     # From sounds and words to events.
 
     def _judge_voice(self, at_ms: int) -> Decision | None:
-        level_db = self._level_db
-        is_quiet = level_db is not None and level_db <= self._settings.utterances.quiet_db
-        if self._voice is _Voice.ON and not is_quiet:
+        if self._voice is not _Voice.ON:
+            return self._dismiss(at_ms)
+        if not self._is_far(self._level_db):
             return self._mean(at_ms, Reason.DURATION)
+        self._was_far = True
         return self._dismiss(at_ms)
 
     def _arm(self, at_ms: int, *, onset_ms: int) -> Decision | None:
@@ -700,11 +721,25 @@ class BargeIn:
         return not (is_sure and len(heard.text.split()) > 1)
 
     def _may_be_more(self, kind: Kind, heard: Utterance) -> bool:
-        """Whether unsure words of a listener over a reply may be a recogniser's guess at more than that."""
+        """Whether words over a reply that claim nothing may be a guess at something that does."""
         is_over_reply = self._state in (State.ARMED, State.WEIGHED)
         if kind.claims_floor or not heard.text or not heard.confidences or not is_over_reply:
             return False
-        return min(heard.confidences) < self._settings.sure_confidence
+        return not self._is_far(heard.level_db) and not self._surely_listens(kind, heard)
+
+    def _surely_listens(self, kind: Kind, heard: Utterance) -> bool:
+        """Whether a listener was understood; not what a recogniser writes for any vowel, however sure."""
+        if not kind.leaves_floor or not heard.text:
+            return False
+        is_sure = min(heard.confidences, default=1.0) >= self._settings.sure_confidence
+        return is_sure and self._classifier.may_be_backchannel(heard.text)
+
+    def _agree(self, voice: int, command: str) -> bool:
+        """Whether the recogniser and the spotter heard the same in a voice: a question of one word, or that
+        very word. Two that hear so are right, however little either is sure of it.
+        """
+        said_by, said = self._last_words
+        return bool(command) and said_by == voice and self._classifier.says_the_same(said, command)
 
     def _stop_in_spite_of_echo(self, at_ms: int, heard: Utterance) -> Decision | None:
         """A word that the bot does not say is the caller's, whatever the levels say."""

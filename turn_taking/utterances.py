@@ -57,6 +57,7 @@ class Vocabulary:
         polite: may stand around all of these.
         stop_tails: may stand behind a stop.
         hums: what recognisers write for a hum, and what alone says nothing.
+        questions: ask in one word.
     """
 
     affirmative: frozenset[str]
@@ -68,6 +69,7 @@ class Vocabulary:
     polite: frozenset[str]
     stop_tails: frozenset[str]
     hums: frozenset[str]
+    questions: frozenset[str] = frozenset()
 
 
 ENGLISH = Vocabulary(
@@ -101,6 +103,7 @@ ENGLISH = Vocabulary(
         "them, the, a, an, am, and, him, hum, ham, in, i'm, em, hem, home, uh, um, but, that, at, if, they, "
         "though, us, had, head, huh, men, man, may, move, ooh, op, half, i, see, you, he, oh, ah"
     ),
+    questions=_phrases("what, why, how, when, where, who, which"),
 )
 
 
@@ -205,6 +208,7 @@ class _Lexicon:
     longest: int
     answers: frozenset[str]
     hums: frozenset[str]
+    questions: frozenset[str]
     stop_tails: frozenset[str]
 
 
@@ -280,6 +284,15 @@ class Classifier:
         if any(phrase.part is _Part.NEGATIVE for phrase in phrases):
             return True
         return self.content_words(utterance) >= least_words
+
+    def says_the_same(self, text: str, command: str) -> bool:
+        """Whether two engines heard one thing in a short voice: the same words, of weight, or each a question
+        of one word.
+        """
+        words, others = plain(text), plain(command)
+        if len(words) == len(others) == 1 and words[0] in self._lexicon.questions:
+            return others[0] in self._lexicon.questions
+        return words == others and self.content_words(Utterance(command)) > 0
 
     def content_words(self, utterance: Utterance) -> int:
         """How many words were understood that are more than a sign of listening or of life."""
@@ -418,5 +431,6 @@ def _lexicon(settings: UtteranceSettings, vocabulary: Vocabulary) -> _Lexicon:
         longest=max(len(phrase.split()) for phrase in parts),
         answers=vocabulary.affirmative | vocabulary.negative,
         hums=vocabulary.hums,
+        questions=vocabulary.questions,
         stop_tails=vocabulary.stop_tails,
     )

@@ -331,8 +331,7 @@ def cut_at_ms(policy: BargeInPolicy, trial: Trial) -> int | None:
 
 
 def _arguments(event: Event) -> dict[str, Any]:
-    is_timeless = event.tell in ("on_level", "on_spotting")
-    return event.facts if is_timeless else {"at_ms": event.at_ms, **event.facts}
+    return event.facts if event.tell == "on_spotting" else {"at_ms": event.at_ms, **event.facts}
 
 
 def judge(name: str, trials: Sequence[Trial]) -> dict[str, Any]:

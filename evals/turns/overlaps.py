@@ -164,7 +164,7 @@ class BargeInPolicy(Protocol):
     def on_voice_started(self, at_ms: int, *, voiced_ms: int = 0) -> Decided: ...
     def on_maybe_quiet(self, at_ms: int) -> None: ...
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> Decided: ...
-    def on_level(self, level_db: float) -> None: ...
+    def on_level(self, at_ms: int, level_db: float) -> Decided: ...
     def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decided: ...
     def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decided: ...
     def on_self_voice(self, at_ms: int, *, own: bool) -> Decided: ...
@@ -203,7 +203,7 @@ class VoiceTimer:
         """It did not last."""
         self._due_ms = None
 
-    def on_level(self, level_db: float) -> None:
+    def on_level(self, at_ms: int, level_db: float) -> Decided:
         """Loud or not."""
 
     def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
@@ -271,7 +271,7 @@ def _events(
     at(onset_ms + hearing.start_ms, lambda ms: policy.on_voice_started(ms, voiced_ms=hearing.start_ms))
     level_db = overlap.level_db
     if level_db is not None:
-        at(onset_ms + hearing.start_ms + 1, lambda _ms: policy.on_level(level_db))
+        at(onset_ms + hearing.start_ms + 1, lambda ms: policy.on_level(ms, level_db))
     for look, own in enumerate(overlap.own, start=1):
         at(onset_ms + look * spec.own_voice_ms, partial(_look, policy, own=own))
     if spec.partial_ms is not None:

@@ -106,8 +106,8 @@ class SharedVadAnalyzer(VADAnalyzer):
         block_windows = -(-ms_to_samples(LOUDNESS_BLOCK_MS, detector.rate_hz) // detector.window_samples)
         self._powers: deque[float] = deque(maxlen=block_windows)
         self._last_powers: deque[float] = deque(maxlen=LEVEL_WINDOWS)
-        # Of the present or the last voice.
-        self._loudest_power = 0.0
+        # Of the present or the last voice, and of what may become one.
+        self._loudest_power = self._rising_power = 0.0
         self._position = 0
         self._state = VADState.QUIET
         self._run_windows = 0
@@ -194,7 +194,6 @@ class SharedVadAnalyzer(VADAnalyzer):
     def _on_window(self, probability: float, power: float) -> None:
         began_sample, self._position = self._position, self._position + self._detector.window_samples
         self._powers.append(power)
-        self._last_powers.append(power)
         loud = sum(self._powers) / len(self._powers) >= self._min_power
         voice = loud and probability >= self.params.confidence
         if voice == (self._state in (VADState.SPEAKING, VADState.STARTING)):
@@ -202,11 +201,16 @@ class SharedVadAnalyzer(VADAnalyzer):
         else:
             self._run_windows = 1
             self._run_began_sample = began_sample
-        if voice and self._state is VADState.QUIET:
-            self._loudest_power = 0.0
+        if self._state is VADState.QUIET:
+            # What was loud before a voice says nothing about it.
+            self._rising_power = 0.0
+            self._last_powers.clear()
+        self._last_powers.append(power)
         if voice:
-            self._loudest_power = max(self._loudest_power, sum(self._last_powers) / len(self._last_powers))
+            self._rising_power = max(self._rising_power, sum(self._last_powers) / len(self._last_powers))
         self._state = self._next_state(voice)
+        if self._state is VADState.SPEAKING:
+            self._loudest_power = self._rising_power
 
     def _next_state(self, voice: bool) -> VADState:
         """The state after one more window, which has been counted in the run of its kind."""

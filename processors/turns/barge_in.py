@@ -68,6 +68,8 @@ COMMAND_LATE_MS = 1_500
 # The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``): sooner it would judge
 # what was heard before the voice.
 OWN_VOICE_MS = 320
+# Behind a reply for so long its echo may still be heard.
+ECHO_OVER_MS = 200
 
 
 def _nothing() -> None:
@@ -156,6 +158,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         # The last voice began while a reply was on, and when the last reply was over.
         self._over_reply = False
         self._over_ms = 0
+        # A reply was heard while the present voice was on: its level may be the bot's.
+        self._met_reply = False
         # The bot's replies that are not over, those the model still writes, and the answer that is owed.
         self._open: dict[str, bool] = {}
         self._unwritten: set[str] = set()
@@ -222,6 +226,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             self._follow_audio()
             self._is_voiced = True
             self._over_reply = self.holds_reply or now_ms - voiced_ms <= self._over_ms
+            self._met_reply = self.holds_reply
             self._look_ms = now_ms - voiced_ms + OWN_VOICE_MS if self._is_own is not None else None
             if self._stop_words is not None and self.holds_reply:
                 self._stop_words.on_voice_started(voiced_ms)
@@ -292,8 +297,12 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             return
         beside_db = self._usual.beside(level_db)
         if beside_db is not None:
-            self._machine.on_level(beside_db)
-        if learns_of_ms is not None and not self._over_reply:
+            decision = self._machine.on_level(self._clock.now_ms(), beside_db)
+            if decision is not None:
+                # Nothing that the task of the deadlines asks for may wake it.
+                self._note(decision)
+        is_alone = not self._met_reply and self._started_ms - self._over_ms > ECHO_OVER_MS
+        if learns_of_ms is not None and is_alone:
             self._usual.learn(level_db, voiced_ms=learns_of_ms)
 
     def _echoes(self, text: str) -> bool:
@@ -447,6 +456,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
     def on_reply_started(self, reply_id: str) -> None:
         """See ``FollowsReplies``."""
         now_ms = self._clock.now_ms()
+        self._met_reply = True
         protected = self._open.setdefault(reply_id, False)
         if not self._machine.is_ducked:
             # What an interruption left of a duck ends with the reply that it ended.

@@ -644,27 +644,27 @@ def test_a_question_is_open_for_a_while_only():
 def test_a_voice_far_away_cuts_by_a_stop_word_only():
     floor = speaking()
     floor.voice(5_000, 20_000, partials=(*QUESTION, (9_000, "stop", 0.9)))
-    floor.at(5_200, lambda _: floor.machine.on_level(-20.0))
+    floor.at(5_200, lambda now: floor.machine.on_level(now, -20.0))
     floor.run(13_900)
     assert [type(decision) for decision in floor.decisions] == [Duck, Restore]
     floor.run(14_100)
     assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(14_000, Reason.STOP_WORD)]
 
 
-def test_a_caller_who_comes_back_to_the_microphone_cuts_by_words():
+def test_a_caller_who_comes_back_to_the_microphone_cuts_before_their_next_words():
     floor = speaking()
     floor.voice(5_000, 20_000, partials=((9_000, "what about the fees", 0.9),))
-    floor.at(5_200, lambda _: floor.machine.on_level(-20.0))
-    floor.at(13_000, lambda _: floor.machine.on_level(-3.0))
+    floor.at(5_200, lambda now: floor.machine.on_level(now, -20.0))
+    floor.at(13_000, lambda now: floor.machine.on_level(now, -3.0))
     floor.run(14_100)
-    assert [cut.at_ms for cut in floor.cuts] == [14_000]
+    assert [cut.at_ms for cut in floor.cuts] == [13_796]
     assert floor.machine.caller_has_floor
 
 
 def test_a_far_voice_that_was_dismissed_is_not_ducked_for_again_and_has_no_floor():
     floor = speaking(7_000)
     floor.voice(5_000, 20_000)
-    floor.at(5_200, lambda _: floor.machine.on_level(-20.0))
+    floor.at(5_200, lambda now: floor.machine.on_level(now, -20.0))
     floor.reply("r2", 8_000, 9_000)
     floor.run(10_000)
     assert [type(decision) for decision in floor.decisions] == [Duck, Restore]
@@ -674,7 +674,7 @@ def test_a_far_voice_that_was_dismissed_is_not_ducked_for_again_and_has_no_floor
 def test_a_far_voice_that_is_surely_not_the_bots_own_is_still_far():
     floor = speaking()
     floor.voice(5_000, 20_000)
-    floor.at(5_200, lambda _: floor.machine.on_level(-20.0))
+    floor.at(5_200, lambda now: floor.machine.on_level(now, -20.0))
     for at_ms in range(5_300, 20_000, 300):
         floor.at(at_ms, lambda now: floor.machine.on_self_voice(now, own=False))
     floor.run(20_000)
@@ -684,7 +684,7 @@ def test_a_far_voice_that_is_surely_not_the_bots_own_is_still_far():
 def test_how_loud_a_voice_was_says_nothing_about_the_next_one():
     floor = speaking()
     floor.voice(5_000, 1_500)
-    floor.at(5_200, lambda _: floor.machine.on_level(-20.0))
+    floor.at(5_200, lambda now: floor.machine.on_level(now, -20.0))
     floor.voice(8_000, 1_500)
     floor.run(9_000)
     assert [cut.at_ms for cut in floor.cuts] == [8_000 + CHOSEN.confirm_ms + CHOSEN.end_lag_ms]
@@ -693,7 +693,7 @@ def test_how_loud_a_voice_was_says_nothing_about_the_next_one():
 def test_a_loud_burst_is_restored_as_soon_as_it_is_over():
     floor = speaking()
     floor.voice(5_000, 300)
-    floor.at(5_200, lambda _: floor.machine.on_level(12.0))
+    floor.at(5_200, lambda now: floor.machine.on_level(now, 12.0))
     floor.run(7_000)
     assert floor.decisions == [Duck(5_032, CHOSEN.duck_db), Restore(5_460)]
 
@@ -1179,7 +1179,7 @@ def take(machine: BargeIn, at_ms: int, step: tuple) -> object:
         "spotted": lambda: machine.on_spotted(at_ms, what, voice=how),
         "turn": lambda: machine.on_turn_ended(),
         "own": lambda: machine.on_self_voice(at_ms, own=bool(how)),
-        "level": lambda: machine.on_level(how),
+        "level": lambda: machine.on_level(at_ms, how),
         "path": lambda: machine.on_echo_path_changed(at_ms),
         "saying": lambda: machine.on_saying(f"r{what}", how),
     }
@@ -1218,3 +1218,53 @@ def test_in_whatever_order_events_come_no_rule_is_broken_and_rest_is_found(steps
     keep_deadlines(at_ms + 10_000_000)
     check_invariants(decisions)
     assert machine.state is State.LISTENING
+
+
+@pytest.mark.parametrize("final_ms", [5_600, 5_680], ids=["words before", "words behind"])
+@pytest.mark.parametrize(("words", "spotted"), [("what", "what"), ("why", "what"), ("no", "no")])
+def test_what_two_engines_hear_alike_was_said_however_unsure_each_is(words: str, spotted: str, final_ms: int):
+    floor = short_voice(words, 0.3, spotted, final_ms=final_ms, odds=-2.0)
+    floor.run(20_000)
+    assert len(floor.cuts) == (final_ms < 5_640)
+
+
+@pytest.mark.parametrize(("words", "cuts"), [("but", 1), ("the", 1), ("right okay", 0)])
+def test_what_any_vowel_is_written_as_is_no_sure_sign_of_a_listener(words: str, cuts: int):
+    floor = short_voice(words, 0.95, "what", odds=2.0)
+    floor.run(20_000)
+    assert len(floor.cuts) == cuts
+
+
+def test_words_from_far_away_wait_for_nothing():
+    floor = speaking()
+    floor.voice(5_000, 400)
+    floor.at(5_400, lambda now: floor.machine.on_level(now, -20.0))
+    floor.at(5_561, lambda _now: floor.machine.on_spotting())
+    floor.at(5_600, lambda now: floor.machine.on_final(now, "about fees", confidences=(0.7, 0.7)))
+    floor.run(20_000)
+    assert floor.decisions[-1].at_ms == 5_560 and floor.cuts == []
+
+
+def test_who_begins_softly_and_speaks_up_cuts_from_there_on():
+    floor = speaking()
+    floor.voice(5_000, 4_000)
+    floor.at(5_200, lambda now: floor.machine.on_level(now, -20.0))
+    floor.at(7_000, lambda now: floor.machine.on_level(now, -4.0))
+    floor.run(20_000)
+    assert [type(decision) for decision in floor.decisions][:4] == [Duck, Restore, Duck, Cut]
+    [cut] = floor.cuts
+    chosen = floor.machine.settings
+    assert cut.at_ms == 7_000 + chosen.confirm_ms + chosen.end_lag_ms
+
+
+@pytest.mark.parametrize(("first_db", "second_db", "cuts"), [(0.0, -25.0, 1), (-25.0, 0.0, 0)])
+def test_final_words_are_judged_by_the_level_of_their_own_voice(first_db: float, second_db: float, cuts: int):
+    # A television goes on where the caller has ended, and the other way round.
+    floor = speaking()
+    floor.voice(5_000, 500)
+    floor.at(5_300, lambda now: floor.machine.on_level(now, first_db))
+    floor.voice(5_700, 300)
+    floor.at(5_860, lambda now: floor.machine.on_level(now, second_db))
+    floor.at(5_870, lambda now: floor.machine.on_final(now, "tell me the fee", confidences=(0.9,) * 4))
+    floor.run(5_900)
+    assert len(floor.cuts) == cuts

@@ -275,3 +275,24 @@ def test_no_backchannel_claims_the_floor_however_well_it_was_understood(
     text: str, length_ms: int, sure: float
 ):
     assert not CLASSIFIER.kind(Utterance(text, (sure,), (length_ms,))).claims_floor
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "expected"),
+    [
+        ("what", "what", True),
+        ("Why?", "what", True),
+        ("no", "no", True),
+        ("say that again", "say that again", True),
+        ("but", "what", False),
+        ("", "what", False),
+        ("oh", "oh", False),
+        ("yeah", "yeah", False),
+        ("what", "no", False),
+        ("why not", "what", False),
+    ],
+)
+def test_two_engines_hear_the_same_when_the_words_or_the_kind_of_question_are(
+    text: str, command: str, expected: bool
+):
+    assert CLASSIFIER.says_the_same(text, command) is expected

@@ -168,3 +168,9 @@ async def test_the_level_of_a_voice_is_that_of_its_loudest_syllable() -> None:
     assert vad.voice_level_db == pytest.approx(20 * math.log10(0.3) - 3.01, abs=0.5)
     await states(vad, tone(320, level=0.05))
     assert vad.voice_level_db == pytest.approx(20 * math.log10(0.05) - 3.01, abs=0.5)
+    # What is too short for a voice changes nothing, and what was loud before one is not its level.
+    before_db = vad.voice_level_db
+    await states(vad, silence(640) + tone(WINDOW_MS, level=0.9) + silence(640))
+    assert vad.voice_level_db == before_db
+    await states(vad, tone(WINDOW_MS, level=0.9) + silence(WINDOW_MS * 2) + tone(320, level=0.05))
+    assert vad.voice_level_db == pytest.approx(20 * math.log10(0.05) - 3.01, abs=0.5)

@@ -440,3 +440,32 @@ def test_who_says_stop_is_obeyed_from_far_away() -> None:
         await asyncio.sleep(1)
 
     assert len(play(scenario, level_db=lambda: levels_db[0]).of(Cut)) == 1
+
+
+def test_a_voice_that_met_a_reply_teaches_nothing_of_the_caller() -> None:
+    levels_db = [-24.0]
+
+    async def scenario(floor: Floor) -> None:
+        await floor.voice(1_500)
+        await floor.words("what is the fee")
+        await asyncio.sleep(5)
+        # Somebody far away begins in silence, and the bot speaks while they do, twelve times.
+        levels_db[0] = -50.0
+        for place in range(12):
+            await asyncio.sleep(0.128)
+            await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
+            floor.reply(f"a{place}")
+            await asyncio.sleep(2)
+            await floor.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
+            floor.lose(f"a{place}", heard="yes", unheard="")
+            await asyncio.sleep(3)
+        before = len(floor.of(Cut))
+        levels_db[0] = -44.0
+        floor.reply("b")
+        await asyncio.sleep(1)
+        await floor.voice(1_500)
+        await asyncio.sleep(1)
+        # As soft as it was beside the first turn.
+        assert len(floor.of(Cut)) == before
+
+    play(scenario, level_db=lambda: levels_db[0])
