@@ -121,7 +121,8 @@ class PacedOutput:
     def _begin(self, now_us: int) -> None:
         """A stretch begins where none is on, or where what was said has been heard to its end."""
         if self._began_us is not None:
-            if self._held or now_us <= self._due_us():
+            # What is less than a piece waits for this, and is as late as it is.
+            if self._is_ready or now_us <= self._due_us():
                 return
             if not self._is_ended:
                 self.holes += 1

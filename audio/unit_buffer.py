@@ -93,6 +93,8 @@ class UnitBuffer:
         """
         if audio.ndim != 1 or audio.dtype != np.float32:
             raise ShapeError(f"expected float32, (samples,), got {audio.dtype}, {audio.shape}")
+        if not len(audio):
+            return
         self._parts.append(audio.copy())
         self._held += len(audio)
         self._forget(self._held - self._most)

@@ -27,7 +27,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -67,7 +67,9 @@ from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
 from processors.duplex.camera import CameraSettings, decoded
 from processors.duplex.saying import PlacedWord, Saying
 from processors.duplex.ticker import Tick, Ticker, TickSettings
+from processors.playout.playout import Playout
 from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
 
 # Softer than this in front of a reply is padding of the engine's (-60 dBFS).
@@ -91,6 +93,12 @@ class DuplexSettings(BaseModel):
     pause_ms: int = Field(60_000, ge=1_000, le=600_000, description="nobody pauses for longer")
     most_failures: int = Field(
         3, ge=1, le=20, description="so many failures in a row and the conversation is given up"
+    )
+    retry_ms: int = Field(
+        500,
+        ge=0,
+        le=60_000,
+        description="wait behind a failure without a unit, times failures",
     )
     recovered_units: int = Field(
         100, ge=1, le=100_000, description="units behind which a failure is forgotten"
@@ -123,6 +131,7 @@ class _Reply:
         self.texts: deque[str] = deque()
         self.sent_us = 0
         self.is_begun = self.is_over = False
+        self.written = 0
 
 
 class DuplexOmniProcessor(FrameProcessor):
@@ -131,12 +140,13 @@ class DuplexOmniProcessor(FrameProcessor):
     Args:
         hosts: engines, the ones behind the first for when it fails.
         prepare: how a conversation begins, with what was said so far; asked anew for each engine and context.
+        playout: its books take what is said, as it is written.
         settings: see the model.
         clock: of the units.
         executors: makes the thread of an engine.
         apologise: says that something went wrong; must not block for long.
-        on_given_up: told that no engine goes on.
-        on_pause_expired: told that a pause was too long.
+        on_given_up: told that no engine goes on; must not wait for the end of the call.
+        on_pause_expired: told that a pause was too long; the same.
         on_tick: told what became of each unit; must not block.
 
     Attributes:
@@ -149,9 +159,10 @@ class DuplexOmniProcessor(FrameProcessor):
         hosts: Sequence[OmniHost],
         *,
         prepare: Callable[[], Preparation],
+        playout: Playout | None = None,
         settings: DuplexSettings | None = None,
         clock: Clock | None = None,
-        executors: Callable[[], Executor] = lambda: ThreadPoolExecutor(1, thread_name_prefix="omni"),
+        executors: Callable[[], Executor] = lambda: EngineThread("omni"),
         apologise: Callable[[], Awaitable[None]] | None = None,
         on_given_up: Callable[[], Awaitable[None]] | None = None,
         on_pause_expired: Callable[[], Awaitable[None]] | None = None,
@@ -160,6 +171,7 @@ class DuplexOmniProcessor(FrameProcessor):
         super().__init__()
         self._hosts = tuple(hosts)
         self._prepare = prepare
+        self._playout = playout
         self._settings = settings or DuplexSettings()
         self._clock: Clock = clock or LoopClock()
         self._executors = executors
@@ -182,8 +194,8 @@ class DuplexOmniProcessor(FrameProcessor):
         # Hums that are to be said, with their rate.
         self._hums: deque[tuple[np.ndarray, int]] = deque(maxlen=4)
         # The caller speaks, and has interrupted: the engine is to listen, for a unit at least.
-        self._caller_speaks = False
-        self._yields = False
+        self._caller_speaks = self._yields = self._is_paused = False
+        # The unit that is on its way was interrupted.
         self._drops_unit = False
         self._is_flushing = False
         self._pictures: asyncio.Queue[InputImageRawFrame] = asyncio.Queue(maxsize=1)
@@ -219,10 +231,12 @@ class DuplexOmniProcessor(FrameProcessor):
         elif isinstance(frame, UserStoppedSpeakingFrame):
             self._caller_speaks = False
         elif isinstance(frame, InterruptionFrame):
-            self._yields = self._drops_unit = True
+            # Every turn of the caller begins with one: only who was speaking has something to give up.
+            self._yields = self._yields or self._reply is not None
+            self._drops_unit = True
             self._drop()
         elif isinstance(frame, DuplexPauseFrame):
-            self._pause(frame.pause_ms)
+            await self._pause(frame.pause_ms)
         elif isinstance(frame, DuplexResumeFrame):
             self._resume()
         elif isinstance(frame, CancelFrame):
@@ -250,6 +264,9 @@ class DuplexOmniProcessor(FrameProcessor):
 
     def _see(self, frame: InputImageRawFrame) -> None:
         """The newest picture waits to be decoded; a unit sees few, and a camera gives many."""
+        ticker = self._ticker
+        if ticker is None or not ticker.sees:
+            return
         if self._pictures.full():
             self._pictures.get_nowait()
         self._pictures.put_nowait(frame)
@@ -257,8 +274,6 @@ class DuplexOmniProcessor(FrameProcessor):
     async def _decode(self) -> None:
         while True:
             frame = await self._pictures.get()
-            if self._ticker is None:
-                continue
             try:
                 picture = await asyncio.to_thread(
                     decoded, frame.image, frame.size, frame.format, self._settings.camera
@@ -268,8 +283,10 @@ class DuplexOmniProcessor(FrameProcessor):
                 if self.refused_pictures == 1:
                     logger.warning(f"{self}: {error}")
                 continue
-            if self._ticker is not None:
-                self._ticker.see(picture)
+            if (ticker := self._ticker) is not None:
+                ticker.see(picture)
+                # More than a unit takes nobody looks at.
+                await asyncio.sleep(ticker.picture_ms / 1000)
 
     # The engine.
 
@@ -307,21 +324,27 @@ class DuplexOmniProcessor(FrameProcessor):
             ticks = self.ticks
             try:
                 await self._with_engine(self._hosts[place % len(self._hosts)])
-            except AgentError as error:
-                failures = 1 if self.ticks - ticks >= self._settings.recovered_units else failures + 1
-                logger.error(f"{self}: an engine is given up, {failures} in a row: {error}")
+            except Exception as error:  # the edge of a conversation: whatever it is, the caller is told
+                units = self.ticks - ticks
+                failures = 1 if units >= self._settings.recovered_units else failures + 1
+                logger.opt(exception=None if isinstance(error, AgentError) else error).error(
+                    f"{self}: an engine is given up, {failures} in a row: {type(error).__name__}: {error}"
+                )
                 await self._flush()
-                if self._apologise is not None:
+                if self._apologise is not None and failures == 1:
                     await self._apologise()
+                if not units and failures < self._settings.most_failures:
+                    await asyncio.sleep(failures * self._settings.retry_ms / 1000)
             place += 1
         if self._on_given_up is not None:
             await self._on_given_up()
 
     async def _with_engine(self, host: OmniHost) -> None:
         """Until it fails, or the conversation is over."""
-        executor = self._executors()
+        preparation, executor = self._prepare(), self._executors()
         try:
-            engine = host.open_engine()
+            async with asyncio.timeout(self._settings.tick.prepare_ms / 1000):
+                engine = await asyncio.wrap_future(executor.submit(host.open_engine))
             rate_hz = engine.output_rate_hz
             self._paced = PacedOutput(
                 rate_hz,
@@ -331,7 +354,9 @@ class DuplexOmniProcessor(FrameProcessor):
             )
             self._wanted_hz, self._heard_hz = engine.input_rate_hz, 0
             self._ticker = self._ticker_of(engine, executor)
-            await self._ticker.run(self._prepare())
+            if self._is_paused:
+                self._ticker.pause()
+            await self._ticker.run(preparation)
         finally:
             self._ticker = None
             executor.shutdown(wait=False)
@@ -368,8 +393,11 @@ class DuplexOmniProcessor(FrameProcessor):
 
     def _say(self, result: UnitResult, rate_hz: int) -> None:
         paced = self._paced
-        if paced is None or self._drops_unit:
-            # It was on its way when the caller interrupted.
+        if paced is None or self._is_paused:
+            return
+        if self._drops_unit and result.vote is Vote.SPEAK:
+            # It was on its way when the caller interrupted, and its engine takes it for said.
+            self._yields = True
             return
         if result.vote is Vote.BACKCHANNEL:
             self._hums.append((result.audio, rate_hz))
@@ -396,16 +424,27 @@ class DuplexOmniProcessor(FrameProcessor):
                     self._over.append(self._reply)
                 self._reply = _Reply()
         reply = self._reply
-        if result.text:
-            reply.texts.append(result.text)
-        reply.words.extend(reply.saying.add(result.text, len(audio), rate_hz))
+        self._tell_words(reply, reply.saying.add(result.text, len(audio), rate_hz))
         paced.push(audio, self._clock.now_us())
 
     def _close(self, reply: _Reply, paced: PacedOutput) -> None:
         if not reply.is_over:
             reply.is_over = True
-            reply.words.extend(reply.saying.end())
+            self._tell_words(reply, reply.saying.end())
             paced.push(np.zeros(0, np.float32), self._clock.now_us(), is_last=True)
+
+    def _tell_words(self, reply: _Reply, words: Sequence[PlacedWord]) -> None:
+        """Whole words: an engine writes pieces of them. The books have the pieces."""
+        if reply.is_begun:
+            self._tell_written(reply)
+        if words:
+            reply.words.extend(words)
+            reply.texts.append(" ".join(word.text for word in words))
+
+    def _tell_written(self, reply: _Reply) -> None:
+        text, reply.written = reply.saying.text[reply.written :], len(reply.saying.text)
+        if self._playout is not None and text:
+            self._playout.written(reply.reply_id, text)
 
     def _drop(self) -> None:
         """What has not left is never said."""
@@ -415,6 +454,7 @@ class DuplexOmniProcessor(FrameProcessor):
         self._over.clear()
         self._hums.clear()
         self._is_flushing = False
+        self._said.set()
         self._wake.set()
 
     async def _flush(self) -> None:
@@ -462,12 +502,13 @@ class DuplexOmniProcessor(FrameProcessor):
     async def _send(self, reply: _Reply, piece: np.ndarray, paced: PacedOutput) -> None:
         if not reply.is_begun:
             reply.is_begun = True
-            await self.push_frame(LLMFullResponseStartFrame())
+            frame = LLMFullResponseStartFrame()
+            if self._playout is not None:
+                reply.reply_id = self._playout.name_reply(frame)
+                self._tell_written(reply)
+            await self.push_frame(frame)
             await self.push_frame(TTSStartedFrame(context_id=reply.reply_id, append_to_context=True))
-        while reply.texts:
-            told = AggregatedTextFrame(reply.texts.popleft(), TextType.TOKEN, context_id=reply.reply_id)
-            told.will_be_spoken = True
-            await self.push_frame(told)
+        await self._send_texts(reply)
         rate_hz = self._rate_hz
         reply.sent_us += len(piece) * 1_000_000 // rate_hz
         pcm = float_to_pcm16(piece)
@@ -475,6 +516,13 @@ class DuplexOmniProcessor(FrameProcessor):
         await self.push_frame(audio)
         while reply.words and reply.words[0].start_us < reply.sent_us:
             await self._send_word(reply, reply.words.popleft())
+
+    async def _send_texts(self, reply: _Reply) -> None:
+        """What is about to be said: an interruption leaves it known, and unheard."""
+        while reply.texts:
+            told = AggregatedTextFrame(reply.texts.popleft(), TextType.TOKEN, context_id=reply.reply_id)
+            told.will_be_spoken = True
+            await self.push_frame(told)
 
     async def _send_word(self, reply: _Reply, word: PlacedWord) -> None:
         frame = TTSTextFrame(word.text, TextType.WORD, context_id=reply.reply_id)
@@ -484,6 +532,7 @@ class DuplexOmniProcessor(FrameProcessor):
     async def _send_end(self, reply: _Reply) -> None:
         if not reply.is_begun:
             return
+        await self._send_texts(reply)
         while reply.words:
             await self._send_word(reply, reply.words.popleft())
         await self.push_frame(TTSStoppedFrame(context_id=reply.reply_id))
@@ -502,16 +551,19 @@ class DuplexOmniProcessor(FrameProcessor):
 
     # Pauses.
 
-    def _pause(self, wanted_ms: int | None) -> None:
-        if self._ticker is None or self._ticker.is_paused:
+    async def _pause(self, wanted_ms: int | None) -> None:
+        if self._is_paused:
             return
-        self._ticker.pause()
-        self._drop()
+        self._is_paused = True
+        if self._ticker is not None:
+            self._ticker.pause()
+        await self._flush()
         longest_ms = self._settings.pause_ms
-        limit_ms = longest_ms if wanted_ms is None else min(max(0, wanted_ms), longest_ms)
+        limit_ms = min(wanted_ms, longest_ms) if wanted_ms is not None and wanted_ms > 0 else longest_ms
         self._pause_watch = self.create_task(self._watch_pause(limit_ms), name=f"{self}::pause")
 
     def _resume(self) -> None:
+        self._is_paused = False
         self._stop_watching()
         if self._ticker is not None and self._ticker.is_paused:
             self._ticker.resume()
@@ -523,7 +575,6 @@ class DuplexOmniProcessor(FrameProcessor):
 
     async def _watch_pause(self, limit_ms: int) -> None:
         await asyncio.sleep(limit_ms / 1000)
-        self._pause_watch = None
         logger.warning(f"{self}: paused for {limit_ms} ms")
         if self._on_pause_expired is not None:
             await self._on_pause_expired()

@@ -77,8 +77,8 @@ class Tick:
         slot: its place on the grid of units.
         due_us: when it was due.
         late_us: how much later it began.
-        waited_us: of it, for the unit before to be finalized.
-        took_us: from its beginning until its result was there.
+        waited_us: then, for the unit before to be finalized.
+        took_us: from its beginning until its result was there, that wait included.
         missed: units before it that were not taken.
         heard_ms: audio that was heard in it; the rest was silence.
         left_out_ms: audio that was left out.
@@ -178,10 +178,20 @@ class Ticker:
 
     def see(self, frame: np.ndarray) -> None:
         """What the camera shows: uint8, (height, width, 3). The newest of a unit are kept."""
-        if self._is_paused or not self._engine.takes_frames or not self._settings.frames_per_unit:
+        if not self.sees:
             return
         self._frames.append(frame)
         del self._frames[: -self._settings.frames_per_unit]
+
+    @property
+    def sees(self) -> bool:
+        """Whether a picture would be looked at."""
+        return self._engine.takes_frames and self._settings.frames_per_unit > 0 and not self._is_paused
+
+    @property
+    def picture_ms(self) -> float:
+        """Between two pictures that are looked at."""
+        return self._engine.unit_ms / max(1, self._settings.frames_per_unit)
 
     @property
     def is_paused(self) -> bool:
@@ -302,7 +312,10 @@ class Ticker:
         return max(self._settings.hang_ms, 2 * self._engine.unit_ms)
 
     def _checked(self, result: UnitResult) -> UnitResult:
-        audio, name = result.audio, type(self._engine).__name__
+        name = type(self._engine).__name__
+        audio = result.audio if isinstance(result, UnitResult) else None
+        if not isinstance(audio, np.ndarray):
+            raise EngineError("a result without audio", engine=name)
         if audio.ndim != 1 or audio.dtype != np.float32:
             raise EngineError(f"a result of {audio.dtype}, {audio.shape} is no audio", engine=name)
         if not np.isfinite(audio).all():
@@ -352,9 +365,14 @@ class Ticker:
 
     async def _answer(self, future: asyncio.Future[T], what: str, within_ms: int) -> T:
         done, _ = await asyncio.wait({future}, timeout=within_ms / 1000)
-        if done:
-            return future.result()
         name = type(self._engine).__name__
+        if done:
+            try:
+                return future.result()
+            except AgentError:
+                raise
+            except Exception as error:  # an engine of somebody else's raises what it likes
+                raise EngineError(f"{what.strip('_')} failed: {type(error).__name__}", engine=name) from error
         self._engine.stop()
         await asyncio.wait({future}, timeout=self._settings.grace_ms / 1000)
         state = "and was stopped" if future.done() else "and does not stop"

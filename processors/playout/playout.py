@@ -167,6 +167,16 @@ class Playout:
         """How much of a reply is heard at this moment; of one that is over, how much was heard."""
         return self.books.mark(reply_id, self.clock.now_us())
 
+    def name_reply(self, frame: LLMFullResponseStartFrame) -> str:
+        """A reply begins with this frame: its id, under which the books have it from here on."""
+        reply_id: str = frame.metadata.setdefault(_REPLY_ID, uuid.uuid4().hex)
+        self.books.open(reply_id)
+        return reply_id
+
+    def written(self, reply_id: str, text: str) -> None:
+        """The next piece of a reply, as its model writes it: what is not heard of it is known by that."""
+        self.books.written_by_model(reply_id, text)
+
     def set_client_delay_ms(self, delay_ms: int) -> None:
         """A report of the client or of the transport: how long a packet takes to the ear."""
         self.books.delay_ms = delay_ms
@@ -229,12 +239,11 @@ class ThoughtTap(FrameProcessor):
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMTextFrame):
                 if self._reply_id is not None and not frame.skip_tts:
-                    self._playout.books.written_by_model(self._reply_id, frame.text)
+                    self._playout.written(self._reply_id, frame.text)
             elif isinstance(frame, LLMFullResponseStartFrame):
                 self._reply_id = None
                 if not frame.skip_tts:
-                    self._reply_id = frame.metadata[_REPLY_ID] = uuid.uuid4().hex
-                    self._playout.books.open(self._reply_id)
+                    self._reply_id = self._playout.name_reply(frame)
                     if self._playout.follower is not None:
                         self._playout.follower.on_reply_begun(self._reply_id)
             elif isinstance(frame, TTSSpeakFrame):

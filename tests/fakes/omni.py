@@ -19,13 +19,14 @@ class OmniScript:
 
     Attributes:
         unit_ms: of a unit.
-        votes: of unit n, counted from 0; what is said when it speaks is its number.
+        votes: of unit n, counted from 0.
         cost_ms: what ``generate`` takes.
         finalize_ms: what ``finalize`` takes.
         output_rate_hz: of its tone.
         context_units: see ``OmniEngine``.
         fails_at: unit that raises.
         hangs_at: unit that does not return before it is stopped.
+        text: of unit n, when it speaks.
         spoils: what becomes of the audio of each unit: NaN, another shape.
         sessions: at a time.
     """
@@ -38,6 +39,7 @@ class OmniScript:
     context_units: int | None = None
     fails_at: int | None = None
     hangs_at: int | None = None
+    text: Callable[[int], str] = lambda unit: f" {unit}"
     spoils: Callable[[np.ndarray], np.ndarray] = lambda audio: audio
     sessions: int | None = None
 
@@ -144,7 +146,9 @@ class ScriptedOmni:
         self._speaks = vote is Vote.SPEAK
         if vote in (Vote.LISTEN, Vote.YIELD) or self._phases.is_stopped:
             return UnitResult(vote if not self._phases.is_stopped else Vote.LISTEN, end_of_turn=spoke)
-        return UnitResult(vote, text=f" {unit}", audio=self._script.spoils(self._tone()), n_tokens=1)
+        return UnitResult(
+            vote, text=self._script.text(unit), audio=self._script.spoils(self._tone()), n_tokens=1
+        )
 
     def finalize(self) -> None:
         """See ``OmniEngine``."""

@@ -85,6 +85,17 @@ def test_speech_that_goes_on_too_late_is_a_hole_and_one_that_begins_is_none() ->
     assert paced.next_due_us() == 9_000_000
 
 
+def test_what_is_left_of_a_piece_does_not_hide_a_hole() -> None:
+    paced = PacedOutput(RATE_HZ, lead_ms=40)
+    paced.push(second(0.99), 0)
+    drain(paced, 2_000_000)
+    assert paced.held_samples == PIECE // 2
+    paced.push(second(), 1_500_000)
+    assert paced.holes == 1
+    # The lead is what it was: nothing leaves in a burst.
+    assert [at for at, _ in drain(paced, 1_600_000)] == [1_500_000 + 20_000 * place for place in range(6)]
+
+
 def test_who_yields_drops_what_has_not_left() -> None:
     paced = PacedOutput(RATE_HZ, lead_ms=40)
     paced.push(second(), 0)

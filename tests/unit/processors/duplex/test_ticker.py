@@ -9,6 +9,7 @@ import pytest
 from core.errors import EngineError
 from models.omni import Preparation, UnitResult, Vote
 from processors.duplex.ticker import Tick, Ticker, TickSettings
+from runtime.engine_thread import EngineThread
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmni
@@ -71,6 +72,7 @@ def play(bench: Bench, caller: Callable[[Bench], Awaitable[None]]) -> Bench:
             await task
         task.cancel()
         await asyncio.wait({task})
+        await work
         return bench
 
     return virtual_time.run(run())
@@ -157,6 +159,28 @@ def test_nobody_sends_anything_and_the_engine_hears_silence() -> None:
 def test_an_engine_that_hangs_is_stopped_and_given_up(place: str) -> None:
     bench = Bench(OmniScript(), costs_ms={place: None}, settings=TickSettings(prepare_ms=2_000))
     with pytest.raises(EngineError, match="does not stop"):
+        play(bench, lambda bench: bench.talk(60))
+
+
+def test_an_engine_that_is_stopped_in_time_says_so() -> None:
+    # The scripted engine waits in its thread until it is stopped.
+    async def run() -> None:
+        engine = ScriptedOmni(OmniScript(hangs_at=1))
+        thread = EngineThread("omni")
+        ticker = Ticker(
+            engine, executor=thread, settings=TickSettings(hang_ms=100), on_result=lambda _result: None
+        )
+        with pytest.raises(EngineError, match="and was stopped"):
+            await asyncio.wait_for(ticker.run(Preparation()), 10)
+        assert not engine.is_open
+        thread.shutdown()
+
+    asyncio.run(run())
+
+
+def test_whatever_an_engine_raises_is_its_failure() -> None:
+    bench = Bench(OmniScript(spoils=lambda audio: audio[:, 0]))
+    with pytest.raises(EngineError, match="IndexError"):
         play(bench, lambda bench: bench.talk(60))
 
 
