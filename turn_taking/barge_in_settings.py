@@ -55,7 +55,7 @@ class BargeInSettings(BaseModel):
     # Chosen on 36 tuning calls of ``evals.turns --audio``: a listener's words are judged below the first, and
     # hums that a grammar took for a command below the second.
     floor_log_odds: float = Field(
-        0.5, ge=-20, le=20, description="a short voice that wants the floor by these odds is meant"
+        0.2, ge=-20, le=20, description="a short voice that wants the floor by these odds is meant"
     )
     command_floor_log_odds: float = Field(
         -1.0, ge=-20, le=20, description="below these a spotted command was something else"
