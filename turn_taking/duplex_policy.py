@@ -1,0 +1,287 @@
+"""The small tier of a full-duplex agent: who talks in this tick?
+
+In: the caller's voice as voice activity reports it, how complete the turn sounds, words as they are
+understood, and what the bot is saying. Out, once a tick: what follows (``Ask``, ``Guess``, ``Hum``,
+``Volume``, ``Yield``, ``GoOn``). It holds the four policies that a cascade goes by, on one clock: the end of
+turn (``policies``), interruptions (``barge_in``), backchannels (``backchannel``) and questions in advance
+(``speculation``). What a cascade spreads over its processors is decided here in one place, because in duplex
+there is one who hears and speaks.
+
+A turn of the caller opens with a voice while the bot is silent, or with an interruption that is meant. Words
+over the bot that are not meant ("mhm") stand in no turn. A turn that ends without a word asks nothing.
+
+Pure; all times are milliseconds on one clock, which is that of the units.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
+from turn_taking.endpointing import EndpointSettings
+from turn_taking.policies import endpoint_policy
+from turn_taking.speculation import Guesser, SpeculationSettings
+from turn_taking.utterances import asks
+
+
+class DuplexPolicySettings(BaseModel):
+    """The four policies."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    endpoint: EndpointSettings = EndpointSettings()
+    barge_in: BargeInSettings = BargeInSettings()
+    backchannel: BackchannelSettings | None = BackchannelSettings()
+    speculation: SpeculationSettings = SpeculationSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The caller's turn is over: its answer is wanted.
+
+    Attributes:
+        text: what was understood of it.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """The turn may be over with these words: their answer may be made.
+
+    Attributes:
+        text: the words; None withdraws the last guess.
+    """
+
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hum:
+    """Say this without taking the floor."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """The bot speaks so loud."""
+
+    gain_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """Fall silent: the caller has the floor."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """The interruption was none: say the rest, from this word."""
+
+    from_word: int
+
+
+Act = Ask | Guess | Hum | Volume | Yield | GoOn
+
+
+class DuplexPolicy:
+    """One conversation.
+
+    Args:
+        settings: see the model.
+    """
+
+    def __init__(self, settings: DuplexPolicySettings | None = None) -> None:
+        chosen = settings or DuplexPolicySettings()
+        self._endpoint = endpoint_policy(chosen.endpoint)
+        self._barge_in = BargeIn(chosen.barge_in)
+        self._hums = BackchannelPolicy(chosen.backchannel) if chosen.backchannel is not None else None
+        self._guesser = Guesser(chosen.speculation)
+        self._acts: list[Act] = []
+        self._in_turn = self._has_words = self._is_voiced = False
+        self._replies = 0
+        self._reply_id: str | None = None
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a turn of the caller is open."""
+        return self._in_turn
+
+    @property
+    def may_speak(self) -> bool:
+        """Whether an answer that is ready may begin: nobody else has the floor."""
+        return not self._in_turn and not self._is_voiced
+
+    # What is heard.
+
+    def on_onset(self, at_ms: int) -> None:
+        """A voice may have begun."""
+        self._endpoint.on_maybe_voice(at_ms)
+        self._follow(self._barge_in.on_maybe_voice(at_ms), at_ms)
+
+    def on_pause(self, at_ms: int) -> None:
+        """The voice may have ended."""
+        self._barge_in.on_maybe_quiet(at_ms)
+        if self._in_turn:
+            self._guess(self._guesser.on_pause())
+
+    def on_resume(self, at_ms: int) -> None:
+        """It had not."""
+        self._guesser.on_resume()
+
+    def on_voice_started(self, at_ms: int, *, voiced_ms: int) -> None:
+        """A voice began so long ago."""
+        self._is_voiced = True
+        self._endpoint.on_voice_started(at_ms)
+        if self._hums is not None:
+            self._hums.on_voice_started(at_ms, voiced_ms=voiced_ms)
+        if self._guesser.on_voice():
+            self._acts.append(Guess(None))
+        self._follow(self._barge_in.on_voice_started(at_ms, voiced_ms=voiced_ms), at_ms)
+        if self._barge_in.state in (State.LISTENING, State.CUT):
+            self._open_turn()
+
+    def on_level(self, at_ms: int, level_db: float) -> None:
+        """How loud the voice is beside the caller's usual one."""
+        self._follow(self._barge_in.on_level(at_ms, level_db), at_ms)
+
+    def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
+        """The voice fell silent so long ago."""
+        self._is_voiced = False
+        self._endpoint.on_voice_stopped(at_ms, silence_ms=silence_ms)
+        if self._hums is not None:
+            self._hums.on_voice_stopped(at_ms, silence_ms=silence_ms)
+        self._follow(self._barge_in.on_voice_stopped(at_ms, silence_ms=silence_ms), at_ms)
+
+    def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
+        """How complete the turn sounds in this pause, and whether it stops on a filler."""
+        self._endpoint.on_completeness(probability, filler_log_odds=filler_log_odds)
+        if self._hums is not None:
+            self._hums.on_completeness(probability)
+
+    def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
+        """What is understood of the present voice so far."""
+        self._follow(self._barge_in.on_partial(at_ms, text, confidences=confidences), at_ms)
+        if self._in_turn:
+            self._guess(self._guesser.on_partial(text))
+
+    def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
+        """The last words about the voice that ended last."""
+        self._follow(self._barge_in.on_final(at_ms, text, confidences=confidences), at_ms)
+        kind = self._barge_in.last_kind
+        is_idle = kind is None or kind.leaves_floor
+        if not text or (is_idle and (self._reply_id is not None or not self._in_turn)):
+            # Nothing was meant: it stands in no turn.
+            return
+        self._open_turn()
+        self._has_words = True
+        last = confidences[-1] if confidences else 1.0
+        self._endpoint.on_transcript(at_ms, text, last_word_confidence=last)
+        if self._hums is not None:
+            self._hums.on_text(self._endpoint.text)
+        self._guess(self._guesser.on_final(text))
+
+    # What the bot does.
+
+    def on_reply_coming(self, at_ms: int) -> None:
+        """An answer is on its way."""
+        self._replies += 1
+        self._reply_id = f"reply.{self._replies}"
+        self._busy(True)
+        self._follow(self._barge_in.on_reply(at_ms, self._reply_id), at_ms)
+
+    def on_saying(self, text: str) -> None:
+        """It is about to say this."""
+        if self._reply_id is not None:
+            self._barge_in.on_saying(self._reply_id, text)
+
+    def on_bot_started(self, at_ms: int) -> None:
+        """Its first sound leaves."""
+        if self._reply_id is not None:
+            self._follow(self._barge_in.on_bot_started(at_ms, self._reply_id), at_ms)
+
+    def on_heard(self, last_word: int, *, is_rest_heard: bool = False) -> None:
+        """So much of it was said."""
+        if self._reply_id is not None:
+            self._barge_in.on_heard(self._reply_id, last_word, is_rest_heard=is_rest_heard)
+
+    def on_bot_stopped(self, at_ms: int, said: str) -> None:
+        """It was said to its end, or does not come (nothing was said)."""
+        reply_id, self._reply_id = self._reply_id, None
+        self._busy(False)
+        if said:
+            self._endpoint.on_bot_said(said)
+            if asks(said):
+                self._barge_in.on_question(at_ms)
+        if reply_id is not None:
+            self._follow(self._barge_in.on_bot_stopped(at_ms, reply_id), at_ms)
+
+    # Time.
+
+    def on_tick(self, at_ms: int) -> list[Act]:
+        """What follows from everything until now, in order."""
+        while (due_ms := self._barge_in.next_deadline_ms()) is not None and due_ms <= at_ms:
+            self._follow(self._barge_in.on_deadline(due_ms), due_ms)
+            if self._barge_in.next_deadline_ms() == due_ms:
+                # Decided, and not to be decided again in this tick.
+                break
+        if self._is_voiced and self._barge_in.caller_has_floor:
+            self._open_turn()
+        due_ms = self._endpoint.next_deadline_ms() if self._in_turn else None
+        if self._hums is not None:
+            self._hums.on_endpoint_due(due_ms)
+            hum = self._hums.on_deadline(at_ms) if self._in_turn else None
+            if hum is not None:
+                self._acts.append(Hum(hum.text))
+        if due_ms is not None and due_ms <= at_ms and self._endpoint.on_deadline(at_ms) is not None:
+            self._end_turn()
+        acts, self._acts = self._acts, []
+        return acts
+
+    def _open_turn(self) -> None:
+        if not self._in_turn:
+            self._in_turn, self._has_words = True, False
+            self._guess(self._guesser.on_turn())
+
+    def _end_turn(self) -> None:
+        text = self._endpoint.text
+        self._in_turn = False
+        self._endpoint.reset()
+        self._guesser.reset()
+        self._barge_in.on_turn_ended()
+        if self._hums is not None:
+            self._hums.on_turn_ended()
+        if self._has_words:
+            self._acts.append(Ask(text))
+        else:
+            self._acts.append(Guess(None))
+
+    def _guess(self, text: str | None) -> None:
+        if text is not None:
+            self._acts.append(Guess(text))
+
+    def _busy(self, busy: bool) -> None:
+        if self._hums is not None:
+            self._hums.on_bot_busy(busy)
+
+    def _follow(self, decision: Decision | None, at_ms: int) -> None:
+        if isinstance(decision, Duck):
+            self._acts.append(Volume(decision.gain_db))
+        elif isinstance(decision, Restore):
+            self._acts.append(Volume(0.0))
+        elif isinstance(decision, Cut):
+            self._reply_id = None
+            self._busy(False)
+            self._acts += [Yield(), Volume(0.0)]
+            self._open_turn()
+        elif isinstance(decision, Resume):
+            if not self._has_words:
+                self._in_turn = False
+                self._endpoint.reset()
+                self._guesser.reset()
+            self._acts.append(GoOn(decision.from_word))
