@@ -32,7 +32,7 @@ ENGINE = "two_tier"
 
 
 def _nothing() -> None:
-    """Nobody waits for room."""
+    """Nobody wants to know."""
 
 
 class ContentSettings(BaseModel):
@@ -55,8 +55,9 @@ class Content:
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
         self._lock = threading.Lock()
-        # Told from the taking side that there is room again.
+        # Told from the taking side that there is room again, and that nobody wants any more.
         self.on_room: Callable[[], None] = _nothing
+        self.on_cancel: Callable[[], object] = _nothing
         self._audio: deque[np.ndarray] = deque()
         self._held = self._taken = self._made = 0
         # Words with the sample of the whole at which each begins.
@@ -123,7 +124,7 @@ class Content:
             self._audio.clear()
             self._words.clear()
             self._held = 0
-        self.on_room()
+        self.on_cancel()
 
     # For the maker.
 
@@ -228,13 +229,14 @@ class ContentMaker:
     def _make(self, pieces: AsyncIterator[str]) -> Content:
         content = Content(self.rate_hz)
         made: Future[None] = asyncio.run_coroutine_threadsafe(self._fill(content, pieces), self._loop)
+        content.on_cancel = made.cancel
         made.add_done_callback(lambda future: self._ended(content, future))
         return content
 
     @staticmethod
     def _ended(content: Content, future: Future[None]) -> None:
         if future.cancelled():
-            content.end(EngineError("the process is ending", engine=ENGINE))
+            content.end(EngineError("the process is ending", engine=ENGINE) if content.is_wanted else None)
             return
         error = future.exception()
         if error is not None and not isinstance(error, AgentError):
