@@ -1,9 +1,7 @@
 """Voice activity for the pipeline: the shared detector behind Pipecat's ``VADAnalyzer``.
 
 In: 16-bit microphone audio in pieces of any length. Out: quiet, starting, speaking or stopping, and at which
-sample of the stream a voice began and ended. Decides with two counters: so many windows of voice in a row
-begin speech, so many without end it; a window counts when the model is confident and the last 400 ms are loud
-enough.
+sample of the stream a voice began and ended: ``turn_taking.voice_gate`` decides.
 
 The weights and the executor are shared by all calls; this object holds one caller's state. Audio that
 completes no window costs no thread change, several windows at once cost one. Inference never runs on the
@@ -12,8 +10,6 @@ waits in the processor's queue.
 """
 
 import asyncio
-import math
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 
@@ -22,17 +18,20 @@ from pipecat.audio.vad.vad_analyzer import VADAnalyzer, VADParams, VADState
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import ConfigError
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
+from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.vad import VoiceActivityDetector
+from turn_taking.voice_gate import GateEvent, GateState, VoiceGate
 
 # Pipecat maps loudness from -110 to -10 dB onto 0..1; its ``min_volume`` is read on the same scale.
 QUIETEST_DB = -110.0
 LOUDNESS_RANGE_DB = 100.0
-# Loudness is that of the last 400 ms, a gating block of ITU-R BS.1770-5. Its K-weighting is left out: it
-# costs twice as much as the network does, and the gate only has to tell a caller from a room.
-LOUDNESS_BLOCK_MS = 400
-# The level of a voice is that of its loudest three windows in a row, about a syllable.
-LEVEL_WINDOWS = 3
+
+_STATES = {
+    GateState.QUIET: VADState.QUIET,
+    GateState.STARTING: VADState.STARTING,
+    GateState.SPEAKING: VADState.SPEAKING,
+    GateState.STOPPING: VADState.STOPPING,
+}
 
 
 class VadSettings(BaseModel):
@@ -71,11 +70,6 @@ class SharedVadAnalyzer(VADAnalyzer):
             block.
         on_audio: shown every piece of the caller's audio before it is judged, so that whoever keeps it has
             all that a later ``on_pause`` is about. Called on the loop; must not block.
-
-    Attributes:
-        speech_started_sample: where the voice of the last begun speech was first heard, counted from the
-            first sample of the stream; None before any.
-        speech_stopped_sample: where it fell quiet; None before any.
     """
 
     def __init__(
@@ -96,27 +90,12 @@ class SharedVadAnalyzer(VADAnalyzer):
         self._on_resume = on_resume
         self._pause_ms = pause_ms
         super().__init__(sample_rate=detector.rate_hz, params=params or VadSettings().params())
-        self.speech_started_sample: int | None = None
-        self.speech_stopped_sample: int | None = None
         self._detector = detector
         self._shared_executor = executor
         self._stream = detector.open_stream()
         self._pending = bytearray()
         self._window_bytes = detector.window_samples * PCM_BYTES_PER_SAMPLE
-        block_windows = -(-ms_to_samples(LOUDNESS_BLOCK_MS, detector.rate_hz) // detector.window_samples)
-        self._powers: deque[float] = deque(maxlen=block_windows)
-        self._last_powers: deque[float] = deque(maxlen=LEVEL_WINDOWS)
-        # Of the present or the last voice, and of what may become one.
-        self._loudest_power = self._rising_power = 0.0
-        self._position = 0
-        self._state = VADState.QUIET
-        self._run_windows = 0
-        self._run_began_sample = 0
-        self._start_windows = 1
-        self._stop_windows = 1
-        # ``on_pause`` was told of this silence.
-        self._paused = False
-        self._min_power = 0.0
+        self._gate = self._new_gate()
 
     def set_sample_rate(self, sample_rate: int) -> None:
         """Take the pipeline's rate.
@@ -133,24 +112,42 @@ class SharedVadAnalyzer(VADAnalyzer):
     def set_params(self, params: VADParams) -> None:
         """Change thresholds and times; a speech under way is forgotten, as in the base class."""
         super().set_params(params)
-        window_s = self._detector.window_samples / self._detector.rate_hz
-        self._start_windows = max(1, round(params.start_secs / window_s))
-        self._stop_windows = max(1, round(params.stop_secs / window_s))
-        self._pause_windows = max(1, round(self._pause_ms / 1000 / window_s))
-        self._min_power = math.pow(10.0, (QUIETEST_DB + LOUDNESS_RANGE_DB * params.min_volume) / 10.0)
-        self._state = VADState.QUIET
-        self._run_windows = 0
-        self._paused = False
+        gate, before = self._new_gate(), self._gate
+        gate.position = before.position
+        gate.started_sample, gate.stopped_sample = before.started_sample, before.stopped_sample
+        self._gate = gate
+
+    def _new_gate(self) -> VoiceGate:
+        params = self.params
+        return VoiceGate(
+            self._detector.window_samples,
+            rate_hz=self._detector.rate_hz,
+            start_ms=round(params.start_secs * 1000),
+            stop_ms=round(params.stop_secs * 1000),
+            pause_ms=self._pause_ms,
+            confidence=params.confidence,
+            least_db=QUIETEST_DB + LOUDNESS_RANGE_DB * params.min_volume,
+        )
+
+    @property
+    def speech_started_sample(self) -> int | None:
+        """Where the voice of the last begun speech was first heard; None before any."""
+        return self._gate.started_sample
+
+    @property
+    def speech_stopped_sample(self) -> int | None:
+        """Where it fell quiet; None before any."""
+        return self._gate.stopped_sample
 
     @property
     def judged_ms(self) -> int:
         """How much audio has been judged so far."""
-        return self._position * 1000 // self._detector.rate_hz
+        return self._gate.position * 1000 // self._detector.rate_hz
 
     @property
     def voice_level_db(self) -> float | None:
         """Level of the present voice so far, or of the last one, dBFS; None before any."""
-        return 10 * math.log10(self._loudest_power) if self._loudest_power > 0 else None
+        return self._gate.level_db
 
     def num_frames_required(self) -> int:
         """Samples per window."""
@@ -171,7 +168,7 @@ class SharedVadAnalyzer(VADAnalyzer):
         self._pending += buffer
         whole = len(self._pending) - len(self._pending) % self._window_bytes
         if not whole:
-            return self._state
+            return _STATES[self._gate.state]
         windows = bytes(self._pending[:whole])
         del self._pending[:whole]
         if self._shared_executor is None:
@@ -180,8 +177,8 @@ class SharedVadAnalyzer(VADAnalyzer):
             loop = asyncio.get_running_loop()
             measured = await loop.run_in_executor(self._shared_executor, self._measure, windows)
         for probability, power in measured:
-            self._on_window(probability, power)
-        return self._state
+            self._tell(self._gate.on_window(probability, power))
+        return _STATES[self._gate.state]
 
     def _measure(self, pcm: bytes) -> list[tuple[float, float]]:
         """Voice probability and mean power of each window."""
@@ -191,49 +188,15 @@ class SharedVadAnalyzer(VADAnalyzer):
             for window in windows
         ]
 
-    def _on_window(self, probability: float, power: float) -> None:
-        began_sample, self._position = self._position, self._position + self._detector.window_samples
-        self._powers.append(power)
-        loud = sum(self._powers) / len(self._powers) >= self._min_power
-        voice = loud and probability >= self.params.confidence
-        if voice == (self._state in (VADState.SPEAKING, VADState.STARTING)):
-            self._run_windows += 1
-        else:
-            self._run_windows = 1
-            self._run_began_sample = began_sample
-        if self._state is VADState.QUIET:
-            # What was loud before a voice says nothing about it.
-            self._rising_power = 0.0
-            self._last_powers.clear()
-        self._last_powers.append(power)
-        if voice:
-            self._rising_power = max(self._rising_power, sum(self._last_powers) / len(self._last_powers))
-        self._state = self._next_state(voice)
-        if self._state is VADState.SPEAKING:
-            self._loudest_power = self._rising_power
-
-    def _next_state(self, voice: bool) -> VADState:
-        """The state after one more window, which has been counted in the run of its kind."""
-        speaking = self._state in (VADState.SPEAKING, VADState.STOPPING)
-        if speaking == voice:
-            if self._paused:
-                self._paused = False
-                if self._on_resume:
-                    self._on_resume()
-            return VADState.SPEAKING if speaking else VADState.QUIET
-        if voice:
-            if self._run_windows < self._start_windows:
-                if self._run_windows == 1 and self._on_onset:
-                    self._on_onset()
-                return VADState.STARTING
-            self.speech_started_sample = self._run_began_sample
-            return VADState.SPEAKING
-        if self._run_windows < self._stop_windows:
-            if self._run_windows == self._pause_windows:
-                self._paused = True
-                if self._on_pause:
-                    self._on_pause()
-            return VADState.STOPPING
-        self._paused = False
-        self.speech_stopped_sample = self._run_began_sample
-        return VADState.QUIET
+    def _tell(self, event: GateEvent | None) -> None:
+        told = (
+            {
+                GateEvent.ONSET: self._on_onset,
+                GateEvent.PAUSED: self._on_pause,
+                GateEvent.RESUMED: self._on_resume,
+            }.get(event)
+            if event is not None
+            else None
+        )
+        if told is not None:
+            told()

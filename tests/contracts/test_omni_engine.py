@@ -3,18 +3,35 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
 from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from models.omni.two_tier.content import ContentMaker
+from models.omni.two_tier.engine import TwoTierHost
+from models.tts.flite import FliteTts
+from models.turn.smart_turn import SmartTurn
+from models.vad.silero import SileroVad
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
+from tests.fakes.scripted_llm import ScriptedLanguageModel
 
 # Behind the units of the other tests.
 SLOW_AT = 40
+
+
+def two_tier() -> OmniHost:
+    """The ears and the voice that ship."""
+    threads = ThreadPoolExecutor(2, thread_name_prefix="two_tier")
+    maker = ContentMaker(ScriptedLanguageModel(["We are open."]), FliteTts(), executor=threads)
+    return TwoTierHost(vad=SileroVad(), turn=SmartTurn(), maker=maker, executor=threads)
+
+
 HOSTS: dict[str, Callable[[], OmniHost]] = {
     "scripted": lambda: ScriptedOmniHost(OmniScript(cost_ms=2.0)),
+    "two_tier": two_tier,
     "scripted, slow": lambda: ScriptedOmniHost(OmniScript(hangs_at=SLOW_AT)),
     "scripted, a second": lambda: ScriptedOmniHost(OmniScript(unit_ms=1_000, sessions=1)),
 }

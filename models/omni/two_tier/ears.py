@@ -1,0 +1,199 @@
+"""What the small tier hears of a unit: voices and their ends, how complete a pause sounds, words.
+
+In: units of the caller's audio, and words of a recogniser that listens beside, from any thread. Out: calls of
+``DuplexPolicy``, with times that are counted in samples. Voice activity runs at once, on the engine's thread
+(1 ms for 32 ms of audio); completeness is asked in an executor when a voice may have ended, and told with
+whatever unit it is there by.
+
+Words are those of a specialist: an engine that speaks does not transcribe. Without one a turn has no words,
+and is not answered.
+"""
+
+import threading
+from collections import deque
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+import numpy as np
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field
+
+from models.turn import TurnCompleteness, TurnEstimate
+from models.vad import VoiceActivityDetector
+from turn_taking.duplex_policy import DuplexPolicy
+from turn_taking.usual_level import UsualLevel
+from turn_taking.voice_gate import GateEvent, GateState, VoiceGate
+
+# Finals and partials that wait for the next unit; a recogniser is slower than that.
+WAITING_WORDS = 64
+
+
+class EarSettings(BaseModel):
+    """When a voice begins and ends."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    confidence: float = Field(0.7, gt=0, lt=1, description="from here on a window holds a voice")
+    start_ms: int = Field(128, ge=32, le=2_000, description="voice before speech has begun")
+    stop_ms: int = Field(128, ge=32, le=5_000, description="quiet before speech has ended")
+    pause_ms: int = Field(96, ge=32, le=5_000, description="quiet that is a possible end")
+    least_db: float = Field(-60.0, ge=-110, le=-10, description="loudness of a voice, dB full scale")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a recogniser understood.
+
+    Attributes:
+        text: the words, of the present voice so far or of the one that ended last.
+        is_final: no later ones of that voice come.
+        confidences: see ``Utterance``.
+    """
+
+    text: str
+    is_final: bool
+    confidences: tuple[float, ...] = ()
+
+
+class Ears:
+    """One caller. Used from the engine's thread but for ``on_words``.
+
+    Args:
+        policy: told what is heard.
+        vad: shared weights.
+        turn: shared weights; None: nobody says how complete a pause sounds.
+        executor: where that is asked.
+        settings: see the model.
+    """
+
+    def __init__(
+        self,
+        policy: DuplexPolicy,
+        *,
+        vad: VoiceActivityDetector,
+        turn: TurnCompleteness | None,
+        executor: Executor,
+        settings: EarSettings,
+    ) -> None:
+        self._policy = policy
+        self._vad, self._turn = vad, turn
+        self._executor = executor
+        self._settings = settings
+        self._stream = vad.open_stream()
+        self._gate = VoiceGate(
+            vad.window_samples,
+            rate_hz=vad.rate_hz,
+            **settings.model_dump(),
+        )
+        self._pending = np.zeros(0, np.float32)
+        self._heard: deque[np.ndarray] = deque()
+        self._heard_samples = 0
+        self._estimate: Future[TurnEstimate] | None = None
+        self._usual = UsualLevel()
+        self._over_bot = False
+        self._words: deque[Words] = deque(maxlen=WAITING_WORDS)
+        self._lock = threading.Lock()
+
+    @property
+    def now_ms(self) -> int:
+        """End of what was judged."""
+        return self._gate.position * 1000 // self._vad.rate_hz
+
+    @property
+    def is_voiced(self) -> bool:
+        """Whether somebody speaks."""
+        return self._gate.state in (GateState.SPEAKING, GateState.STOPPING)
+
+    def on_words(self, words: Words) -> None:
+        """From any thread; heard with the next unit."""
+        with self._lock:
+            self._words.append(words)
+
+    def hear(self, audio: np.ndarray, *, bot_speaks: bool) -> None:
+        """A unit of the caller's audio: float32, (samples,), at the detector's rate."""
+        self._over_bot = self._over_bot or bot_speaks
+        self._keep(audio)
+        self._pending = np.concatenate((self._pending, audio))
+        window = self._vad.window_samples
+        while len(self._pending) >= window:
+            piece, self._pending = self._pending[:window], self._pending[window:]
+            power = float(np.vdot(piece, piece)) / window
+            event = self._gate.on_window(self._stream.probability(piece), power)
+            if event is not None:
+                self._tell(event, bot_speaks=bot_speaks)
+        if self.is_voiced:
+            self._tell_level()
+        self._tell_words()
+        self._tell_estimate()
+
+    def close(self) -> None:
+        """Nobody waits for an estimate any more."""
+        if self._estimate is not None:
+            self._estimate.cancel()
+
+    def _tell(self, event: GateEvent, *, bot_speaks: bool) -> None:
+        policy, chosen, now_ms = self._policy, self._settings, self.now_ms
+        if event is GateEvent.ONSET:
+            self._over_bot = bot_speaks
+            policy.on_onset(now_ms)
+        elif event is GateEvent.STARTED:
+            self._forget_estimate()
+            policy.on_voice_started(now_ms, voiced_ms=chosen.start_ms)
+        elif event is GateEvent.PAUSED:
+            policy.on_pause(now_ms)
+            self._ask()
+        elif event is GateEvent.RESUMED:
+            self._forget_estimate()
+            policy.on_resume(now_ms)
+        else:
+            self._tell_level(learns=True)
+            policy.on_voice_stopped(now_ms, silence_ms=chosen.stop_ms)
+
+    def _tell_level(self, *, learns: bool = False) -> None:
+        level_db = self._gate.level_db
+        if level_db is None:
+            return
+        beside_db = self._usual.beside(level_db)
+        if beside_db is not None:
+            self._policy.on_level(self.now_ms, beside_db)
+        began, ended = self._gate.started_sample, self._gate.stopped_sample
+        if learns and not self._over_bot and began is not None and ended is not None:
+            self._usual.learn(level_db, voiced_ms=(ended - began) * 1000 // self._vad.rate_hz)
+
+    def _keep(self, audio: np.ndarray) -> None:
+        if self._turn is None:
+            return
+        self._heard.append(audio)
+        self._heard_samples += len(audio)
+        while self._heard_samples - len(self._heard[0]) >= self._turn.max_samples:
+            self._heard_samples -= len(self._heard.popleft())
+
+    def _ask(self) -> None:
+        if self._turn is not None:
+            self._forget_estimate()
+            heard = np.concatenate(list(self._heard))[-self._turn.max_samples :]
+            self._estimate = self._executor.submit(self._turn.estimate, heard)
+
+    def _forget_estimate(self) -> None:
+        if self._estimate is not None:
+            self._estimate.cancel()
+            self._estimate = None
+
+    def _tell_estimate(self) -> None:
+        """It counts for the pause that it was asked in, once the voice has ended."""
+        estimate = self._estimate
+        if estimate is None or not estimate.done() or self._gate.state is not GateState.QUIET:
+            return
+        self._estimate = None
+        if (error := estimate.exception()) is not None:
+            logger.warning(f"nobody says how complete a pause sounds: {error}")
+            return
+        known = estimate.result()
+        self._policy.on_completeness(known.complete, filler_log_odds=known.filler_log_odds)
+
+    def _tell_words(self) -> None:
+        with self._lock:
+            words, self._words = list(self._words), deque(maxlen=WAITING_WORDS)
+        for each in words:
+            told = self._policy.on_final if each.is_final else self._policy.on_partial
+            told(self.now_ms, each.text, confidences=each.confidences)

@@ -1,0 +1,141 @@
+"""Where does a voice begin and end?
+
+In: the probability of voice and the power of one window of audio after the other. Out: ``GateEvent``s, and at
+which sample of the stream the last voice began and ended. Two counters decide: so many windows of voice in a
+row begin it, so many without end it. A window counts when the model is sure enough and the last 400 ms were
+loud enough: loudness is that of a gating block of ITU-R BS.1770-5 without its K-weighting, which costs twice
+as much as the network does, while the gate only has to tell a caller from a room.
+
+Pure. One object for each caller; windows all have one length.
+"""
+
+import math
+from collections import deque
+from enum import Enum
+
+BLOCK_MS = 400
+# The level of a voice is that of its loudest three windows in a row, about a syllable.
+LEVEL_WINDOWS = 3
+
+
+class GateState(Enum):
+    """What is heard."""
+
+    QUIET = "quiet"
+    STARTING = "starting"
+    SPEAKING = "speaking"
+    STOPPING = "stopping"
+
+
+class GateEvent(Enum):
+    """What a window brought."""
+
+    ONSET = "a voice may have begun"
+    STARTED = "it has"
+    PAUSED = "it may have ended"
+    RESUMED = "it had not"
+    STOPPED = "it has ended"
+
+
+class VoiceGate:
+    """One caller.
+
+    Args:
+        window_samples: of a window.
+        rate_hz: of the audio.
+        start_ms: voice before speech has begun.
+        stop_ms: quiet before it has ended.
+        pause_ms: quiet that is told as a possible end.
+        confidence: from here on a window holds a voice.
+        least_db: of loudness, dB full scale.
+
+    Attributes:
+        position: samples that were judged.
+        started_sample: where the last voice was first heard; None before any.
+        stopped_sample: where it fell quiet; None before any.
+    """
+
+    def __init__(
+        self,
+        window_samples: int,
+        *,
+        rate_hz: int,
+        start_ms: int,
+        stop_ms: int,
+        pause_ms: int,
+        confidence: float,
+        least_db: float,
+    ) -> None:
+        self._window = window_samples
+        window_ms = 1000 * window_samples / rate_hz
+        self._powers: deque[float] = deque(maxlen=math.ceil(BLOCK_MS / window_ms))
+        self._last_powers: deque[float] = deque(maxlen=LEVEL_WINDOWS)
+        self._start = max(1, round(start_ms / window_ms))
+        self._stop = max(1, round(stop_ms / window_ms))
+        self._pause = max(1, round(pause_ms / window_ms))
+        self._confidence = confidence
+        self._least_power = 10.0 ** (least_db / 10.0)
+        # Of the present or the last voice, and of what may become one.
+        self._loudest_power = self._rising_power = 0.0
+        self._state = GateState.QUIET
+        self._run = 0
+        self._run_began = 0
+        self._is_paused = False
+        self.position = 0
+        self.started_sample: int | None = None
+        self.stopped_sample: int | None = None
+
+    @property
+    def state(self) -> GateState:
+        """What is heard."""
+        return self._state
+
+    @property
+    def level_db(self) -> float | None:
+        """Level of the present voice so far, or of the last one, dBFS; None before any."""
+        return 10 * math.log10(self._loudest_power) if self._loudest_power > 0 else None
+
+    def on_window(self, probability: float, power: float) -> GateEvent | None:
+        """The next window.
+
+        Args:
+            probability: that it holds a voice.
+            power: mean of the squares of its samples, in [-1, 1].
+        """
+        began, self.position = self.position, self.position + self._window
+        self._powers.append(power)
+        is_loud = sum(self._powers) / len(self._powers) >= self._least_power
+        is_voice = is_loud and probability >= self._confidence
+        if is_voice == (self._state in (GateState.SPEAKING, GateState.STARTING)):
+            self._run += 1
+        else:
+            self._run, self._run_began = 1, began
+        if self._state is GateState.QUIET:
+            # What was loud before a voice says nothing about it.
+            self._rising_power = 0.0
+            self._last_powers.clear()
+        self._last_powers.append(power)
+        if is_voice:
+            self._rising_power = max(self._rising_power, sum(self._last_powers) / len(self._last_powers))
+        self._state, event = self._following(is_voice)
+        if self._state is GateState.SPEAKING:
+            self._loudest_power = self._rising_power
+        return event
+
+    def _following(self, is_voice: bool) -> tuple[GateState, GateEvent | None]:
+        is_speaking = self._state in (GateState.SPEAKING, GateState.STOPPING)
+        if is_speaking == is_voice:
+            was_paused, self._is_paused = self._is_paused, False
+            event = GateEvent.RESUMED if was_paused else None
+            return (GateState.SPEAKING if is_speaking else GateState.QUIET), event
+        if is_voice:
+            if self._run < self._start:
+                return GateState.STARTING, GateEvent.ONSET if self._run == 1 else None
+            self.started_sample = self._run_began
+            return GateState.SPEAKING, GateEvent.STARTED
+        if self._run < self._stop:
+            self._is_paused = self._is_paused or self._run == self._pause
+            return GateState.STOPPING, GateEvent.PAUSED if self._run == self._pause else None
+        self._is_paused = False
+        self.stopped_sample = self._run_began
+        return GateState.QUIET, GateEvent.STOPPED
