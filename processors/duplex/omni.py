@@ -61,7 +61,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from audio.paced_output import PacedOutput
 from audio.resample import Resampler
 from core.clock import Clock
-from core.errors import AgentError, MediaError
+from core.errors import AgentError, EngineError, MediaError
 from core.media import float_to_pcm16, pcm16_to_float
 from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
 from processors.duplex.camera import CameraSettings, decoded
@@ -343,8 +343,7 @@ class DuplexOmniProcessor(FrameProcessor):
         """Until it fails, or the conversation is over."""
         preparation, executor = self._prepare(), self._executors()
         try:
-            async with asyncio.timeout(self._settings.tick.prepare_ms / 1000):
-                engine = await asyncio.wrap_future(executor.submit(host.open_engine))
+            engine = await self._opened(host, executor)
             rate_hz = engine.output_rate_hz
             self._paced = PacedOutput(
                 rate_hz,
@@ -360,6 +359,18 @@ class DuplexOmniProcessor(FrameProcessor):
         finally:
             self._ticker = None
             executor.shutdown(wait=False)
+
+    async def _opened(self, host: OmniHost, executor: Executor) -> OmniEngine:
+        """One that comes too late is given back in the thread that opens it."""
+        opening = executor.submit(host.open_engine)
+        done, _ = await asyncio.wait(
+            {asyncio.ensure_future(asyncio.wrap_future(opening))},
+            timeout=self._settings.tick.prepare_ms / 1000,
+        )
+        if not done:
+            executor.submit(lambda: opening.result().cleanup())
+            raise EngineError("no engine was opened in time", engine=type(host).__name__)
+        return opening.result()
 
     def _ticker_of(self, engine: OmniEngine, executor: Executor) -> Ticker:
         async def renewed() -> Preparation:

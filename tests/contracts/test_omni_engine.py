@@ -180,7 +180,10 @@ def test_a_generation_that_runs_ends_when_it_is_stopped(engine: OmniEngine) -> N
     stopped = threading.Event()
     thread = threading.Thread(target=units, daemon=True)
     thread.start()
-    time.sleep(0.5)
+    # The slow one hangs in the unit behind these.
+    deadline_s = time.monotonic() + 30
+    while len(said) < SLOW_AT and time.monotonic() < deadline_s:
+        time.sleep(0.001)
     stopped.set()
     engine.stop()
     thread.join(STOPPED_WITHIN_S)

@@ -42,8 +42,6 @@ from turn_taking.duplex_policy import (
 
 ENGINE = "two_tier"
 UNIT_MS = 80
-# A change of volume is spread over a unit, so that it does not click.
-_FULL = 1.0
 
 
 class TwoTierSettings(BaseModel):
@@ -135,7 +133,7 @@ class TwoTierEngine:
         self._lost: _Reply | None = None
         self._guess: tuple[str, Content] | None = None
         self._hum: Content | None = None
-        self._gain = self._gain_to = _FULL
+        self._gain = self._gain_to = 1.0
         self._yields = False
 
     def prepare(self, preparation: Preparation) -> None:
@@ -317,7 +315,8 @@ class TwoTierEngine:
         return UnitResult(Vote.BACKCHANNEL, audio=audio) if len(audio) else None
 
     def _at_volume(self, audio: np.ndarray) -> np.ndarray:
-        if self._gain == self._gain_to == _FULL:
+        """A change is spread over a unit, so that it does not click."""
+        if self._gain == self._gain_to == 1.0:
             return audio
         ramp = np.linspace(self._gain, self._gain_to, len(audio), dtype=np.float32)
         self._gain = self._gain_to

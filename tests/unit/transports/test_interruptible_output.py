@@ -8,51 +8,24 @@ from pipecat.frames.frames import (
     EndFrame,
     Frame,
     InterruptionFrame,
-    OutputAudioRawFrame,
-    StartFrame,
     TTSAudioRawFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.transports.base_transport import TransportParams
 from pipecat.workers.runner import WorkerRunner
 
 from tests import virtual_time
-from transports.interruptible_output import InterruptibleOutput
+from tests.fakes.track_output import RATE_HZ, TrackOutput
 from transports.webrtc.audio_track import PacedAudioTrack
 
-RATE_HZ = 16_000
 
-
-class Output(InterruptibleOutput):
-    """A track and a peer that takes every packet."""
+class Output(TrackOutput):
+    """Keeps what leaves."""
 
     def __init__(self) -> None:
-        super().__init__(TransportParams(audio_out_enabled=True, audio_out_end_silence_secs=0))
         self.left: list[bytes] = []
-        self._track = PacedAudioTrack(RATE_HZ, on_packet=self.left.append)
-        self._peer: asyncio.Task[None] | None = None
-
-    async def start(self, frame: StartFrame) -> None:
-        await super().start(frame)
-        self._peer = self.create_task(self._listen(), name="peer")
-        await self.set_transport_ready(frame)
-
-    async def cleanup(self) -> None:
-        await super().cleanup()
-        if self._peer is not None:
-            await self.cancel_task(self._peer)
-
-    async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
-        return await self._track.write(frame.audio)
-
-    def drop_unsent(self) -> None:
-        self._track.clear()
-
-    async def _listen(self) -> None:
-        while True:
-            await self._track.recv()
+        super().__init__(self.left.append)
 
 
 class SlowListener(FrameProcessor):

@@ -279,11 +279,12 @@ def test_questions_end_here() -> None:
         (script("sss", fails_at=2), {}),
         (script("sss", spoils=lambda audio: audio * np.float32(np.nan)), {}),
         (script("sss", spoils=lambda audio: np.tile(audio, 3)), {}),
+        (script("sss"), {"open_engine": None}),
         (script("sss"), {"prepare": None}),
         (script("sss"), {"hear_and_say": None}),
         (script("sss"), {"finalize": None}),
     ],
-    ids=["raises", "NaN", "wrong rate", "prepare hangs", "hangs", "finalize hangs"],
+    ids=["raises", "NaN", "wrong rate", "does not open", "prepare hangs", "hangs", "finalize hangs"],
 )
 def test_behind_an_engine_that_fails_the_caller_hears_an_apology_and_the_next_one(
     broken: OmniScript, costs_ms: dict[str, float | None]
