@@ -132,7 +132,7 @@ class BargeIn:
         # Voices are numbered, because what a spotter makes of one may come when the next one is on. The one
         # that is listened to once more, the words that wait for that, what became of such words; the last
         # voice that was no command, that wants the floor by how it sounds, that surely only listens, that was
-        # the bot's own; the last final words may be a guess at a sound.
+        # the bot's own, that came from far away; the last final words may be a guess at a sound.
         self._voices = 0
         self._spotting_voice: int | None = None
         self._held: _Held | None = None
@@ -141,6 +141,7 @@ class BargeIn:
         self._meant_voice: int | None = None
         self._listening_voice: int | None = None
         self._echo_voice: int | None = None
+        self._far_voice: int | None = None
         self._last_is_guess = False
         self._spotted_command = False
         # The voice of the last final words, and those words.
@@ -334,6 +335,8 @@ class BargeIn:
         if voice is not _Voice.ECHO:
             self._stretches_ms += (max(0, self._fell_quiet_ms - self._onset_ms),)
         self._ended_stretches_ms, self._ended_level_db = self._stretches_ms, self._level_db
+        if self._is_far(self._level_db):
+            self._far_voice = self._voices
         if self._state is not State.ARMED:
             return self._move(Event.QUIET, at_ms)
         if at_ms - self._ducked_ms >= self._settings.duck_longest_ms:
@@ -473,6 +476,9 @@ class BargeIn:
             self._spotting_voice = None
         if number == self._echo_voice or (number == self._voices and self._is_echo):
             # So were its words.
+            return self._settle_held(at_ms, meant=False)
+        if number == self._far_voice and self._classifier.kind(Utterance(text)) is not Kind.STOP:
+            # Somebody else's "no" is no answer to the bot.
             return self._settle_held(at_ms, meant=False)
         if number == self._listening_voice or self._is_warming_up(at_ms):
             # Who is surely understood to listen does, and a sound of the first seconds may be the bot's.

@@ -1268,3 +1268,14 @@ def test_final_words_are_judged_by_the_level_of_their_own_voice(first_db: float,
     floor.at(5_870, lambda now: floor.machine.on_final(now, "tell me the fee", confidences=(0.9,) * 4))
     floor.run(5_900)
     assert len(floor.cuts) == cuts
+
+
+@pytest.mark.parametrize(("spotted", "cuts"), [("no", 0), ("how much", 0), ("", 0), ("stop", 1)])
+def test_of_a_voice_from_far_away_only_a_stop_word_is_spotted(spotted: str, cuts: int):
+    floor = speaking()
+    floor.voice(5_000, 400)
+    floor.at(5_300, lambda now: floor.machine.on_level(now, -20.0))
+    floor.at(5_561, lambda _now: floor.machine.on_spotting())
+    floor.at(5_640, lambda now: floor.machine.on_spotted(now, spotted, floor_log_odds=3.0))
+    floor.run(20_000)
+    assert len(floor.cuts) == cuts
