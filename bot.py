@@ -19,7 +19,7 @@ import sys
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loguru import logger
 
@@ -38,6 +38,21 @@ if TYPE_CHECKING:
     from pipelines.engines import Engines
     from session_store.conversation import Conversations
 
+    class Pipeline(Protocol):
+        """Holds one conversation over a transport until it ends."""
+
+        async def __call__(
+            self,
+            engines: Engines,
+            transport: BaseTransport,
+            call: Call,
+            *,
+            rtvi: bool = True,
+            handle_sigint: bool = False,
+            finished: asyncio.Event | None = None,
+        ) -> None: ...
+
+
 EXIT_ENGINE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -45,7 +60,8 @@ FILE_RATE_HZ = 16_000
 EVERY_ADDRESS = ("0.0.0.0", "::")
 SWITCH_S = 0.001
 EXPECTED_WARNINGS = ("ideo transceiver is available", "Media stream error while reading the audio")
-MODES = ("cascade", "text")
+CASCADE, DUPLEX = "cascade", "duplex"
+MODES = (CASCADE, DUPLEX, "text")
 TRANSPORTS = ("webrtc", "file", "local")
 
 
@@ -58,10 +74,16 @@ def build_parser() -> argparse.ArgumentParser:
         "2 the command, the deployment or a file of the user's is wrong, 130 interrupted.",
     )
     parser.add_argument(
-        "--mode", choices=MODES, default="cascade", help="cascade: speech; text: type in this terminal"
+        "--mode",
+        choices=MODES,
+        default="cascade",
+        help="cascade: speech, a turn at a time; duplex: an engine that listens while it talks; "
+        "text: type in this terminal",
     )
     parser.add_argument(
-        "--transport", choices=TRANSPORTS, help="how a caller of --mode cascade is heard (default: webrtc)"
+        "--transport",
+        choices=TRANSPORTS,
+        help="how a caller of --mode cascade or duplex is heard (default: webrtc)",
     )
     parser.add_argument(
         "--config",
@@ -109,10 +131,14 @@ def main(arguments: list[str] | None = None) -> int:
 
             return asyncio.run(talk_in_terminal(deployment, session_id=options.session))
         if options.transport == "file":
-            return call_from_file(deployment, options.input, options.output, session_id=options.session)
+            return call_from_file(
+                deployment, options.input, options.output, session_id=options.session, mode=options.mode
+            )
         if options.transport == "local":
-            return asyncio.run(call_from_microphone(deployment, session_id=options.session))
-        return serve(deployment)
+            return asyncio.run(
+                call_from_microphone(deployment, session_id=options.session, mode=options.mode)
+            )
+        return serve(deployment, mode=options.mode)
     except (ConfigError, MediaError, StoreError) as error:
         print(f"bot.py: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -155,10 +181,10 @@ def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deploy
     return deployment.model_copy(update={"server": server})
 
 
-def serve(deployment: "Deployment") -> int:
-    """Serve the page until a signal ends it."""
+def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
+    """Serve the page until a signal ends it; ``mode`` is that of callers who ask for none."""
     listener = claim_port(deployment.server.host, deployment.server.port)
-    return event_loop.run(_serve(deployment, listener))
+    return event_loop.run(_serve(deployment, listener, mode))
 
 
 def claim_port(host: str, port: int) -> socket.socket:
@@ -180,7 +206,7 @@ def claim_port(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _serve(deployment: "Deployment", listener: socket.socket) -> int:
+async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -> int:
     from pipelines.engines import Engines
     from pipelines.sessions import TypedTurns, open_conversations
     from serving.gateway.app import create_app
@@ -188,16 +214,16 @@ async def _serve(deployment: "Deployment", listener: socket.socket) -> int:
     from transports.webrtc.signaling import Signaling
 
     async with (
-        await Engines.load(deployment) as engines,
+        await Engines.load(deployment, duplex=True) as engines,
         open_conversations(deployment, engines.answering) as conversations,
     ):
         typed = TypedTurns(conversations, engines.answering)
         app = create_app(
             deployment.server,
-            run_call=lambda arguments: converse(engines, conversations, arguments),
+            run_call=lambda arguments: converse(engines, conversations, arguments, mode=mode),
             conversations=conversations,
             type_turn=typed,
-            describe=engines.describe,
+            describe=lambda: {"mode": mode, **engines.describe()},
             open_door=lambda on_call: Signaling(
                 on_call,
                 max_calls=deployment.server.max_calls,
@@ -247,17 +273,21 @@ def banner(names: dict[str, object], address: str) -> str:
 
 
 async def converse(
-    engines: "Engines", conversations: "Conversations", runner_args: "RunnerArguments"
+    engines: "Engines",
+    conversations: "Conversations",
+    runner_args: "RunnerArguments",
+    *,
+    mode: str = CASCADE,
 ) -> None:
     """Hold one conversation over whatever transport the arguments bring.
 
-    The session that ``body`` names goes on; without a name it is a new one.
+    The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
+    choice, where it makes one.
 
     Raises:
         UnknownSessionError: there is no such session.
     """
     from pipelines.call import Call, playout_settings
-    from pipelines.cascade import run_conversation
 
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
@@ -272,7 +302,19 @@ async def converse(
             peer_cancels_echo=told if isinstance(told, bool) else None,
         )
         transport = await open_transport(engines, runner_args, call)
-        await run_conversation(engines, transport, call)
+        wanted = body.get("mode")
+        await pipeline_of(wanted if wanted in (CASCADE, DUPLEX) else mode)(engines, transport, call)
+
+
+def pipeline_of(mode: str) -> "Pipeline":
+    """What holds a call of this mode."""
+    if mode == DUPLEX:
+        from pipelines.duplex import run_duplex
+
+        return run_duplex
+    from pipelines.cascade import run_conversation
+
+    return run_conversation
 
 
 async def open_transport(engines: "Engines", runner_args: "RunnerArguments", call: "Call") -> "BaseTransport":
@@ -303,7 +345,12 @@ async def open_transport(engines: "Engines", runner_args: "RunnerArguments", cal
 
 
 def call_from_file(
-    deployment: "Deployment", source: Path, output: Path, *, session_id: str | None = None
+    deployment: "Deployment",
+    source: Path,
+    output: Path,
+    *,
+    session_id: str | None = None,
+    mode: str = CASCADE,
 ) -> int:
     """Play a WAV as the caller in real time; write the call in stereo and, beside it, as JSON.
 
@@ -331,7 +378,7 @@ def call_from_file(
         pcm = decode_wav(data, rate_hz=FILE_RATE_HZ)
     except MediaError as error:
         raise MediaError(f"{source}: {error}") from error
-    document = asyncio.run(_call_from_pcm(deployment, pcm, output, session_id))
+    document = asyncio.run(_call_from_pcm(deployment, pcm, output, session_id, mode))
     try:
         written.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
@@ -356,18 +403,17 @@ def check_writable(target: Path) -> None:
 
 
 async def _call_from_pcm(
-    deployment: "Deployment", pcm: bytes, output: Path, session_id: str | None
+    deployment: "Deployment", pcm: bytes, output: Path, session_id: str | None, mode: str
 ) -> dict[str, Any]:
     from pipecat.transports.base_transport import TransportParams
 
     from pipelines.call import Call, playout_settings
-    from pipelines.cascade import run_conversation
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
     from transports.local.file import FileCall, FileTransport
 
     async with (
-        await Engines.load(deployment) as engines,
+        await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
@@ -387,11 +433,12 @@ async def _call_from_pcm(
         transport = FileTransport(played, params)
 
         try:
-            await run_conversation(engines, transport, call, rtvi=False, finished=played.finished)
+            await pipeline_of(mode)(engines, transport, call, rtvi=False, finished=played.finished)
         finally:
             played.recording.close()
         return {
             "deployment": deployment.name,
+            "mode": mode,
             "session": conversation.session_id,
             "recording": output.name,
             "duration_ms": played.recording.end_samples * 1000 // FILE_RATE_HZ,
@@ -400,20 +447,22 @@ async def _call_from_pcm(
         }
 
 
-async def call_from_microphone(deployment: "Deployment", *, session_id: str | None = None) -> int:
+async def call_from_microphone(
+    deployment: "Deployment", *, session_id: str | None = None, mode: str = CASCADE
+) -> int:
     """Talk over this machine's microphone and loudspeaker until interrupted.
 
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
     from pipelines.call import Call, playout_settings
-    from pipelines.cascade import INPUT_RATE_HZ, run_conversation
     from pipelines.engines import Engines
+    from pipelines.lifetime import INPUT_RATE_HZ
     from pipelines.sessions import open_conversations
     from transports.local.microphone import AudioDevices
 
     async with (
         AudioDevices() as devices,
-        await Engines.load(deployment) as engines,
+        await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
@@ -424,7 +473,7 @@ async def call_from_microphone(deployment: "Deployment", *, session_id: str | No
         has_echo_control = engines.echo is not None
         advice = "" if has_echo_control else " Use a headset: this deployment switches echo control off."
         print(f"Speak; end with Ctrl-C.{advice}", flush=True)
-        await run_conversation(engines, transport, call, rtvi=False, handle_sigint=True)
+        await pipeline_of(mode)(engines, transport, call, rtvi=False, handle_sigint=True)
         if transport.lost:
             raise ConfigError(transport.lost)
     return 0

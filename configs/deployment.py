@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from models.echo.control import EchoControlSettings
 from processors.dialogue.commit_gate import CommitGateSettings
 from processors.dialogue.reply_watch import GuardSettings
+from processors.duplex.omni import DuplexSettings
 from processors.front_end.vad import VadSettings
 from processors.fusion.perception import PerceptionSettings
 from processors.perception.engine_stt import EngineSttSettings
@@ -24,6 +25,7 @@ from session_store.settings import StoreSettings
 from turn_taking.asking_back import AskBackSettings
 from turn_taking.backchannel import BackchannelSettings
 from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.duplex_policy import DuplexPolicySettings
 from turn_taking.endpointing import EndpointSettings
 from turn_taking.idle import IdleSettings
 from turn_taking.self_voice import SelfVoiceSettings
@@ -142,6 +144,37 @@ class Speaking(_Part):
     )
 
 
+class Duplex(_Part):
+    """Full duplex (``--mode duplex``): an engine in place of ``thinking`` and ``speaking``.
+
+    The ``two_tier`` engine wakes those for what it says; another one has only its greeting, its prompts and
+    its apologies said by them.
+    """
+
+    engine: Choice = Field(Choice(name="two_tier"), description="what hears, decides and speaks")
+    fallback: tuple[Choice, ...] = Field(
+        (), max_length=4, description="engines that go on when the one before fails; the first one is last"
+    )
+    ticks: DuplexSettings = DuplexSettings()
+    turns: DuplexPolicySettings = Field(
+        DuplexPolicySettings(), description="where a turn ends, beside an engine that does not decide it"
+    )
+    yields: Literal["engine", "policy"] = Field(
+        "policy",
+        description="who has an engine without a policy of its own fall silent: itself, or ``turns``",
+    )
+    prepare: dict[str, Any] = Field(
+        default_factory=dict, description="settings of a conversation that the engine knows, by name"
+    )
+    llm_voice: Path | None = Field(None, description="WAV: what the engine's language model sounds like")
+    tts_voice: Path | None = Field(None, description="WAV: what the engine's voice sounds like")
+    tick_log: Path | None = Field(
+        Path("recordings/ticks"),
+        description="folder for one JSON line per tick of each call, without words; null: none",
+    )
+    tick_log_mb: int = Field(64, ge=1, le=10_000, description="largest log of one call")
+
+
 class Remembering(_Part):
     """What is kept of a conversation, and where."""
 
@@ -159,5 +192,6 @@ class Deployment(_Part):
     hearing: Hearing = Hearing()
     thinking: Thinking = Thinking()
     speaking: Speaking = Speaking()
+    duplex: Duplex = Duplex()
     remembering: Remembering = Remembering()
     server: ServerSettings = ServerSettings()

@@ -96,7 +96,18 @@ def _with_absolute_folders(deployment: "Deployment", base: Path) -> "Deployment"
         start = base if "url" in store.model_fields_set else PROJECT_DIR
         url = f"sqlite:////{str(start / url.removeprefix('sqlite:///')).lstrip('/')}"
     remembering = remembering.model_copy(update={"store": store.model_copy(update={"url": url})})
-    folders = {"bot": bot, "models_dir": absolute(deployment, "models_dir"), "remembering": remembering}
+    duplex = deployment.duplex
+    paths = {
+        name: absolute(duplex, name)
+        for name in ("llm_voice", "tts_voice", "tick_log")
+        if getattr(duplex, name) is not None
+    }
+    folders = {
+        "bot": bot,
+        "models_dir": absolute(deployment, "models_dir"),
+        "remembering": remembering,
+        "duplex": duplex.model_copy(update=paths),
+    }
     return deployment.model_copy(update=folders)
 
 

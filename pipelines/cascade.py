@@ -10,12 +10,11 @@ session, which was there before it and stays behind it.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from loguru import logger
 from pipecat.frames.frames import (
-    EndFrame,
     Frame,
     FunctionCallsStartedFrame,
     TranscriptionFrame,
@@ -47,6 +46,15 @@ from core.timeline import Source
 from pipelines.call import Call
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
+from pipelines.lifetime import (
+    INPUT_RATE_HZ,
+    WITHOUT_A_PERSON,
+    enders,
+    greet,
+    introduce,
+    record_turns,
+    run_beside,
+)
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.durable_tools import DurableTools
 from processors.dialogue.rtvi import CheckedRtvi
@@ -64,7 +72,6 @@ from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import EndpointStopStrategy, word_confidences
 from processors.turns.idle import IdleKeeper
 from processors.turns.stop_words import StopWords
-from session_store.conversation import Conversation
 from transports.client_delay import TellsClientDelay
 from transports.gain import SetsGain
 from turn_taking.asking_back import AskingBack
@@ -76,12 +83,9 @@ from turn_taking.endpointing import Endpoint
 from turn_taking.policies import endpoint_policy
 from turn_taking.speculation import Guesser
 
-INPUT_RATE_HZ = 16_000
 # Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an
 # idle timer that is not used here (ours reads the turns).
 SPEECH_ACTIVITY_S = 1.0
-# Over these nobody listens who could fall silent: a recording speaks, or a script.
-WITHOUT_A_PERSON = ("file", "eval")
 
 
 async def run_conversation(
@@ -124,50 +128,14 @@ async def run_conversation(
 
         call.joined()
         try:
-            enders = _enders(idle, worker, call, rtvi=rtvi, finished=finished)
+            watching = enders(idle, worker, call, rtvi=rtvi, finished=finished)
             if hums is not None:
-                enders.append(hums.run())
+                watching.append(hums.run())
             # What a crash left half done may take a slow server's time; nobody's greeting waits for it.
-            await _run(runner, [*enders, tools.recover()])
+            await run_beside(runner, [*watching, tools.recover()])
         finally:
             call.left()
     turns.close()
-
-
-async def _run(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run until the conversation is over, beside what watches it, which ends with it."""
-    async with asyncio.TaskGroup() as tasks:
-        watching = [tasks.create_task(each, name="conversation.watch") for each in beside]
-        try:
-            await runner.run()
-        finally:
-            for watch in watching:
-                watch.cancel()
-
-
-def _enders(
-    idle: IdleKeeper, worker: PipelineWorker, call: Call, *, rtvi: bool, finished: asyncio.Event | None
-) -> list[Coroutine[Any, Any, None]]:
-    enders = [
-        idle.run(worker.queue_frame),
-        _end_when_lost(call.conversation, worker, rtvi=rtvi),
-    ]
-    return [*enders, _end_when(finished, worker)] if finished else enders
-
-
-async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
-    await finished.wait()
-    await worker.queue_frame(EndFrame())
-
-
-async def _end_when_lost(conversation: Conversation, worker: PipelineWorker, *, rtvi: bool) -> None:
-    """Another process claimed the session, or somebody deleted it: nothing that is said here is kept."""
-    await conversation.lost.wait()
-    logger.warning(f"the session is gone from here: {conversation.loss}")
-    if rtvi:
-        reason = str(conversation.loss)
-        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": "session_lost", "reason": reason}))
-    await worker.queue_frame(EndFrame())
 
 
 async def build_worker(
@@ -387,19 +355,17 @@ async def build_worker(
         idle_timeout_secs=None,
     )
     call.report = worker.queue_frame
-    greeting = deployment.bot.greeting_again if conversation.events else deployment.bot.greeting
+    greet(worker, transport, conversation, deployment.bot)
     _follow(
         worker,
-        transport,
         user,
         assistant,
         call,
         lambda: waits.cut_off,
         lambda: barge_in is not None and barge_in.holds_reply,
         bot=deployment.bot,
-        greeting=greeting,
-        rtvi=rtvi,
     )
+    record_turns(worker, assistant, call, rtvi=rtvi)
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
@@ -424,7 +390,7 @@ async def build_worker(
             asking.on_bot_said(message.content)
 
     if rtvi:
-        _introduce(worker, conversation)
+        introduce(worker, conversation)
     return worker
 
 
@@ -491,18 +457,8 @@ def _barge_in(
     return barge_in
 
 
-def _introduce(worker: PipelineWorker, conversation: Conversation) -> None:
-    """Tell the other side which session this is: with its id it can come back."""
-
-    @worker.rtvi.event_handler("on_client_ready")
-    async def on_ready(_rtvi: Any) -> None:
-        data = {"kind": "session", "id": conversation.session_id}
-        await worker.queue_frame(RTVIServerMessageFrame(data=data))
-
-
 def _follow(
     worker: PipelineWorker,
-    transport: BaseTransport,
     user: FrameProcessor,
     assistant: FrameProcessor,
     call: Call,
@@ -510,22 +466,10 @@ def _follow(
     holds_reply: Callable[[], bool],
     *,
     bot: Bot,
-    greeting: str,
-    rtvi: bool,
 ) -> None:
-    """Greet once, ask again after a cough, and keep the turn log in step with the aggregators."""
+    """Ask again after a cough, and keep the turn log in step with the user aggregator."""
     turns = call.turns
-    greeted = cut_off = reprompted = False
-
-    @transport.event_handler("on_client_connected")
-    async def on_connected(_transport: BaseTransport, _client: object) -> None:
-        nonlocal greeted
-        # A peer that reconnects in the middle of the conversation is not greeted again.
-        if greeting and not greeted:
-            greeted = True
-            spoken = TTSSpeakFrame(greeting, append_to_context=True)
-            spoken.interruptible = bot.greeting_interruptible
-            await worker.queue_frame(spoken)
+    cut_off = reprompted = False
 
     @user.event_handler("on_user_turn_stopped")
     async def on_user_turn(_aggregator: Any, _strategy: Any, message: UserTurnStoppedMessage) -> None:
@@ -544,14 +488,3 @@ def _follow(
     async def on_bot_turn(_aggregator: Any, message: AssistantTurnStoppedMessage) -> None:
         nonlocal cut_off
         cut_off = message.interrupted
-        turns.bot_said(message.content, interrupted=message.interrupted)
-        turns.close()
-        records = [record.as_message() for record in turns.drain()]
-        replies = call.drain_heard()
-        if message.content and not any(reply.in_context for reply in replies):
-            # Not for the voice (a client that reads): nothing of it was played, all of it was shown.
-            call.wrote(message.content, interrupted=message.interrupted)
-        heard = [reply.as_message() for reply in replies]
-        if rtvi:
-            for data in [*heard, *records]:
-                await worker.queue_frame(RTVIServerMessageFrame(data=data))

@@ -7,6 +7,7 @@ processes, threads and connections.
 """
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -16,11 +17,13 @@ from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import BaseModel
 
-from configs.deployment import Deployment, Hearing, Speaking
+from configs.deployment import Deployment, Duplex, Hearing, Speaking
 from core.errors import AgentError, ConfigError
 from core.registry import Registry
 from models.commands import COMMANDS
 from models.echo import ECHO, EchoCanceller
+from models.omni import OMNI, OmniHost
+from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import STT, SpeechToText, Transcript
 from models.tts import TTS, TextToSpeech
 from models.tts.fallback import FallbackTts
@@ -62,6 +65,7 @@ class Plan:
         tts: settings of an embedded voice, or the row of a service.
         second_voice: settings of the embedded voice behind an embedded one, or None.
         answering: what answers.
+        omni: full-duplex engines, the one that talks first: name and settings; empty when none is wanted.
     """
 
     vad: BaseModel
@@ -72,6 +76,7 @@ class Plan:
     tts: BaseModel | ServiceRow[Any]
     second_voice: BaseModel | None
     answering: AnsweringPlan
+    omni: tuple[tuple[str, BaseModel], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class Loaded:
         phrases: what the embedded voice keeps of itself, or None.
         echo: echo canceller, or None when no call uses one.
         commands: the command spotter, started by whoever closes it, or None.
+        omni: hosts of full-duplex engines, the one that talks first.
     """
 
     vad: VoiceActivityDetector
@@ -97,6 +103,7 @@ class Loaded:
     phrases: PhraseCache | None = None
     echo: EchoCanceller | None = None
     commands: UtteranceEngine[Transcript] | None = None
+    omni: tuple[OmniHost, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,8 +130,12 @@ class Executors:
             executor.shutdown(wait=False, cancel_futures=True)
 
 
-def plan(deployment: Deployment) -> Plan:
+def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
     """Resolve every choice of a deployment.
+
+    Args:
+        deployment: what was asked for.
+        duplex: whether full-duplex calls are wanted.
 
     Raises:
         ConfigError: an unknown name or field, a missing folder, key, file or package.
@@ -156,6 +167,15 @@ def plan(deployment: Deployment) -> Plan:
             else None
         ),
         answering=plan_answering(deployment),
+        omni=_plan_omni(deployment.duplex) if duplex else (),
+    )
+
+
+def _plan_omni(duplex: Duplex) -> tuple[tuple[str, BaseModel], ...]:
+    wheres = ("duplex.engine", *(f"duplex.fallback.{place}" for place in range(len(duplex.fallback))))
+    return tuple(
+        (choice.name, engine_settings(OMNI, choice, {}, where=where))
+        for choice, where in zip((duplex.engine, *duplex.fallback), wheres, strict=True)
     )
 
 
@@ -193,19 +213,28 @@ class Engines:
         self._loaded = loaded
 
     @classmethod
-    async def load(cls, deployment: Deployment) -> "Engines":
+    async def load(cls, deployment: Deployment, *, duplex: bool = False) -> "Engines":
         """Check the deployment and load its engines, side by side. When one fails, the others are closed.
+
+        Args:
+            deployment: what is asked for.
+            duplex: whether full-duplex calls are wanted.
 
         Raises:
             ConfigError: see ``plan``.
             EngineError: an engine does not load.
         """
-        planned = await asyncio.to_thread(plan, deployment)
+        planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
         hearing = deployment.hearing
         stt = planned.stt
         ears: UtteranceEngine[Transcript] | ServiceRow[Any]
         commands: EnginePool[Transcript] | None = None
         async with AsyncExitStack() as opened:
+
+            async def load_omni(name: str, settings: BaseModel) -> OmniHost:
+                host: OmniHost = await _create(OMNI, name, settings)
+                opened.callback(host.close)
+                return host
 
             async def load_answering() -> Answering:
                 loaded = await Answering.load(deployment, planned.answering)
@@ -232,15 +261,40 @@ class Engines:
                     echo = tasks.create_task(_create_echo(hearing, planned.echo), name="load.echo")
                     voice = tasks.create_task(_create_voice(deployment, planned), name="load.tts")
                     answering = tasks.create_task(load_answering(), name="load.answering")
+                    omni = [
+                        tasks.create_task(load_omni(name, settings), name=f"load.{name}")
+                        for name, settings in planned.omni
+                        if not isinstance(settings, TwoTierSettings)
+                    ]
             except ExceptionGroup as errors:
                 # One cause is enough for the person who has to mend it.
                 raise errors.exceptions[0] from errors
             tts, phrases = voice.result()
             _check_rates(vad.result(), echo.result())
+            executors = Executors()
+            hosts = iter([task.result() for task in omni])
+
+            def host_of(chosen: tuple[str, BaseModel]) -> OmniHost:
+                _, settings = chosen
+                if isinstance(settings, TwoTierSettings):
+                    # Its ears are the process's own.
+                    return TwoTierHost(
+                        settings, vad=vad.result(), turn=turn.result(), executor=executors.turn
+                    )
+                return next(hosts)
+
             loaded = Loaded(
-                vad.result(), turn.result(), ears, tts, answering.result(), phrases, echo.result(), commands
+                vad.result(),
+                turn.result(),
+                ears,
+                tts,
+                answering.result(),
+                phrases,
+                echo.result(),
+                commands,
+                omni=tuple(map(host_of, planned.omni)),
             )
-            engines = cls(deployment, loaded)
+            engines = cls(deployment, loaded, executors)
             if phrases is not None:
                 engines.executors.speech.submit(_warm, phrases)
             # Theirs to close from here on.
@@ -251,6 +305,11 @@ class Engines:
     def answering(self) -> Answering:
         """What answers."""
         return self._loaded.answering
+
+    @property
+    def omni(self) -> tuple[OmniHost, ...]:
+        """Hosts of full-duplex engines, the one that talks first; empty where none was wanted."""
+        return self._loaded.omni
 
     async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
         """The recogniser of one call.
@@ -302,6 +361,7 @@ class Engines:
             "llm": chosen.thinking.llm.name,
             "fallback": chosen.thinking.fallback.name if chosen.thinking.fallback else None,
             "tts": chosen.speaking.tts.name,
+            "omni": chosen.duplex.engine.name if self.omni else None,
         }
 
     async def close(self) -> None:
@@ -309,6 +369,8 @@ class Engines:
         if self._loaded.phrases is not None:
             self._loaded.phrases.close()
         await self._loaded.answering.close()
+        for host in self._loaded.omni:
+            await asyncio.to_thread(host.close)
         for engine in (self._loaded.stt, self._loaded.commands):
             if isinstance(engine, EnginePool):
                 await engine.close()
@@ -366,7 +428,7 @@ async def _create_voice(
     if isinstance(first, ServiceRow):
         return first, None
     # In front of the first voice alone: what the second one said for it in a bad moment is not kept.
-    cache = PhraseCache(first, _phrases(deployment), clauses=speaking.delivery.clauses)
+    cache = PhraseCache(first, _phrases(deployment, planned.omni), clauses=speaking.delivery.clauses)
     return (cache if second is None else FallbackTts(cache, second)), cache
 
 
@@ -383,8 +445,10 @@ async def _create_second_voice(speaking: Speaking, planned: Plan) -> TextToSpeec
     return second
 
 
-def _phrases(deployment: Deployment) -> list[str]:
+def _phrases(deployment: Deployment, omni: Sequence[tuple[str, BaseModel]]) -> list[str]:
     """What the bot says of itself, in the order in which a call is likely to need it."""
+    two_tier = [settings for _, settings in omni if isinstance(settings, TwoTierSettings)]
+    hums = [token for each in two_tier if each.policy.backchannel for token in each.policy.backchannel.tokens]
     bot, guard = deployment.bot, deployment.thinking.guard
     masking = guard.waiting.masking
     return [
@@ -395,6 +459,7 @@ def _phrases(deployment: Deployment) -> list[str]:
         bot.greeting_again,
         *((*bot.idle.prompts, bot.idle.goodbye) if bot.idle else ()),
         *(deployment.speaking.backchannel.tokens if deployment.speaking.backchannel else ()),
+        *hums,
         *deployment.speaking.phrases,
         guard.waiting.trouble,
         guard.apology,

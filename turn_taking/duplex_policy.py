@@ -1,11 +1,11 @@
 """The small tier of a full-duplex agent: who talks in this tick?
 
 In: the caller's voice as voice activity reports it, how complete the turn sounds, words as they are
-understood, and what the bot is saying. Out, once a tick: what follows (``Ask``, ``Guess``, ``Hum``,
-``Volume``, ``Yield``, ``GoOn``). It holds the four policies that a cascade goes by, on one clock: the end of
-turn (``policies``), interruptions (``barge_in``), backchannels (``backchannel``) and questions in advance
-(``speculation``). What a cascade spreads over its processors is decided here in one place, because in duplex
-there is one who hears and speaks.
+understood, and what the bot is saying. Out, once a tick: what follows (``Open``, ``Ask``, ``Close``,
+``Guess``, ``Hum``, ``Volume``, ``Yield``, ``GoOn``). It holds the four policies that a cascade goes by, on
+one clock: the end of turn (``policies``), interruptions (``barge_in``), backchannels (``backchannel``) and
+questions in advance (``speculation``). What a cascade spreads over its processors is decided here in one
+place, because in duplex there is one who hears and speaks.
 
 A turn of the caller opens with a voice while the bot is silent, or with an interruption that is meant. Words
 over the bot that are not meant ("mhm") stand in no turn. A turn that ends without a word asks nothing.
@@ -39,14 +39,34 @@ class DuplexPolicySettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Open:
+    """The caller has the floor: a turn begins."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """The caller's turn is over: its answer is wanted.
 
     Attributes:
         text: what was understood of it.
+        silence_ms: quiet that had passed by then.
+        completeness: how complete it sounded; None when nobody said.
     """
 
     text: str
+    silence_ms: int = 0
+    completeness: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The turn is over and had no word that was meant.
+
+    Attributes:
+        cut: the bot had fallen silent for it, and does not say on what it was saying.
+    """
+
+    cut: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +106,7 @@ class GoOn:
     from_word: int
 
 
-Act = Ask | Guess | Hum | Volume | Yield | GoOn
+Act = Open | Ask | Close | Guess | Hum | Volume | Yield | GoOn
 
 
 class DuplexPolicy:
@@ -103,7 +123,8 @@ class DuplexPolicy:
         self._hums = BackchannelPolicy(chosen.backchannel) if chosen.backchannel is not None else None
         self._guesser = Guesser(chosen.speculation)
         self._acts: list[Act] = []
-        self._in_turn = self._has_words = self._is_voiced = False
+        self._in_turn = self._has_words = self._is_voiced = self._was_cut = False
+        self._ends_turn = False
         self._replies = 0
         self._reply_id: str | None = None
 
@@ -111,6 +132,11 @@ class DuplexPolicy:
     def in_turn(self) -> bool:
         """Whether a turn of the caller is open."""
         return self._in_turn
+
+    @property
+    def weighs_cut(self) -> bool:
+        """Whether nobody knows yet if the caller meant to interrupt: the rest may be said on."""
+        return self._barge_in.state is State.CUT
 
     @property
     def may_speak(self) -> bool:
@@ -188,12 +214,12 @@ class DuplexPolicy:
 
     # What the bot does.
 
-    def on_reply_coming(self, at_ms: int) -> None:
-        """An answer is on its way."""
+    def on_reply_coming(self, at_ms: int, *, protected: bool = False) -> None:
+        """An answer is on its way; ``protected``: only a stop word interrupts it."""
         self._replies += 1
         self._reply_id = f"reply.{self._replies}"
         self._busy(True)
-        self._follow(self._barge_in.on_reply(at_ms, self._reply_id), at_ms)
+        self._follow(self._barge_in.on_reply(at_ms, self._reply_id, protected=protected), at_ms)
 
     def on_saying(self, text: str) -> None:
         """It is about to say this."""
@@ -238,28 +264,38 @@ class DuplexPolicy:
             hum = self._hums.on_deadline(at_ms) if self._in_turn else None
             if hum is not None:
                 self._acts.append(Hum(hum.text))
-        if due_ms is not None and due_ms <= at_ms and self._endpoint.on_deadline(at_ms) is not None:
-            self._end_turn()
+        end = self._endpoint.on_deadline(at_ms) if due_ms is not None and due_ms <= at_ms else None
+        if end is not None:
+            self._end_turn(end.silence_ms, end.completeness)
+        elif self._ends_turn and self._in_turn:
+            self._end_turn(0, None)
+        self._ends_turn = False
         acts, self._acts = self._acts, []
         return acts
+
+    def end_turn(self) -> None:
+        """The turn is over with the next tick, with what was understood: a voice never ends."""
+        self._ends_turn = True
 
     def _open_turn(self) -> None:
         if not self._in_turn:
             self._in_turn, self._has_words = True, False
+            self._acts.append(Open())
             self._guess(self._guesser.on_turn())
 
-    def _end_turn(self) -> None:
-        text = self._endpoint.text
-        self._in_turn = False
+    def _end_turn(self, silence_ms: int, completeness: float | None) -> None:
+        text, cut = self._endpoint.text, self._was_cut
+        self._in_turn = self._was_cut = False
         self._endpoint.reset()
         self._guesser.reset()
         self._barge_in.on_turn_ended()
         if self._hums is not None:
             self._hums.on_turn_ended()
         if self._has_words:
-            self._acts.append(Ask(text))
+            self._acts.append(Ask(text, silence_ms, completeness))
         else:
-            self._acts.append(Guess(None))
+            # While the rest may still be said on, nobody need explain the silence.
+            self._acts += [Guess(None), Close(cut and self._barge_in.state is State.LISTENING)]
 
     def _guess(self, text: str | None) -> None:
         if text is not None:
@@ -279,9 +315,10 @@ class DuplexPolicy:
             self._busy(False)
             self._acts += [Yield(), Volume(0.0)]
             self._open_turn()
+            self._was_cut = True
         elif isinstance(decision, Resume):
             if not self._has_words:
-                self._in_turn = False
+                self._in_turn = self._was_cut = False
                 self._endpoint.reset()
                 self._guesser.reset()
             self._acts.append(GoOn(decision.from_word))

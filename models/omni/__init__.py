@@ -16,11 +16,11 @@ thread at any time, returns at once, and the running call returns within a token
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from core.registry import Registry
+from core.registry import Registry, Row
 
 SILENCE = np.zeros(0, dtype=np.float32)
 SILENCE.flags.writeable = False
@@ -64,6 +64,7 @@ class UnitResult:
         text: what is said in this unit.
         audio: float32, (samples,), at the engine's output rate, in [-1, 1]; empty for silence.
         end_of_turn: nothing more of what is being said comes.
+        is_aside: what is said is no part of the conversation, as a phrase that covers a silence.
         n_tokens: of the language model.
         n_tts_tokens: of the voice.
         cost_prefill_ms: what hearing and seeing took.
@@ -82,6 +83,7 @@ class UnitResult:
     cost_llm_ms: float = 0.0
     cost_tts_ms: float = 0.0
     kv_tokens: int = 0
+    is_aside: bool = False
 
     @property
     def is_listen(self) -> bool:
@@ -163,6 +165,24 @@ class OmniEngine(Protocol):
         ...
 
 
+@runtime_checkable
+class HearsWords(Protocol):
+    """An engine that does not transcribe, and wants to know what was said."""
+
+    def on_words(self, words: Any) -> None:
+        """What a recogniser beside understood (``two_tier.ears.Words``); from any thread."""
+        ...
+
+
+@runtime_checkable
+class EndsTurns(Protocol):
+    """An engine that can be told that the caller's turn is over."""
+
+    def end_turn(self) -> None:
+        """From any thread."""
+        ...
+
+
 class OmniHost(Protocol):
     """Shared weights.
 
@@ -185,4 +205,12 @@ class OmniHost(Protocol):
         ...
 
 
-OMNI: Registry[OmniHost] = Registry("omni engine", {})
+OMNI: Registry[OmniHost] = Registry(
+    "omni engine",
+    {
+        "two_tier": Row(
+            "models.omni.two_tier.engine:TwoTierHost",
+            "a policy of 80 ms decides, the deployment's model and voice are woken for what is said",
+        ),
+    },
+)

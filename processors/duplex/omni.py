@@ -4,20 +4,27 @@
         -> DuplexOmniProcessor -> entry -> transport.output -> exit -> bot turns
 
 In: the caller's audio and pictures, system frames, appended as they come; interruptions of the outer policy;
-what a voice in front of it says (a greeting, an apology) passes. Out: the engine's speech as replies like any
-other, with an id, audio in paced pieces and the places of its words, so that the playout clock knows what was
-heard of it; hums without a reply, which take no turn. Questions (``LLMContextFrame``) end here: their turn is
-in the session, and the engine has heard it.
+what a voice in front of it says. That is what an engine with a large tier in the pipeline is to say
+(``contents``); it passes as it is where the engine finds its own words (a greeting, an apology), and while
+no engine goes on. Out: the engine's speech as replies like any other, with an id, audio in paced pieces and
+the places of its words, so that the playout clock knows what was heard of it; hums without a reply, which
+take no turn. Questions (``LLMContextFrame``) end here: their turn is in the session, and the engine has
+heard it.
 
 One flush. An engine that yields, a caller who interrupts (``InterruptionFrame``) and a hang-up drop what has
 not left here by the same path, and the interruption drops what has; the playout clock commits what was heard.
 While the interrupting caller has the floor the engine is made to listen: models that may not yield by
 themselves do then. What an engine says in a unit that was on its way when it was interrupted is dropped too.
 
-Owns two tasks, the ticks (``ticker``) and the voice, and a thread for each engine; they end with the
-processor. An engine that fails is given up: the caller hears an apology, and the next one of ``hosts`` goes
-on with what was said so far. When ``most_failures`` come in a row without ``recovered_units`` between them,
+An engine with a large tier falls silent by itself, and only it knows whether what was cut is said on: its
+yield goes down the pipeline, where the sound is, and not up, where the rest is being made.
+
+An engine that fails is given up: the caller hears an apology, and the next one of ``hosts`` goes on with
+what was said so far. When ``most_failures`` come in a row without ``recovered_units`` between them,
 ``on_given_up`` is told, and nothing is said any more.
+
+Owns three tasks, the ticks (``ticker``), the voice and the camera, and a thread for each engine; they end
+with the processor.
 
 A pause holds the engine and hears nothing; whoever pauses for longer than ``pause_ms`` is told
 ``on_pause_expired``: a paused conversation keeps an engine from somebody else.
@@ -63,8 +70,10 @@ from audio.resample import Resampler
 from core.clock import Clock
 from core.errors import AgentError, EngineError, MediaError
 from core.media import float_to_pcm16, pcm16_to_float
-from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from models.omni import EndsTurns, HearsWords, OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from models.omni.two_tier.ears import Words
 from processors.duplex.camera import CameraSettings, decoded
+from processors.duplex.contents import Contents
 from processors.duplex.saying import PlacedWord, Saying
 from processors.duplex.ticker import Tick, Ticker, TickSettings
 from processors.playout.playout import Playout
@@ -124,8 +133,9 @@ class DuplexResumeFrame(SystemFrame):
 class _Reply:
     """What is being said."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_aside: bool) -> None:
         self.reply_id = uuid.uuid4().hex
+        self.is_aside = is_aside
         self.saying = Saying()
         self.words: deque[PlacedWord] = deque()
         self.texts: deque[str] = deque()
@@ -141,6 +151,7 @@ class DuplexOmniProcessor(FrameProcessor):
         hosts: engines, the ones behind the first for when it fails.
         prepare: how a conversation begins, with what was said so far; asked anew for each engine and context.
         playout: its books take what is said, as it is written.
+        contents: of an engine with a large tier in the pipeline: what the voice makes goes there.
         settings: see the model.
         clock: of the units.
         executors: makes the thread of an engine.
@@ -160,6 +171,7 @@ class DuplexOmniProcessor(FrameProcessor):
         *,
         prepare: Callable[[], Preparation],
         playout: Playout | None = None,
+        contents: Contents | None = None,
         settings: DuplexSettings | None = None,
         clock: Clock | None = None,
         executors: Callable[[], Executor] = lambda: EngineThread("omni"),
@@ -172,6 +184,10 @@ class DuplexOmniProcessor(FrameProcessor):
         self._hosts = tuple(hosts)
         self._prepare = prepare
         self._playout = playout
+        self._contents = contents
+        # No engine goes on at this moment: what the voice says is heard as it is.
+        self._is_between = False
+        self._engine: OmniEngine | None = None
         self._settings = settings or DuplexSettings()
         self._clock: Clock = clock or LoopClock()
         self._executors = executors
@@ -189,6 +205,8 @@ class DuplexOmniProcessor(FrameProcessor):
         self._reply: _Reply | None = None
         # Replies that are over, and whose end is to be told in front of the next.
         self._over: deque[_Reply] = deque()
+        # What is said behind a reply that is still being heard, and is another one.
+        self._behind: deque[UnitResult] = deque()
         # What was being said has been said.
         self._said = asyncio.Event()
         # Hums that are to be said, with their rate.
@@ -212,6 +230,21 @@ class DuplexOmniProcessor(FrameProcessor):
         """The voice of the engine that is on."""
         return self._paced
 
+    @property
+    def has_engine(self) -> bool:
+        """Whether an engine is on."""
+        return self._engine is not None
+
+    def on_words(self, words: Words) -> None:
+        """What a recogniser beside understood, for an engine that wants to know."""
+        if isinstance(self._engine, HearsWords):
+            self._engine.on_words(words)
+
+    def end_turn(self) -> None:
+        """The caller's turn is over with what was understood."""
+        if isinstance(self._engine, EndsTurns):
+            self._engine.end_turn()
+
     async def cleanup(self) -> None:
         await super().cleanup()
         await self._end()
@@ -224,16 +257,23 @@ class DuplexOmniProcessor(FrameProcessor):
         if isinstance(frame, InputImageRawFrame):
             self._see(frame)
             return
-        if isinstance(frame, LLMContextFrame) and direction is FrameDirection.DOWNSTREAM:
-            return
+        if direction is FrameDirection.DOWNSTREAM:
+            if isinstance(frame, LLMContextFrame):
+                return
+            if self._contents is not None and not self._is_between and self._contents.take(frame):
+                return
         if isinstance(frame, UserStartedSpeakingFrame):
             self._caller_speaks = True
         elif isinstance(frame, UserStoppedSpeakingFrame):
             self._caller_speaks = False
         elif isinstance(frame, InterruptionFrame):
-            # Every turn of the caller begins with one: only who was speaking has something to give up.
-            self._yields = self._yields or self._reply is not None
-            self._drops_unit = True
+            if self._contents is not None:
+                # The engine decided it, or sees what it says taken away.
+                self._contents.interrupted()
+            else:
+                # Every turn of the caller begins with one: only who speaks has something to give up.
+                self._yields = self._yields or self._reply is not None
+                self._drops_unit = True
             self._drop()
         elif isinstance(frame, DuplexPauseFrame):
             await self._pause(frame.pause_ms)
@@ -330,6 +370,9 @@ class DuplexOmniProcessor(FrameProcessor):
                 logger.opt(exception=None if isinstance(error, AgentError) else error).error(
                     f"{self}: an engine is given up, {failures} in a row: {type(error).__name__}: {error}"
                 )
+                self._is_between = True
+                if self._contents is not None:
+                    self._contents.interrupted()
                 await self._flush()
                 if self._apologise is not None and failures == 1:
                     await self._apologise()
@@ -352,12 +395,14 @@ class DuplexOmniProcessor(FrameProcessor):
                 longest_ms=max(10_000, 4 * engine.unit_ms),
             )
             self._wanted_hz, self._heard_hz = engine.input_rate_hz, 0
+            self._is_between = False
+            self._engine = engine
             self._ticker = self._ticker_of(engine, executor)
             if self._is_paused:
                 self._ticker.pause()
             await self._ticker.run(preparation)
         finally:
-            self._ticker = None
+            self._ticker = self._engine = None
             executor.shutdown(wait=False)
 
     async def _opened(self, host: OmniHost, executor: Executor) -> OmniEngine:
@@ -416,25 +461,28 @@ class DuplexOmniProcessor(FrameProcessor):
             self._go_on(result, paced, rate_hz)
         elif result.vote is Vote.YIELD and self._reply is not None:
             self._is_flushing = True
-        if (result.end_of_turn or result.vote is Vote.LISTEN) and self._reply is not None:
+        ends = result.end_of_turn or result.vote is Vote.LISTEN
+        if ends and self._reply is not None and not self._behind:
             self._close(self._reply, paced)
         self._wake.set()
 
     def _go_on(self, result: UnitResult, paced: PacedOutput, rate_hz: int) -> None:
-        audio = result.audio
-        if self._reply is None or self._reply.is_over:
-            if self._reply is not None and paced.held_samples:
-                # The one before is still being said: they are one.
-                self._reply.is_over = False
-            else:
-                loud = np.flatnonzero(np.abs(audio) > SILENT_PEAK)
-                if not loud.size and not result.text.strip():
-                    return
-                audio = audio[loud[0] :] if loud.size else audio[:0]
-                if self._reply is not None:
-                    self._over.append(self._reply)
-                self._reply = _Reply()
-        reply = self._reply
+        audio, reply = result.audio, self._reply
+        if reply is not None and reply.is_over and paced.held_samples:
+            if self._contents is not None or reply.is_aside != result.is_aside:
+                # Behind the one that is still being said; nobody's is longer than some units.
+                self._behind.append(result)
+                return
+            # Between units that speak an engine may vote otherwise: they are one.
+            reply.is_over = False
+        if reply is None or reply.is_over:
+            loud = np.flatnonzero(np.abs(audio) > SILENT_PEAK)
+            if not loud.size and not result.text.strip():
+                return
+            audio = audio[loud[0] :] if loud.size else audio[:0]
+            if reply is not None:
+                self._over.append(reply)
+            reply = self._reply = _Reply(is_aside=result.is_aside)
         self._tell_words(reply, reply.saying.add(result.text, len(audio), rate_hz))
         paced.push(audio, self._clock.now_us())
 
@@ -454,7 +502,7 @@ class DuplexOmniProcessor(FrameProcessor):
 
     def _tell_written(self, reply: _Reply) -> None:
         text, reply.written = reply.saying.text[reply.written :], len(reply.saying.text)
-        if self._playout is not None and text:
+        if self._playout is not None and text and not reply.is_aside:
             self._playout.written(reply.reply_id, text)
 
     def _drop(self) -> None:
@@ -463,6 +511,7 @@ class DuplexOmniProcessor(FrameProcessor):
             self._paced.clear()
         self._reply = None
         self._over.clear()
+        self._behind.clear()
         self._hums.clear()
         self._is_flushing = False
         self._said.set()
@@ -472,7 +521,9 @@ class DuplexOmniProcessor(FrameProcessor):
         """The engine yields: the same as when it is interrupted."""
         spoke = self._reply is not None and self._reply.is_begun
         self._drop()
-        if spoke:
+        if spoke and self._contents is not None and not self._is_between:
+            await self.push_frame(InterruptionFrame())
+        elif spoke:
             await self.broadcast_interruption()
 
     async def _speak(self) -> None:
@@ -509,16 +560,28 @@ class DuplexOmniProcessor(FrameProcessor):
             self._reply = None
             await self._send_end(reply)
             self._said.set()
+            self._say_next(paced)
+
+    def _say_next(self, paced: PacedOutput) -> None:
+        waiting, self._behind = self._behind, deque()
+        for result in waiting:
+            self._go_on(result, paced, paced.rate_hz)
+            if result.end_of_turn and self._reply is not None:
+                self._close(self._reply, paced)
+        if waiting:
+            self._wake.set()
 
     async def _send(self, reply: _Reply, piece: np.ndarray, paced: PacedOutput) -> None:
         if not reply.is_begun:
             reply.is_begun = True
-            frame = LLMFullResponseStartFrame()
-            if self._playout is not None:
-                reply.reply_id = self._playout.name_reply(frame)
-                self._tell_written(reply)
-            await self.push_frame(frame)
-            await self.push_frame(TTSStartedFrame(context_id=reply.reply_id, append_to_context=True))
+            if not reply.is_aside:
+                frame = LLMFullResponseStartFrame()
+                if self._playout is not None:
+                    reply.reply_id = self._playout.name_reply(frame)
+                    self._tell_written(reply)
+                await self.push_frame(frame)
+            started = TTSStartedFrame(context_id=reply.reply_id, append_to_context=not reply.is_aside)
+            await self.push_frame(started)
         await self._send_texts(reply)
         rate_hz = self._rate_hz
         reply.sent_us += len(piece) * 1_000_000 // rate_hz
@@ -532,11 +595,12 @@ class DuplexOmniProcessor(FrameProcessor):
         """What is about to be said: an interruption leaves it known, and unheard."""
         while reply.texts:
             told = AggregatedTextFrame(reply.texts.popleft(), TextType.TOKEN, context_id=reply.reply_id)
-            told.will_be_spoken = True
+            told.will_be_spoken, told.append_to_context = True, False
             await self.push_frame(told)
 
     async def _send_word(self, reply: _Reply, word: PlacedWord) -> None:
         frame = TTSTextFrame(word.text, TextType.WORD, context_id=reply.reply_id)
+        frame.append_to_context = not reply.is_aside
         frame.metadata[SPOKEN_AT] = SpokenAt(word.start_us, word.end_us, estimated=True)
         await self.push_frame(frame)
 
@@ -547,7 +611,8 @@ class DuplexOmniProcessor(FrameProcessor):
         while reply.words:
             await self._send_word(reply, reply.words.popleft())
         await self.push_frame(TTSStoppedFrame(context_id=reply.reply_id))
-        await self.push_frame(LLMFullResponseEndFrame())
+        if not reply.is_aside:
+            await self.push_frame(LLMFullResponseEndFrame())
 
     async def _send_hums(self) -> None:
         while self._hums:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import ConfigError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
+from models.omni.two_tier.ears import EarSettings
 from models.vad import VoiceActivityDetector
 from turn_taking.voice_gate import GateEvent, GateState, VoiceGate
 
@@ -52,6 +53,16 @@ class VadSettings(BaseModel):
             start_secs=self.start_ms / 1000,
             stop_secs=self.stop_ms / 1000,
             min_volume=self.min_volume,
+        )
+
+    def ears(self) -> EarSettings:
+        """The same for an engine that hears for itself."""
+        return EarSettings(
+            confidence=self.confidence,
+            start_ms=self.start_ms,
+            stop_ms=self.stop_ms,
+            pause_ms=self.pause_ms,
+            least_db=QUIETEST_DB + self.min_volume * LOUDNESS_RANGE_DB,
         )
 
 

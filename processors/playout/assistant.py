@@ -49,14 +49,14 @@ class HeardAssistantAggregator(LLMAssistantAggregator):
 
     Args:
         context: shared with the user half.
-        user: the user half.
+        user: the user half; None where something else makes the turns.
         params: Pipecat's.
     """
 
     def __init__(
         self,
         context: LLMContext,
-        user: LLMUserAggregator,
+        user: LLMUserAggregator | None,
         *,
         params: LLMAssistantAggregatorParams | None = None,
     ) -> None:

@@ -29,6 +29,9 @@ from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, ClauseSplitter
 
 ENGINE = "two_tier"
+# An interruption for nothing is known as one after a second or two, and goes back by a word.
+BEHIND_S = 3
+BEHIND_WORDS = 16
 
 
 def _nothing() -> None:
@@ -50,18 +53,25 @@ class Content:
 
     Args:
         rate_hz: of its audio.
+        is_aside: it is no part of the conversation, as a phrase that covers a silence.
+        is_protected: only a stop word interrupts it.
     """
 
-    def __init__(self, rate_hz: int) -> None:
+    def __init__(self, rate_hz: int, *, is_aside: bool = False, is_protected: bool = False) -> None:
         self._rate_hz = rate_hz
+        self.is_aside, self.is_protected = is_aside, is_protected
         self._lock = threading.Lock()
         # Told from the taking side that there is room again, and that nobody wants any more.
         self.on_room: Callable[[], None] = _nothing
         self.on_cancel: Callable[[], object] = _nothing
         self._audio: deque[np.ndarray] = deque()
         self._held = self._taken = self._made = 0
-        # Words with the sample of the whole at which each begins.
-        self._words: deque[tuple[str, int]] = deque()
+        # What was taken last, as far back as ``rewind`` goes.
+        self._behind: deque[np.ndarray] = deque()
+        self._behind_samples = 0
+        # Words with the samples of the whole at which each begins and ends, and the newest that were taken.
+        self._words: deque[tuple[str, int, int | None]] = deque()
+        self._begun: deque[tuple[str, int, int | None]] = deque(maxlen=BEHIND_WORDS)
         self._text = ""
         self._is_made = self._is_cancelled = False
         self._error: Exception | None = None
@@ -107,15 +117,44 @@ class Content:
             self._held -= taken
             self._taken += taken
             words = []
-            while self._words and self._words[0][1] < self._taken:
-                words.append(self._words.popleft()[0])
-            if self._is_made and not self._held:
-                # Words that a voice placed behind its last sample.
-                words += [word for word, _ in self._words]
-                self._words.clear()
+            # Behind its end there are words that a voice placed behind its last sample.
+            is_end = self._is_made and not self._held
+            while self._words and (is_end or self._words[0][1] < self._taken):
+                self._begun.append(self._words.popleft())
+                words.append(self._begun[-1][0])
+            self._keep_behind(parts, taken)
         self.on_room()
         audio = np.concatenate(parts) if parts else np.zeros(0, np.float32)
         return audio, "".join(f" {word}" for word in words)
+
+    def rewind(self) -> int:
+        """Go back to the beginning of a word that was cut inside; how many words come again, 0 or 1."""
+        with self._lock:
+            if self._is_cancelled or not self._begun:
+                return 0
+            _, began, ended = self._begun[-1]
+            back = self._taken - began
+            if not 0 < back <= self._behind_samples or (ended is not None and ended <= self._taken):
+                return 0
+            left = back
+            while left:
+                part = self._behind.pop()
+                if len(part) > left:
+                    self._behind.append(part[:-left])
+                    part = part[-left:]
+                self._audio.appendleft(part)
+                left -= len(part)
+            self._behind_samples -= back
+            self._taken -= back
+            self._held += back
+            self._words.appendleft(self._begun.pop())
+            return 1
+
+    def _keep_behind(self, parts: list[np.ndarray], samples: int) -> None:
+        self._behind.extend(parts)
+        self._behind_samples += samples
+        while self._behind and self._behind_samples - len(self._behind[0]) >= BEHIND_S * self._rate_hz:
+            self._behind_samples -= len(self._behind.popleft())
 
     def cancel(self) -> None:
         """Nobody wants it any more."""
@@ -123,7 +162,8 @@ class Content:
             self._is_cancelled = True
             self._audio.clear()
             self._words.clear()
-            self._held = 0
+            self._behind.clear()
+            self._held = self._behind_samples = 0
         self.on_cancel()
 
     # For the maker.
@@ -139,16 +179,28 @@ class Content:
 
     def add(self, piece: SpeechPiece, clause_began: int) -> bool:
         """A piece of a clause that begins at this sample; False when nobody wants more."""
-        audio = pcm16_to_float(piece.pcm)
+        samples_per_ms = self._rate_hz / 1000
+        for word in piece.words:
+            began, ended = (clause_began + round(at * samples_per_ms) for at in (word.start_ms, word.end_ms))
+            self.add_word(word.text, began, ended)
+        return self.add_audio(pcm16_to_float(piece.pcm))
+
+    def add_audio(self, audio: np.ndarray) -> bool:
+        """More of it: float32, (samples,); False when nobody wants more."""
         with self._lock:
             if self._is_cancelled:
                 return False
-            for word in piece.words:
-                self._words.append((word.text, clause_began + word.start_ms * self._rate_hz // 1000))
-            self._audio.append(audio)
-            self._held += len(audio)
-            self._made += len(audio)
+            if len(audio):
+                self._audio.append(audio)
+                self._held += len(audio)
+                self._made += len(audio)
         return True
+
+    def add_word(self, text: str, began: int, ended: int | None = None) -> None:
+        """A word lies between these samples; words come in their order."""
+        with self._lock:
+            if not self._is_cancelled:
+                self._words.append((text, began, ended))
 
     @property
     def made_samples(self) -> int:

@@ -2,16 +2,16 @@
 
 In: units of the caller's audio, words of a recogniser beside. Out: a vote for each unit, and a unit of speech
 where there is something to say. The ears tell the policy what is heard; what follows is carried out here: a
-guess has an answer made in advance, the end of the turn adopts it when the words are the same, a hum is said
-from what is kept, a yield drops the answer where it is, and a false alarm says the rest of it, from the first
-word that was not said.
+guess is foreseen by the large tier (``dialogue``), the end of the turn is asked, a hum is said from what is
+kept, a yield falls silent in the middle of a word, and a false alarm goes on from the beginning of that word.
 
-The dialogue is kept as it was heard here: an answer that was cut stands in it as far as it was said. What the
-session store holds is the pipeline's affair; a new context begins with what it says (``history``).
+What the large tier gives is said in the order in which it comes. What was cut is kept, and made on, until it
+is known whether the caller meant it: the next turn that has words drops it.
 
 Silence of the engine is no audio: it is voted on every unit, and not sent.
 """
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -21,21 +21,23 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.errors import ConfigError, ShapeError
-from models.llm import Message
 from models.omni import Preparation, UnitResult, Vote
 from models.omni.phases import Call, Phases, checked_audio
 from models.omni.two_tier.content import Content, ContentMaker
+from models.omni.two_tier.dialogue import Asked, Dialogue, SpokenDialogue
 from models.omni.two_tier.ears import Ears, EarSettings, Words
 from models.turn import TurnCompleteness
 from models.vad import VoiceActivityDetector
 from turn_taking.duplex_policy import (
     Act,
     Ask,
+    Close,
     DuplexPolicy,
     DuplexPolicySettings,
     GoOn,
     Guess,
     Hum,
+    Open,
     Volume,
     Yield,
 )
@@ -54,6 +56,10 @@ class TwoTierSettings(BaseModel):
     apology: str = Field(
         "Sorry, something went wrong. Please say that again.", description="in place of an answer that fails"
     )
+    reprompt: str = Field(
+        "Sorry, I did not catch that.",
+        description="said once when something cut the bot off and no word was understood; empty for nothing",
+    )
     greeting: str = Field("", description="said when the conversation begins; empty: the caller begins")
     dialogue: int = Field(40, ge=2, le=1_000, description="messages of the dialogue that the model is given")
 
@@ -62,38 +68,50 @@ class TwoTierHost:
     """What all conversations share.
 
     Args:
+        settings: see the model; a conversation's own override them.
         vad: weights.
         turn: weights, or None.
-        maker: the large tier.
+        maker: the large tier of conversations that bring none of their own.
         executor: where completeness is asked.
-        settings: see the model; a conversation's own override them.
     """
 
-    sessions = None
+    sessions: int | None = None
 
     def __init__(
         self,
+        settings: TwoTierSettings | None = None,
         *,
         vad: VoiceActivityDetector,
         turn: TurnCompleteness | None,
-        maker: ContentMaker,
+        maker: ContentMaker | None = None,
         executor: Executor,
-        settings: TwoTierSettings | None = None,
     ) -> None:
         self._vad, self._turn, self._maker, self._executor = vad, turn, maker, executor
         self._settings = settings or TwoTierSettings()
 
-    def open_engine(self) -> "TwoTierEngine":
-        """An engine for one conversation."""
-        return TwoTierEngine(self._vad, self._turn, self._maker, self._executor, self._settings)
+    def open_engine(self, dialogue: Dialogue | None = None) -> "TwoTierEngine":
+        """An engine for one conversation.
+
+        Args:
+            dialogue: its large tier; None: the shared model and voice.
+
+        Raises:
+            ConfigError: there is neither.
+        """
+        if dialogue is None:
+            if self._maker is None:
+                raise ConfigError("two_tier: nothing finds words: neither a dialogue nor a maker of contents")
+            dialogue = SpokenDialogue(self._maker, messages=self._settings.dialogue)
+        return TwoTierEngine(self._vad, self._turn, dialogue, self._executor, self._settings)
 
     def close(self) -> None:
         """End the large tier's thread."""
-        self._maker.close()
+        if self._maker is not None:
+            self._maker.close()
 
 
 class _Reply:
-    """An answer that is coming or being said."""
+    """Something that is to be said, or is being said."""
 
     def __init__(self, content: Content) -> None:
         self.content = content
@@ -105,36 +123,39 @@ class TwoTierEngine:
     """One conversation; see ``OmniEngine``."""
 
     unit_ms = first_unit_ms = UNIT_MS
-    context_units = None
+    context_units: int | None = None
     takes_frames = False
 
     def __init__(
         self,
         vad: VoiceActivityDetector,
         turn: TurnCompleteness | None,
-        maker: ContentMaker,
+        dialogue: Dialogue,
         executor: Executor,
         settings: TwoTierSettings,
     ) -> None:
         self.input_rate_hz = vad.rate_hz
-        self.output_rate_hz = maker.rate_hz
-        self._vad, self._turn, self._maker, self._executor = vad, turn, maker, executor
+        self.output_rate_hz = dialogue.rate_hz
+        self._vad, self._turn, self._dialogue, self._executor = vad, turn, dialogue, executor
         self._defaults = settings
         self._phases = Phases()
+        # Contents that have come and were not looked at yet; from any thread.
+        self._arrived: deque[Content] = deque()
+        self._ends_turn = threading.Event()
         self._forget()
 
     def _forget(self) -> None:
         self._ears: Ears | None = None
         self._policy = DuplexPolicy()
         self._settings = self._defaults
-        self._system = ""
-        self._dialogue: deque[Message] = deque()
-        self._reply: _Reply | None = None
-        self._lost: _Reply | None = None
-        self._guess: tuple[str, Content] | None = None
+        self._arrived.clear()
+        # In the order in which they are said; the first one is being said.
+        self._replies: deque[_Reply] = deque()
+        # What was cut, while nobody knows whether that was meant.
+        self._lost: deque[_Reply] | None = None
         self._hum: Content | None = None
         self._gain = self._gain_to = 1.0
-        self._yields = False
+        self._yields = self._is_owed = self._has_reprompted = False
 
     def prepare(self, preparation: Preparation) -> None:
         """See ``OmniEngine``; the settings are those of ``TwoTierSettings``."""
@@ -149,18 +170,19 @@ class TwoTierEngine:
         self._ears = Ears(
             self._policy, vad=self._vad, turn=self._turn, executor=self._executor, settings=settings.ears
         )
-        self._system = preparation.system_prompt
-        self._dialogue = deque(maxlen=settings.dialogue)
-        for role, text in preparation.history:
-            self._dialogue.append(Message("assistant" if role == "assistant" else "user", text))
+        self._dialogue.open(preparation, self._arrived.append)
         if settings.greeting and not preparation.history:
-            self._begin(self._maker.say(settings.greeting))
+            self._dialogue.say(settings.greeting)
 
     def on_words(self, words: Words) -> None:
         """What a recogniser beside understood; from any thread."""
         ears = self._ears
         if ears is not None:
             ears.on_words(words)
+
+    def end_turn(self) -> None:
+        """The caller's turn is over with what was understood; from any thread."""
+        self._ends_turn.set()
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
         """See ``OmniEngine``; it sees nothing."""
@@ -174,19 +196,24 @@ class TwoTierEngine:
             self._phases.take_back(Call.PREFILL, before)
             raise
         if active and self._ears is not None:
-            self._ears.hear(heard, bot_speaks=self._reply is not None and self._reply.is_begun)
+            self._ears.hear(heard, bot_speaks=self._speaks)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """See ``OmniEngine``."""
         if not self._phases.enter(Call.GENERATE) or self._ears is None:
-            return UnitResult(Vote.LISTEN, end_of_turn=self._reply is not None)
+            return UnitResult(Vote.LISTEN, end_of_turn=bool(self._replies))
         self._yields = False
+        if self._ends_turn.is_set():
+            self._ends_turn.clear()
+            self._policy.end_turn()
+        self._take_in()
         for act in self._policy.on_tick(self._ears.now_ms):
             self._follow(act)
-        if force_listen and (self._reply is not None or self._hum is not None):
-            self._drop()
-            self._policy.on_bot_stopped(self._ears.now_ms, "")
-            self._yields = True
+        if self._lost is not None and not self._policy.weighs_cut:
+            self._lose()
+        if force_listen and (self._replies or self._hum is not None):
+            self._yields = self._speaks or self._hum is not None
+            self._give_up()
         if self._yields:
             return UnitResult(Vote.YIELD, end_of_turn=True)
         if force_listen:
@@ -204,89 +231,140 @@ class TwoTierEngine:
     def cleanup(self) -> None:
         """See ``OmniEngine``."""
         self._phases.enter(Call.CLEANUP)
-        self._drop()
-        if self._guess is not None:
-            self._guess[1].cancel()
+        self._dialogue.close()
+        if self._hum is not None:
+            self._hum.cancel()
         if self._ears is not None:
             self._ears.close()
         self._forget()
+
+    @property
+    def _speaks(self) -> bool:
+        return bool(self._replies) and self._replies[0].is_begun
+
+    @property
+    def _now_ms(self) -> int:
+        return self._ears.now_ms if self._ears is not None else 0
 
     # What follows from what was heard.
 
     def _follow(self, act: Act) -> None:
         if isinstance(act, Guess):
-            self._foresee(act.text)
+            if self._lost is not None and not self._policy.weighs_cut:
+                self._lose()
+            # While the rest may still be said on, it is not given up for a guess.
+            self._dialogue.foresee(act.text if self._lost is None else None)
+        elif isinstance(act, Open):
+            self._dialogue.turn(is_open=True)
         elif isinstance(act, Ask):
-            self._answer(act.text)
+            self._ask(act)
+        elif isinstance(act, Close):
+            self._close(act)
         elif isinstance(act, Hum):
-            self._hum = self._maker.say(act.text)
+            self._hum = self._dialogue.hum(act.text)
         elif isinstance(act, Volume):
             self._gain_to = 10 ** (act.gain_db / 20)
         elif isinstance(act, Yield):
-            self._yields = self._reply is not None and self._reply.is_begun
-            self._lost = self._reply
-            self._drop()
+            self._yields = self._speaks
+            self._lost, self._replies = self._replies, deque()
+            self._dialogue.cut(self._lost[0].said if self._yields else "")
+            self._end_hum()
         elif isinstance(act, GoOn):
             self._go_on()
 
-    def _foresee(self, text: str | None) -> None:
-        """An answer is made in advance; another guess, or none, drops it."""
-        if self._guess is not None and self._guess[0] != text:
-            self._guess[1].cancel()
-            self._guess = None
-        if text is not None and self._guess is None:
-            self._guess = text, self._maker.answer(self._messages(text))
-
-    def _answer(self, text: str) -> None:
-        self._foresee(text)
-        guess, self._guess, self._lost = self._guess, None, None
-        self._dialogue.append(Message("user", text))
-        if guess is not None:
-            self._begin(guess[1])
-
-    def _begin(self, content: Content) -> None:
+    def _ask(self, act: Ask) -> None:
+        if self._lost is not None:
+            self._lose()
         self._drop()
-        self._reply = _Reply(content)
-        now_ms = self._ears.now_ms if self._ears is not None else 0
-        self._policy.on_reply_coming(now_ms)
+        self._has_reprompted = False
+        self._dialogue.ask(Asked(act.text, act.silence_ms, act.completeness))
+        self._is_owed = True
+        self._policy.on_reply_coming(self._now_ms)
+
+    def _close(self, act: Close) -> None:
+        """Nobody answers a cough, but a bot that fell silent over it says so. Once: a room may be noisy."""
+        self._dialogue.turn(is_open=False)
+        if act.cut and self._lost and self._settings.reprompt and not self._has_reprompted:
+            self._has_reprompted = True
+            self._lose()
+            self._dialogue.say(self._settings.reprompt)
 
     def _go_on(self) -> None:
-        """What was cut for nothing is said on, from the first word that was not said."""
+        """What was cut for nothing is said on, from the beginning of the word that was cut."""
         lost, self._lost = self._lost, None
-        if lost is None:
+        self._dialogue.cut("")
+        self._dialogue.turn(is_open=False)
+        if not lost:
             return
-        words = lost.content.text.split()
-        rest = " ".join(words[len(lost.said.split()) :])
-        if rest:
-            self._begin(self._maker.say(rest))
+        first = lost[0]
+        if first.content.rewind():
+            first.said = first.said[: first.said.rstrip().rfind(" ") + 1].rstrip()
+        first.is_begun = False
+        lost.extend(self._replies)
+        self._replies = lost
+        self._policy.on_reply_coming(self._now_ms, protected=first.content.is_protected)
+
+    def _lose(self) -> None:
+        """The caller meant it: what was cut is given up, and what is made of it."""
+        for reply in self._lost or ():
+            self._over(reply)
+        self._lost = None
+        self._dialogue.drop()
 
     def _drop(self) -> None:
-        """The answer ends where it is; the dialogue holds what was said of it."""
-        reply, self._reply = self._reply, None
-        if reply is not None:
-            reply.content.cancel()
-            self._remember(reply)
+        """What is said, waits or was cut is not said any more."""
+        for reply in (*(self._lost or ()), *self._replies):
+            self._over(reply)
+        self._lost = None
+        self._is_owed = False
+        self._replies.clear()
+        self._end_hum()
+
+    def _give_up(self) -> None:
+        """Somebody else decides that the bot is silent."""
+        self._drop()
+        self._dialogue.drop()
+        self._policy.on_bot_stopped(self._now_ms, "")
+
+    def _over(self, reply: _Reply) -> None:
+        reply.content.cancel()
+        self._dialogue.said(reply.said)
+
+    def _end_hum(self) -> None:
         if self._hum is not None:
             self._hum.cancel()
             self._hum = None
 
-    def _remember(self, reply: _Reply) -> None:
-        if said := reply.said.strip():
-            self._dialogue.append(Message("assistant", said))
-
-    def _messages(self, text: str) -> list[Message]:
-        system = [Message("system", self._system)] if self._system else []
-        return [*system, *self._dialogue, Message("user", text)]
-
     # What is said.
 
+    def _take_in(self) -> None:
+        """What the large tier has given since the last unit."""
+        while self._arrived:
+            content = self._arrived.popleft()
+            if not content.is_wanted:
+                continue
+            reply = _Reply(content)
+            self._is_owed = self._is_owed and content.is_aside
+            if self._lost is not None:
+                # It belongs to what was cut, or covers the silence behind it.
+                self._lost.append(reply)
+                continue
+            self._replies.append(reply)
+            if len(self._replies) == 1:
+                self._policy.on_reply_coming(self._now_ms, protected=content.is_protected)
+
     def _spoken(self) -> UnitResult | None:
-        reply, policy = self._reply, self._policy
-        if reply is None or not (reply.is_begun or policy.may_speak):
+        while self._replies and not self._replies[0].content.is_wanted:
+            # The large tier took it back: somebody wrote, or the call is ending.
+            gone = self._replies.popleft()
+            self._policy.on_bot_stopped(self._now_ms, gone.said)
+        if not self._replies:
             return None
-        assert self._ears is not None
-        now_ms = self._ears.now_ms
-        audio, words = reply.content.take(UNIT_MS * self.output_rate_hz // 1000)
+        reply, policy, now_ms = self._replies[0], self._policy, self._now_ms
+        content = reply.content
+        if not (reply.is_begun or policy.may_speak):
+            return None
+        audio, words = content.take(UNIT_MS * self.output_rate_hz // 1000)
         if len(audio) and not reply.is_begun:
             reply.is_begun = True
             policy.on_bot_started(now_ms)
@@ -294,17 +372,27 @@ class TwoTierEngine:
         if words:
             policy.on_saying(words)
             policy.on_heard(len(reply.said.split()) - 1)
-        if not reply.content.is_over:
+        if not content.is_over:
             # A model that has stopped to think in the middle keeps the floor; one that has not begun has
             # none.
-            return UnitResult(Vote.SPEAK, words, self._at_volume(audio)) if reply.is_begun else None
-        self._reply = None
-        self._remember(reply)
+            return self._result(reply, audio, words) if reply.is_begun else None
+        self._replies.popleft()
+        self._dialogue.said("" if content.is_aside else reply.said)
         policy.on_bot_stopped(now_ms, reply.said)
-        if reply.content.error is not None:
-            logger.warning(f"two_tier: an answer broke off: {reply.content.error}")
-            self._begin(self._maker.say(self._settings.apology))
-        return UnitResult(Vote.SPEAK, words, self._at_volume(audio), end_of_turn=True)
+        if content.error is not None:
+            logger.warning(f"two_tier: an answer broke off: {content.error}")
+            self._dialogue.say(self._settings.apology)
+        if self._replies:
+            policy.on_reply_coming(now_ms, protected=self._replies[0].content.is_protected)
+        elif content.is_aside and self._is_owed:
+            policy.on_reply_coming(now_ms)
+        if not reply.is_begun:
+            return None
+        return self._result(reply, audio, words, is_last=True)
+
+    def _result(self, reply: _Reply, audio: np.ndarray, words: str, *, is_last: bool = False) -> UnitResult:
+        is_aside = reply.content.is_aside
+        return UnitResult(Vote.SPEAK, words, self._at_volume(audio), end_of_turn=is_last, is_aside=is_aside)
 
     def _hummed(self) -> UnitResult | None:
         if self._hum is None:

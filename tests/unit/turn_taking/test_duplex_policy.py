@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from turn_taking.duplex_policy import Act, Ask, DuplexPolicy, GoOn, Guess, Hum, Volume, Yield
+from turn_taking.duplex_policy import Act, Ask, DuplexPolicy, GoOn, Guess, Hum, Open, Volume, Yield
 
 TICK_MS = 80
 
@@ -65,7 +65,7 @@ def test_a_question_is_guessed_before_it_is_over_and_asked_when_it_is() -> None:
     talk.voice(1_000, 1_500, text="what are your hours")
     acts = talk.run(6_000)
     [(asked_ms, ask)] = [(at_ms, act) for at_ms, act in acts if isinstance(act, Ask)]
-    assert ask == Ask("what are your hours") and asked_ms - 2_500 <= 320
+    assert ask.text == "what are your hours" and asked_ms - 2_500 <= 320
     [guess, *_] = [at_ms for at_ms, act in acts if isinstance(act, Guess)]
     assert guess < asked_ms
     assert talk.policy.may_speak
@@ -76,7 +76,7 @@ def test_a_pause_behind_an_unfinished_clause_ends_nothing() -> None:
     talk.voice(1_000, 1_500, text="i would like to go to the", completeness=0.05)
     talk.voice(2_900, 800, text="branch in town", completeness=0.95)
     talk.run(8_000)
-    assert talk.of(Ask) == [Ask("i would like to go to the branch in town")]
+    assert [ask.text for ask in talk.of(Ask)] == ["i would like to go to the branch in town"]
 
 
 def test_a_caller_who_goes_on_takes_the_guess_back() -> None:
@@ -94,11 +94,11 @@ def test_an_interruption_ducks_then_yields_and_its_words_are_asked() -> None:
     talk.voice(3_000, 1_800, text="and on saturday please")
     talk.run(9_000)
     assert [type(act) for _, act in talk.acts if not isinstance(act, Guess)] == [
-        Volume, Yield, Volume, Ask,
+        Volume, Yield, Volume, Open, Ask,
     ]  # fmt: skip
     [yielded_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Yield)]
     assert 3_500 <= yielded_ms <= 3_900
-    assert talk.of(Ask) == [Ask("and on saturday please")]
+    assert [ask.text for ask in talk.of(Ask)] == ["and on saturday please"]
 
 
 @pytest.mark.parametrize("text", ["mhm", "yeah", ""])
@@ -141,4 +141,4 @@ def test_yes_behind_a_question_is_an_answer() -> None:
     talk.bot(1_000, 2_000, "Do you want to hear more?")
     talk.voice(3_600, 300, text="yes")
     talk.run(8_000)
-    assert talk.of(Ask) == [Ask("yes")]
+    assert [ask.text for ask in talk.of(Ask)] == ["yes"]

@@ -1,0 +1,462 @@
+"""Full duplex: an engine that is ticked on a clock, in place of the cascade's turns, thought and voice.
+
+``run_duplex`` builds one call's pipeline around the deployment's omni engine, runs it until the caller is
+gone and returns. What a call shares with a cascade is shared: the session behind the commit gate,
+perception, echo control, the playout clock, idle prompts, records. The recogniser listens beside the engine,
+because a speech model does not write down what its caller says.
+
+    transport.input -> (echo control) -> VAD -> STT -> perception -> turns -> waits -> gate
+        -> (guessed) guarded LLM -> voice -> engine -> transport.output -> (heard) -> bot turns
+
+The two-tier engine decides in its own small tier, and everything between the turns and the engine is its
+large one: any model and any voice of the registry, with tools, guesses, phrases that cover a silence and
+apologies.
+Beside another engine the same small tier says where a turn ends and when the bot is to be silent
+(``processors.duplex.beside``), questions end at the engine, and the voice only greets, prompts and
+apologises.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from loguru import logger
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    TranscriptionFrame,
+    TTSSpeakFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import AssistantTurnStoppedMessage
+from pipecat.processors.audio.vad_processor import VADProcessor
+from pipecat.processors.frameworks.rtvi import RTVIObserverParams
+from pipecat.transports.base_transport import BaseTransport
+from pipecat.workers.runner import WorkerRunner
+
+from audio.wav import decode_wav
+from configs.deployment import Duplex
+from core.errors import ConfigError
+from core.media import pcm16_to_float
+from core.timeline import Source
+from models.omni import OmniHost, Preparation
+from models.omni.two_tier.dialogue import Asked
+from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost
+from pipelines.call import Call
+from pipelines.cascade import SPEECH_ACTIVITY_S
+from pipelines.echo import open_echo_control
+from pipelines.engines import Engines
+from pipelines.lifetime import (
+    INPUT_RATE_HZ,
+    WITHOUT_A_PERSON,
+    enders,
+    greet,
+    introduce,
+    record_turns,
+    run_beside,
+)
+from processors.dialogue.commit_gate import CommitGate
+from processors.dialogue.durable_tools import DurableTools
+from processors.dialogue.rtvi import CheckedRtvi
+from processors.dialogue.speculation import Speculation
+from processors.dialogue.wait_guard import WaitGuard
+from processors.duplex.beside import TurnsBeside
+from processors.duplex.contents import Contents
+from processors.duplex.dialogue import CallDialogue
+from processors.duplex.omni import DuplexOmniProcessor
+from processors.duplex.ticker import Tick
+from processors.duplex.turns import DuplexTurns
+from processors.front_end.vad import SharedVadAnalyzer
+from processors.fusion.perception import Perception
+from processors.playout.assistant import HeardAssistantAggregator
+from processors.playout.replies import Followers
+from processors.speech.engine_tts import EngineTtsService
+from processors.taps.notice import NoticeTap
+from processors.taps.turn_marks import TurnMarks
+from processors.turns.endpoint import word_confidences
+from processors.turns.idle import IdleKeeper
+from session_store.conversation import Conversation
+from telemetry.ticks import TickLog
+from transports.client_delay import TellsClientDelay
+from transports.gain import SetsGain
+from turn_taking.asking_back import AskingBack
+
+# Lines of a log that is on a slow disk are waited for when a call ends.
+LOG_S = 2.0
+
+
+class _OfCall:
+    """The two-tier host, with the large tier of one call; see ``OmniHost``."""
+
+    sessions: int | None = None
+
+    def __init__(self, host: TwoTierHost, dialogue: CallDialogue) -> None:
+        self._host, self._dialogue = host, dialogue
+
+    def open_engine(self) -> TwoTierEngine:
+        return self._host.open_engine(self._dialogue)
+
+    def close(self) -> None:
+        """The host is not of this call alone."""
+
+
+async def run_duplex(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    *,
+    rtvi: bool = True,
+    handle_sigint: bool = False,
+    finished: asyncio.Event | None = None,
+) -> None:
+    """Hold one full-duplex conversation over ``transport`` until it ends.
+
+    Args:
+        engines: of the process, loaded for duplex.
+        transport: Pipecat's or ours.
+        call: the session that it is a part of, and its records.
+        rtvi: whether the other side speaks RTVI (a browser page, another program).
+        handle_sigint: end the conversation on Ctrl-C.
+        finished: set by whoever wants the conversation to end in good order, after what is being said.
+
+    Raises:
+        ConfigError: the engines were loaded without duplex.
+    """
+    if not engines.omni:
+        raise ConfigError("this process was started without full duplex: --mode duplex")
+    runner = WorkerRunner(handle_sigint=handle_sigint)
+    if isinstance(transport, TellsClientDelay):
+        transport.tell_client_delay(call.playout.set_client_delay_ms)
+    bot = engines.deployment.bot
+    idle = IdleKeeper(
+        None if call.transport in WITHOUT_A_PERSON else bot.idle,
+        timeout_ms=bot.idle_timeout_ms,
+        idle_ms=call.turns.idle_ms,
+    )
+    log = _open_log(engines, call)
+    async with engines.answering.tools(call.conversation) as tools:
+        try:
+            worker, beside = await build_duplex(
+                engines, transport, call, tools=tools, idle=idle, log=log, rtvi=rtvi
+            )
+            await runner.add_workers(worker)
+
+            @transport.event_handler("on_client_disconnected")
+            async def on_gone(_transport: BaseTransport, _client: object) -> None:
+                await runner.cancel(reason="the caller is gone")
+
+            call.joined()
+            try:
+                watching = enders(idle, worker, call, rtvi=rtvi, finished=finished)
+                await run_beside(runner, [*watching, *beside, tools.recover()])
+            finally:
+                call.left()
+        finally:
+            if log is not None:
+                log.close()
+                await asyncio.to_thread(log.join, LOG_S)
+    call.turns.close()
+
+
+def _open_log(engines: Engines, call: Call) -> TickLog | None:
+    duplex = engines.deployment.duplex
+    if duplex.tick_log is None:
+        return None
+    head = {
+        "call_id": call.call_id,
+        "engine": duplex.engine.name,
+        "transport": call.transport,
+        "deployment": engines.deployment.name,
+    }
+    path = duplex.tick_log / f"{call.call_id}.jsonl"
+    return TickLog(path, head, limit_bytes=duplex.tick_log_mb * 1_000_000)
+
+
+async def build_duplex(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    *,
+    tools: DurableTools | None = None,
+    idle: IdleKeeper,
+    log: TickLog | None = None,
+    rtvi: bool = True,
+) -> tuple[PipelineWorker, list[Coroutine[Any, Any, None]]]:
+    """The pipeline of one call, and what runs beside it. Loads no model."""
+    deployment = engines.deployment
+    hearing, duplex, conversation = deployment.hearing, deployment.duplex, call.conversation
+    turns = call.turns
+    has_large_tier = isinstance(engines.omni[0], TwoTierHost)
+    context = LLMContext()
+    echo, stt, tts, preparation = await asyncio.gather(
+        open_echo_control(engines, transport, call),
+        engines.build_stt(),
+        engines.build_tts(),
+        _preparation(engines),
+    )
+    thinking = await engines.answering.build(tools=tools, context=context) if has_large_tier else []
+    marks = TurnMarks(turns)
+    asks_back = has_large_tier and hearing.ask_back is not None
+    asking = AskingBack(hearing.ask_back) if asks_back else None
+
+    def on_perceived(frame: Frame) -> None:
+        marks.typing(frame)
+        idle.on_frame(frame)
+        if isinstance(frame, TranscriptionFrame):
+            turns.words_arrived()
+            if asking is not None:
+                asking.on_words(frame.text, word_confidences(frame))
+
+    perception = Perception(
+        conversation,
+        call_id=call.call_id,
+        settings=hearing.perception,
+        latencies=engines.latencies,
+        engines={Source.STT: hearing.stt.name},
+        notice=on_perceived,
+    )
+    guard = deployment.thinking.guard
+    waits = WaitGuard(guard.waiting, apology=guard.apology, on_mask=turns.masked, on_wait=idle.on_waiting)
+    gate = CommitGate(
+        conversation,
+        context,
+        transport=call.transport,
+        settings=deployment.remembering.gate,
+        perceive=perception.take,
+        waits_again=waits.wait_again,
+        asking=asking,
+        on_asked_back=lambda: speculation.withdraw(),
+    )
+    speculation = Speculation(
+        gate.foreseen,
+        voice=tts if isinstance(tts, EngineTtsService) else None,
+        clauses=deployment.speaking.delivery.clauses,
+        on_ahead=turns.answered_ahead,
+    )
+
+    def on_thought(frame: Frame) -> None:
+        marks.thinking(frame)
+        waits.answering(frame)
+
+    thought = NoticeTap(on_thought)
+    waits.speak_through(thought.push_frame)
+
+    def on_guess(text: str | None) -> None:
+        if text is None:
+            speculation.withdraw()
+        else:
+            speculation.guess(text)
+
+    def on_asked(asked: Asked) -> None:
+        turns.user_turn_ended(silence_ms=asked.silence_ms, completeness=asked.completeness)
+        turns.user_said(asked.text)
+        idle.on_turn_ended(asked.text)
+        if has_large_tier:
+            waits.turn_ended(silence_ms=asked.silence_ms)
+
+    def on_void() -> None:
+        idle.on_turn_ended("")
+        perception.forget_words()
+        if asking is not None:
+            asking.forget()
+
+    words, clock = call.own_words, conversation.clock
+    user = DuplexTurns(
+        context,
+        on_words=lambda heard: (beside.on_words if beside is not None else omni.on_words)(heard),
+        are_own=(lambda text: words.explains(text, clock.now_us() // 1000)) if words is not None else None,
+        foresee=on_guess,
+        on_turn=idle.on_turn_started,
+        on_asked=on_asked,
+        on_void=on_void,
+    )
+    user.speak_through(thought.push_frame)
+    dialogue: CallDialogue | None = None
+    contents: Contents | None = None
+    beside: TurnsBeside | None = None
+    hosts: Sequence[OmniHost] = engines.omni
+    if has_large_tier:
+        dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
+        contents = Contents(engines.output_rate_hz, dialogue.arrived)
+        hosts = [_OfCall(host, dialogue) if isinstance(host, TwoTierHost) else host for host in engines.omni]
+    else:
+        beside = _beside(engines, transport, user)
+    _, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
+    omni = DuplexOmniProcessor(
+        hosts,
+        prepare=lambda: _with_history(preparation, conversation),
+        playout=call.playout,
+        contents=contents,
+        settings=duplex.ticks,
+        apologise=lambda: thought.push_frame(TTSSpeakFrame(guard.apology, append_to_context=False)),
+        on_given_up=lambda: _end_soon(worker, "no engine goes on"),
+        on_pause_expired=lambda: _end_soon(worker, "the conversation was paused for too long"),
+        on_tick=_ticks_to(log),
+    )
+    idle.end_turn = _end_turn(beside.end_turn if beside is not None else omni.end_turn)
+    idle.holds_reply = lambda: omni.is_speaking
+    call.playout.follower = Followers(*(each for each in (beside, idle) if each is not None))
+    assistant = HeardAssistantAggregator(context, None)
+
+    def hear(pcm: bytes) -> None:
+        turns.heard(pcm)
+        if beside is not None:
+            beside.hear(pcm)
+
+    vad = SharedVadAnalyzer(
+        engines.vad,
+        executor=engines.executors.vad,
+        params=hearing.voice.params(),
+        on_onset=idle.on_onset,
+        pause_ms=hearing.voice.pause_ms,
+        on_audio=hear,
+    )
+    pipeline = Pipeline(
+        [
+            transport.input(),
+            *echo,
+            VADProcessor(
+                vad_analyzer=vad,
+                speech_activity_period=SPEECH_ACTIVITY_S,
+                enable_direct_mode=True,
+            ),
+            stt,
+            perception,
+            user,
+            *([waits] if has_large_tier else []),
+            gate,
+            *(speculation.around(thinking) if has_large_tier else []),
+            thought,
+            tts,
+            omni,
+            entry,
+            transport.output(),
+            exit_,
+            assistant,
+        ]
+    )
+    worker = PipelineWorker(
+        pipeline,
+        params=PipelineParams(
+            audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=engines.output_rate_hz
+        ),
+        enable_turn_tracking=False,
+        enable_rtvi=rtvi,
+        rtvi_processor=CheckedRtvi() if rtvi else None,
+        rtvi_observer_params=RTVIObserverParams(
+            metrics_enabled=False,
+            system_logs_enabled=False,
+            # What they push is a guess, or is said by the engine when its time has come.
+            ignored_sources=[speculation.head, *thinking, *([tts] if has_large_tier else [])],
+        ),
+        idle_timeout_secs=None,
+    )
+    call.report = worker.queue_frame
+    greet(worker, transport, conversation, deployment.bot)
+    record_turns(worker, assistant, call, rtvi=rtvi)
+
+    @transport.event_handler("on_client_connected")
+    async def on_connected(_transport: BaseTransport, _client: object) -> None:
+        idle.on_connected()
+
+    @assistant.event_handler("on_assistant_turn_stopped")
+    async def on_bot_turn(_aggregator: Any, message: AssistantTurnStoppedMessage) -> None:
+        if asking is not None:
+            asking.on_bot_said(message.content)
+
+    if rtvi:
+        introduce(worker, conversation)
+    return worker, [beside.run()] if beside is not None else []
+
+
+def _beside(engines: Engines, transport: BaseTransport, user: DuplexTurns) -> TurnsBeside:
+    hearing, duplex = engines.deployment.hearing, engines.deployment.duplex
+
+    def set_gain_db(gain_db: float) -> None:
+        if isinstance(transport, SetsGain):
+            transport.set_gain_db(gain_db)
+
+    return TurnsBeside(
+        user,
+        settings=duplex.turns,
+        ears=hearing.voice.ears(),
+        vad=engines.vad,
+        turn=engines.turn,
+        executor=engines.executors.vad,
+        turn_executor=engines.executors.turn,
+        yields=duplex.yields == "policy",
+        set_gain_db=set_gain_db,
+    )
+
+
+def _end_turn(end_turn: Callable[[], None]) -> Callable[[], Coroutine[Any, Any, None]]:
+    async def end() -> None:
+        end_turn()
+
+    return end
+
+
+async def _end_soon(worker: PipelineWorker, reason: str) -> None:
+    logger.error(f"the call ends: {reason}")
+    await worker.queue_frame(EndFrame())
+
+
+def _ticks_to(log: TickLog | None) -> Callable[[Tick], None] | None:
+    if log is None:
+        return None
+
+    def write(tick: Tick) -> None:
+        line = asdict(tick)
+        # What is said is in the session, and nowhere else.
+        line["letters"] = len(line.pop("text"))
+        line["vote"] = tick.vote.value
+        log.write(line)
+
+    return write
+
+
+async def _preparation(engines: Engines) -> Preparation:
+    """How a conversation begins, without its history.
+
+    Raises:
+        ConfigError: a reference voice cannot be read.
+    """
+    duplex = engines.deployment.duplex
+    llm_voice, tts_voice = await asyncio.to_thread(_voices, duplex)
+    return Preparation(
+        engines.deployment.bot.system_prompt,
+        llm_ref_audio=llm_voice,
+        tts_ref_audio=tts_voice,
+        settings=duplex.prepare,
+    )
+
+
+def _voices(duplex: Duplex) -> tuple[np.ndarray | None, np.ndarray | None]:
+    voices = []
+    for path in (duplex.llm_voice, duplex.tts_voice):
+        try:
+            pcm = None if path is None else decode_wav(path.read_bytes(), rate_hz=INPUT_RATE_HZ)
+        except OSError as error:
+            raise ConfigError(f"duplex: {path}: {error.strerror}") from error
+        voices.append(None if pcm is None else pcm16_to_float(pcm))
+    return voices[0], voices[1]
+
+
+def _with_history(preparation: Preparation, conversation: Conversation) -> Preparation:
+    """What was said so far, as the session has it: words as they were heard, older turns in short."""
+    history = tuple(
+        (str(message["role"]), str(message.get("content", "")))
+        for message in conversation.view().messages
+        if message.get("role") in ("user", "assistant")
+    )
+    return Preparation(
+        preparation.system_prompt,
+        llm_ref_audio=preparation.llm_ref_audio,
+        tts_ref_audio=preparation.tts_ref_audio,
+        history=history,
+        settings=preparation.settings,
+    )

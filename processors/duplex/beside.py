@@ -1,0 +1,179 @@
+"""The small tier beside an engine that has none: whose turn it is, and when the bot is to be silent.
+
+A speech model that was not taught to yield, or that may not, is made to listen when the caller means it; and
+somebody has to say where a turn of the caller ends, for the session. Both are decided as in the two-tier
+engine, by the same ears and the same policy, on units of 80 ms of the caller's audio. What follows goes the
+way of the engine's own decisions (``processors.duplex.dialogue.Steps``). Nothing is guessed, hummed or said
+on: the words are the engine's affair.
+
+In: the caller's audio (``hear``), the recogniser's words (``on_words``), the bot's replies as the playout
+clock tells them. Owns no task: ``run`` is its caller's. Voice activity runs in ``executor``. Slow: audio that
+waits is bounded by ``WAITING_MS``; the oldest goes.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from loguru import logger
+
+from core.errors import AgentError
+from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
+from models.omni.two_tier.dialogue import Asked
+from models.omni.two_tier.ears import Ears, EarSettings, Words
+from models.turn import TurnCompleteness
+from models.vad import VoiceActivityDetector
+from processors.duplex.dialogue import Steps
+from processors.playout.heard import HeardReply, HeardSoFar
+from turn_taking.duplex_policy import (
+    Act,
+    Ask,
+    Close,
+    DuplexPolicy,
+    DuplexPolicySettings,
+    GoOn,
+    Open,
+    Volume,
+    Yield,
+)
+
+UNIT_MS = 80
+WAITING_MS = 2_000
+
+_BotEvent = Callable[[DuplexPolicy, int], None]
+
+
+class TurnsBeside:
+    """Of one call. Follows the replies.
+
+    Args:
+        steps: carries out what is decided.
+        settings: of the policy; what it would guess or hum is left out.
+        ears: of the voice gate.
+        vad: shared weights.
+        turn: shared weights, or None.
+        executor: for voice activity; completeness is asked in ``turn_executor``.
+        turn_executor: see there.
+        yields: whether the bot is to be silent when the caller means it; otherwise the engine sees to that.
+        set_gain_db: the bot's volume, while it is not known; must not block.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        *,
+        settings: DuplexPolicySettings,
+        ears: EarSettings,
+        vad: VoiceActivityDetector,
+        turn: TurnCompleteness | None,
+        executor: Executor,
+        turn_executor: Executor,
+        yields: bool,
+        set_gain_db: Callable[[float], None] = lambda _gain_db: None,
+    ) -> None:
+        self._steps = steps
+        self._policy = DuplexPolicy(settings.model_copy(update={"backchannel": None}))
+        self._ears = Ears(self._policy, vad=vad, turn=turn, executor=turn_executor, settings=ears)
+        self._executor = executor
+        self._yields = yields
+        self._set_gain_db = set_gain_db
+        self._unit_bytes = vad.rate_hz * UNIT_MS // 1000 * PCM_BYTES_PER_SAMPLE
+        self._waiting_bytes = vad.rate_hz * WAITING_MS // 1000 * PCM_BYTES_PER_SAMPLE
+        self._pcm = bytearray()
+        self._events: list[_BotEvent] = []
+        self._wake = asyncio.Event()
+        self._speaking = False
+        self._ends_turn = False
+
+    def hear(self, pcm: bytes) -> None:
+        """More of the caller's audio: 16-bit mono at the detector's rate."""
+        self._pcm += pcm
+        if len(self._pcm) > self._waiting_bytes:
+            del self._pcm[: len(self._pcm) - self._waiting_bytes]
+        if len(self._pcm) >= self._unit_bytes:
+            self._wake.set()
+
+    def on_words(self, words: Words) -> None:
+        """What the recogniser understood."""
+        self._ears.on_words(words)
+
+    def end_turn(self) -> None:
+        """The turn is over with what was understood: a voice never ends."""
+        self._ends_turn = True
+
+    async def run(self) -> None:
+        """Decide until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while len(self._pcm) >= self._unit_bytes:
+                    pcm = bytes(self._pcm[: self._unit_bytes])
+                    del self._pcm[: self._unit_bytes]
+                    events, self._events = self._events, []
+                    try:
+                        acts = await loop.run_in_executor(self._executor, self._unit, pcm, events)
+                    except AgentError as error:
+                        # One specialist fails, the call goes on: a unit was not heard.
+                        logger.warning(f"turns beside the engine: a unit was not heard: {error}")
+                        continue
+                    for act in acts:
+                        self._follow(act)
+        finally:
+            self._ears.close()
+
+    def _unit(self, pcm: bytes, events: list[_BotEvent]) -> list[Act]:
+        """In the executor."""
+        for event in events:
+            event(self._policy, self._ears.now_ms)
+        self._ears.hear(pcm16_to_float(pcm), bot_speaks=self._speaking)
+        if self._ends_turn:
+            self._ends_turn = False
+            self._policy.end_turn()
+        return self._policy.on_tick(self._ears.now_ms)
+
+    def _follow(self, act: Act) -> None:
+        if isinstance(act, Open):
+            self._steps.on_turn(is_open=True)
+        elif isinstance(act, Ask):
+            self._steps.on_asked(Asked(act.text, act.silence_ms, act.completeness))
+        elif isinstance(act, Close | GoOn):
+            self._steps.on_turn(is_open=False)
+        elif isinstance(act, Yield) and self._yields:
+            self._steps.on_dropped()
+        elif isinstance(act, Volume) and self._yields:
+            self._set_gain_db(act.gain_db)
+
+    # What the bot does; see ``FollowsReplies``.
+
+    def on_reply_begun(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+
+    def on_reply_written(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+
+    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
+        """See ``FollowsReplies``."""
+        self._events.append(lambda policy, now_ms: policy.on_reply_coming(now_ms, protected=protected))
+
+    def on_reply_saying(self, reply_id: str, text: str) -> None:
+        """See ``FollowsReplies``."""
+        self._events.append(lambda policy, _now_ms: policy.on_saying(text))
+
+    def on_reply_started(self, reply_id: str) -> None:
+        """See ``FollowsReplies``."""
+        self._speaking = True
+        self._events.append(lambda policy, now_ms: policy.on_bot_started(now_ms))
+
+    def on_reply_progress(self, heard: HeardSoFar) -> None:
+        """See ``FollowsReplies``."""
+        last_word = heard.mark.last_word
+        if last_word is not None:
+            self._events.append(lambda policy, _now_ms: policy.on_heard(last_word))
+
+    def on_reply_over(self, reply: HeardReply) -> None:
+        """See ``FollowsReplies``."""
+        self._speaking = False
+        text = reply.text
+        self._events.append(lambda policy, now_ms: policy.on_bot_stopped(now_ms, text))

@@ -1,0 +1,197 @@
+"""What the voice in front of a full-duplex engine makes, as contents for the engine to say.
+
+Stands where the voice's frames come in. In: the frames of a reply (a response of the model, or a phrase of
+its own), as any voice of the registry pushes them. Out: one ``Content`` for each, given to ``give`` as soon
+as it begins and filled as the frames come; the frames go no further. What is in it is what the voice said:
+audio at the engine's rate, words at their places (of a voice without word times: where its audio stood when
+they came).
+
+An interruption that comes down the pipeline takes back everything that was made and not said, and what comes
+late of it is dropped by the id of its context. Pure work of microseconds; the contents of a call that nobody
+takes from are bounded by the model's answer.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    Frame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+
+from audio.resample import Resampler
+from core.errors import EngineError
+from core.media import pcm16_to_float
+from models.omni.two_tier.content import Content
+from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+
+_US_PER_S = 1_000_000
+# Contexts whose late frames are known.
+_VOID = 64
+
+
+class _Making:
+    """A content and the contexts that it is made in."""
+
+    def __init__(self, content: Content, *, in_response: bool) -> None:
+        self.content = content
+        self.in_response = in_response
+        # Whether more contexts may follow, and how many are open.
+        self.may_follow = in_response
+        self.open_contexts = 0
+        # Words that were announced and have no context yet.
+        self.is_announced = False
+
+
+class Contents:
+    """Of one call.
+
+    Args:
+        rate_hz: of the engine's output.
+        give: takes a content that begins.
+    """
+
+    def __init__(self, rate_hz: int, give: Callable[[Content], None]) -> None:
+        self._rate_hz = rate_hz
+        self._give = give
+        self._response: _Making | None = None
+        self._making: dict[str, _Making] = {}
+        # Where each context begins in its content, in samples.
+        self._began: dict[str, int] = {}
+        self._void: deque[str] = deque(maxlen=_VOID)
+        self._given: list[Content] = []
+        self._resampler: Resampler | None = None
+        self._heard_hz = rate_hz
+
+    def take(self, frame: Frame) -> bool:
+        """Whether the frame was a part of a content, and goes no further."""
+        if isinstance(frame, TTSAudioRawFrame):
+            self._audio(frame)
+        elif isinstance(frame, TTSTextFrame):
+            self._word(frame)
+        elif isinstance(frame, AggregatedTextFrame):
+            return self._text(frame)
+        elif isinstance(frame, TTSStartedFrame):
+            self._begin(frame)
+        elif isinstance(frame, TTSStoppedFrame):
+            self._end(frame.context_id or "")
+        elif isinstance(frame, LLMFullResponseStartFrame):
+            if frame.skip_tts:
+                return False
+            self._response = _Making(Content(self._rate_hz), in_response=True)
+        elif isinstance(frame, LLMFullResponseEndFrame):
+            return self._end_response(frame)
+        else:
+            return False
+        return True
+
+    def interrupted(self) -> None:
+        """Nothing of what was made is wanted any more."""
+        given, self._given = self._given, []
+        for content in given:
+            content.cancel()
+        if self._response is not None:
+            self._response.content.cancel()
+        self._response = None
+        self._void.extend(self._making)
+        self._making.clear()
+        self._began.clear()
+
+    def closed(self) -> None:
+        """The call is over, or nobody says anything any more."""
+        self.interrupted()
+
+    def _begin(self, frame: TTSStartedFrame) -> None:
+        context_id = frame.context_id or ""
+        if context_id in self._void:
+            return
+        response = self._response
+        if response is not None and frame.append_to_context:
+            making = response
+        else:
+            content = Content(
+                self._rate_hz, is_aside=not frame.append_to_context, is_protected=not frame.interruptible
+            )
+            making = _Making(content, in_response=False)
+        making.is_announced = False
+        making.open_contexts += 1
+        self._making[context_id] = making
+        self._began[context_id] = making.content.made_samples
+        if making.content not in self._given:
+            self._given = [each for each in self._given if not each.is_over]
+            self._given.append(making.content)
+            self._give(making.content)
+
+    def _audio(self, frame: TTSAudioRawFrame) -> None:
+        making = self._making.get(frame.context_id or "")
+        if making is None:
+            return
+        audio = pcm16_to_float(frame.audio)
+        if frame.sample_rate != self._rate_hz:
+            if self._resampler is None or self._heard_hz != frame.sample_rate:
+                self._heard_hz = frame.sample_rate
+                self._resampler = Resampler(self._heard_hz, self._rate_hz)
+            audio = self._resampler.feed(audio)
+        making.content.add_audio(audio)
+
+    def _word(self, frame: TTSTextFrame) -> None:
+        context_id = frame.context_id or ""
+        making = self._making.get(context_id)
+        if making is None:
+            return
+        at = frame.metadata.get(SPOKEN_AT)
+        text = (frame.raw_text or frame.text).strip()
+        if isinstance(at, SpokenAt):
+            began = self._began[context_id]
+            start, end = (began + us * self._rate_hz // _US_PER_S for us in (at.start_us, at.end_us))
+            making.content.add_word(text, start, end)
+        elif text:
+            # A voice that times by the clock, or not at all: no later than what is there of its audio.
+            making.content.add_word(text, making.content.made_samples)
+
+    def _text(self, frame: AggregatedTextFrame) -> bool:
+        """What is about to be said. What is only shown passes."""
+        if not frame.will_be_spoken:
+            return False
+        making = self._making.get(frame.context_id or "", self._response)
+        if making is not None:
+            making.content.wrote(frame.raw_text or frame.text)
+            making.is_announced = making.open_contexts == 0
+        return True
+
+    def _end(self, context_id: str) -> None:
+        making = self._making.pop(context_id, None)
+        self._began.pop(context_id, None)
+        if making is None:
+            return
+        making.open_contexts -= 1
+        self._end_if_made(making)
+
+    def _end_response(self, frame: LLMFullResponseEndFrame) -> bool:
+        response, self._response = self._response, None
+        if response is None:
+            # A response that is shown, or the end of one that was interrupted.
+            return not frame.skip_tts
+        response.may_follow = response.is_announced
+        self._end_if_made(response)
+        return True
+
+    def _end_if_made(self, making: _Making) -> None:
+        if not making.open_contexts and not making.may_follow:
+            making.content.end()
+        elif making.in_response and self._response is not making:
+            # A context that was announced before the end of its response has come and gone.
+            making.may_follow = False
+            if not making.open_contexts:
+                making.content.end()
+
+    def failed(self, reason: str) -> None:
+        """The voice failed: what is not there yet does not come."""
+        for making in set(self._making.values()):
+            making.content.end(EngineError(reason, engine="voice"))

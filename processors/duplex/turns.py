@@ -1,0 +1,195 @@
+"""The caller's turns in a duplex call, as whoever ticks decides them.
+
+    ... STT -> perception -> DuplexTurns -> waits -> gate -> (guessed) LLM -> voice -> DuplexOmniProcessor ...
+
+In place of the user aggregator of a cascade. In: the recogniser's words, which go to the engine as they come
+and no further; what the engine's small tier (or the one beside an engine that has none) decides about turns
+(``Steps``); what the caller types. Out: the start and the end of a turn for clients and for the session, the
+question behind it as an ``LLMContextFrame``, which the commit gate makes durable before it is asked, and the
+interruption of whatever is being made when a turn turns out to be meant. The engine has fallen silent by
+itself at that time.
+
+A guess goes to ``foresee``. What is to be said goes to ``speak``, which is behind the model: the gate and the
+model may be at work.
+
+Owns one task, which carries out the steps in their order; it ends with the processor. Full (``WAITING``
+steps behind): the loop has stood still for minutes; guesses are left out, nothing else.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from loguru import logger
+from pipecat.frames.frames import (
+    Frame,
+    InterimTranscriptionFrame,
+    LLMContextFrame,
+    LLMMessagesAppendFrame,
+    LLMRunFrame,
+    StartFrame,
+    TranscriptionFrame,
+    TTSSpeakFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
+)
+from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+
+from models.omni.two_tier.dialogue import Asked
+from models.omni.two_tier.ears import Words
+from models.stt import Transcript
+
+WAITING = 256
+
+Step = Callable[[], Awaitable[None]]
+
+
+class DuplexTurns(FrameProcessor):
+    """The turns of one call; see ``processors.duplex.dialogue.Steps``.
+
+    Args:
+        context: of who thinks.
+        on_words: takes the recogniser's words for the engine; must not block.
+        are_own: whether words are what the bot said a moment ago, and are nobody's.
+        foresee: takes guesses; must not block.
+        on_turn: told that a turn begins; must not block.
+        on_asked: told that a turn is over, before its question goes on; must not block.
+        on_void: told that a turn is over and had no words; must not block.
+    """
+
+    def __init__(
+        self,
+        context: LLMContext,
+        *,
+        on_words: Callable[[Words], None],
+        are_own: Callable[[str], bool] | None = None,
+        foresee: Callable[[str | None], None] = lambda _text: None,
+        on_turn: Callable[[], None] = lambda: None,
+        on_asked: Callable[[Asked], None] = lambda _asked: None,
+        on_void: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self._context = context
+        self._on_words = on_words
+        self._are_own = are_own
+        self._foresee = foresee
+        self._tell_turn, self._tell_asked, self._tell_void = on_turn, on_asked, on_void
+        self._speak: Callable[[Frame], Awaitable[None]] = self.push_frame
+        self._steps: deque[Step] = deque()
+        self._wake = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._is_open = False
+
+    def speak_through(self, speak: Callable[[Frame], Awaitable[None]]) -> None:
+        """Where phrases enter the pipeline: behind the model, in front of the voice."""
+        self._speak = speak
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await self.cancel_task(worker)
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, StartFrame):
+            self._worker = self.create_task(self._carry_out(), name=f"{self}::steps")
+        elif isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame):
+            self._hear(frame)
+            return
+        elif isinstance(frame, LLMMessagesAppendFrame):
+            messages, runs = frame.messages, bool(frame.run_llm)
+            self._do(lambda: self._append(messages, runs=runs))
+            return
+        elif isinstance(frame, LLMRunFrame):
+            self._do(self._run)
+            return
+        elif isinstance(frame, LLMContextFrame) and direction is FrameDirection.UPSTREAM:
+            # The result of a tool has gone to the model by then.
+            return
+        await self.push_frame(frame, direction)
+
+    def _hear(self, frame: TranscriptionFrame | InterimTranscriptionFrame) -> None:
+        if self._are_own is not None and self._are_own(frame.text):
+            return
+        confidences: tuple[float, ...] = ()
+        if isinstance(frame.result, Transcript):
+            confidences = tuple(word.confidence for word in frame.result.words)
+        self._on_words(Words(frame.text, isinstance(frame, TranscriptionFrame), confidences))
+
+    # What was decided, in its order.
+
+    def on_foreseen(self, text: str | None) -> None:
+        """See ``Steps``."""
+
+        async def step() -> None:
+            self._foresee(text)
+
+        if len(self._steps) < WAITING:
+            self._do(step)
+
+    def on_turn(self, *, is_open: bool) -> None:
+        """See ``Steps``."""
+        self._do(self._begin if is_open else self._void)
+
+    def on_asked(self, asked: Asked) -> None:
+        """See ``Steps``."""
+        self._do(lambda: self._ask(asked))
+
+    def on_said(self, text: str) -> None:
+        """See ``Steps``."""
+        self._do(lambda: self._speak(TTSSpeakFrame(text, append_to_context=True)))
+
+    def on_dropped(self) -> None:
+        """See ``Steps``."""
+        self._do(self.broadcast_interruption)
+
+    def _do(self, step: Step) -> None:
+        self._steps.append(step)
+        self._wake.set()
+
+    async def _carry_out(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._steps:
+                step = self._steps.popleft()
+                try:
+                    await step()
+                except Exception as error:  # the edge of a call: one step is lost, the call goes on
+                    logger.opt(exception=error).error(f"{self}: a step failed: {type(error).__name__}")
+
+    async def _begin(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._tell_turn()
+            await self.push_frame(UserStartedSpeakingFrame())
+
+    async def _end(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self.push_frame(UserStoppedSpeakingFrame())
+
+    async def _void(self) -> None:
+        await self._end()
+        self._tell_void()
+
+    async def _ask(self, asked: Asked) -> None:
+        await self._begin()
+        await self._end()
+        self._tell_asked(asked)
+        self._context.add_message({"role": "user", "content": asked.text})
+        await self._run()
+
+    async def _append(self, messages: list[LLMContextMessage], *, runs: bool) -> None:
+        """What somebody writes ends what is being said, as what he says does."""
+        if runs:
+            await self.broadcast_interruption()
+        for message in messages:
+            self._context.add_message(message)
+        if runs:
+            await self._run()
+
+    async def _run(self) -> None:
+        await self.push_frame(LLMContextFrame(self._context))

@@ -1,0 +1,105 @@
+"""What an engine decided in every unit, as a file that is read later: one JSON object a line.
+
+In: ticks of a call, on the event loop. Out: ``FOLDER/CALL.jsonl``: a head line with facts of the call, then
+one line for each unit that was taken, without the words that were said (their number of letters is there).
+A thread of its own writes what has gathered, a few times a second. Slow disk: what waits is bounded
+(``WAITING``), the oldest goes, and the number of lines that are missing is in the next line that is written.
+Full (``limit_bytes``), or the disk fails: nothing more is written, and a warning says so.
+"""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from loguru import logger
+
+from core.errors import MediaError
+
+WAITING = 2_000
+FLUSH_S = 0.5
+
+
+class TickLog:
+    """The file of one call.
+
+    Args:
+        path: of the file; its folder is made.
+        head: facts of the call.
+        limit_bytes: of the file.
+    """
+
+    def __init__(self, path: Path, head: Mapping[str, object], *, limit_bytes: int = 64_000_000) -> None:
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._lines: deque[Mapping[str, object]] = deque(maxlen=WAITING)
+        self._missing = 0
+        self._written = 0
+        self._over = threading.Event()
+        self._lines.append({"kind": "head", **head})
+        self._thread = threading.Thread(target=self._write_all, name="ticks", daemon=True)
+        self._thread.start()
+
+    def write(self, line: Mapping[str, object]) -> None:
+        """One unit: JSON values. Never blocks."""
+        if len(self._lines) == WAITING:
+            self._missing += 1
+        self._lines.append(line)
+
+    def close(self) -> None:
+        """Nothing more comes. What waits is written behind; whoever wants it there waits for ``join``."""
+        self._over.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Return when everything is written, or after so long. Blocks."""
+        self._thread.join(timeout_s)
+
+    def _write_all(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("w", encoding="utf-8") as file:
+                is_over = False
+                while not is_over:
+                    is_over = self._over.wait(FLUSH_S)
+                    while self._lines:
+                        line = dict(self._lines.popleft())
+                        if self._missing:
+                            line["missing"], self._missing = self._missing, 0
+                        text = json.dumps(line, separators=(",", ":")) + "\n"
+                        self._written += len(text)
+                        if self._written > self._limit_bytes:
+                            logger.warning(f"{self._path}: the log of the ticks is full")
+                            return
+                        file.write(text)
+                    file.flush()
+        except OSError as error:
+            logger.warning(f"{self._path}: ticks are not written: {error.strerror}")
+
+
+def read_ticks(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]]:
+    """The head of a log and its units, which are read as they are asked for.
+
+    Raises:
+        MediaError: it cannot be read, or is no log of ticks.
+    """
+    try:
+        file = path.open(encoding="utf-8")
+        head = json.loads(file.readline() or "null")
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise MediaError(f"{path} is no log of ticks: {error}") from error
+    if not isinstance(head, dict) or head.get("kind") != "head":
+        file.close()
+        raise MediaError(f"{path} is no log of ticks")
+
+    def units() -> Iterator[dict[str, object]]:
+        with file:
+            for number, line in enumerate(file, start=2):
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError as error:
+                    # The end of a call that died.
+                    if file.readline():
+                        raise MediaError(f"{path}, line {number}: {error}") from error
+
+    return head, units()
