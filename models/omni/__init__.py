@@ -212,5 +212,8 @@ OMNI: Registry[OmniHost] = Registry(
             "models.omni.two_tier.engine:TwoTierHost",
             "a policy of 80 ms decides, the deployment's model and voice are woken for what is said",
         ),
+        "moshi": Row(
+            "models.omni.moshi.host:MoshiHost", "hears and speaks in frames of 80 ms, English", extra="moshi"
+        ),
     },
 )

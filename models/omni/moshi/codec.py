@@ -1,0 +1,144 @@
+"""Mimi, a frame at a time: the same codes and the same audio as if the whole were given at once.
+
+Encoding streams in the library, which keeps what its convolutions and its transformer saw. Decoding does not:
+its transformer takes a cache, but its convolutions begin at each call as if nothing had been before. Here
+each of them is given the inputs before the ones it is to work on, as many as its kernel reaches back, and
+what it makes of them a second time is left out. All of Mimi's convolutions are causal, so that is exact: as
+little as rounding allows lies between a stream and a whole (``tests/unit/models/omni/moshi/test_codec.py``).
+
+What is kept is bounded: some inputs of each convolution, and the window of each transformer.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, MimiModel
+from transformers.models.mimi.modeling_mimi import MimiConv1d, MimiConvTranspose1d, MimiResnetBlock
+
+from core.errors import EngineError
+from models.omni.moshi.settings import ENGINE
+
+
+def check_codec(codec: MimiModel) -> None:
+    """Make sure that it can be streamed.
+
+    Raises:
+        EngineError: it looks ahead, or its parts are of kinds that are not known here.
+    """
+    config = codec.config
+    if not config.use_causal_conv or config.trim_right_ratio != 1.0 or config.pad_mode != "constant":
+        raise EngineError("the codec is not causal", engine=ENGINE, retryable=False)
+    if config.audio_channels != 1 or codec.decoder.upsample is None or codec.encoder.downsample is None:
+        raise EngineError("the codec is not mono, or of another build", engine=ENGINE, retryable=False)
+    unknown = {
+        type(layer).__name__
+        for layer in codec.decoder.decoder_seanet.layers
+        if not isinstance(layer, MimiConv1d | MimiConvTranspose1d | MimiResnetBlock | nn.ELU)
+    }
+    if unknown:
+        raise EngineError(f"the codec has layers {sorted(unknown)}", engine=ENGINE, retryable=False)
+
+
+class EncoderStream:
+    """Audio of one conversation to codes.
+
+    Args:
+        codec: shared; see ``check_codec``.
+        codebooks: so many codes for each frame.
+    """
+
+    def __init__(self, codec: MimiModel, codebooks: int) -> None:
+        self._codec, self._codebooks = codec, codebooks
+        self._attended: Any = None
+        self._convolved: Any = None
+
+    def encode(self, audio: Tensor) -> Tensor:
+        """Hear some frames.
+
+        Args:
+            audio: float32, (samples,), whole frames, at the codec's rate.
+
+        Returns:
+            Codes, int64, (codebooks, frames).
+        """
+        out = self._codec.encode(
+            audio[None, None],
+            num_quantizers=self._codebooks,
+            encoder_past_key_values=self._attended,
+            padding_cache=self._convolved,
+            use_streaming=True,
+        )
+        self._attended, self._convolved = out.encoder_past_key_values, out.padding_cache
+        # The library keeps views of all that went through; what they need is a few samples of each.
+        cached = self._convolved.padding_cache
+        for index, kept in enumerate(cached):
+            if kept is not None:
+                cached[index] = kept.clone()
+        return out.audio_codes[0]
+
+
+class DecoderStream:
+    """Codes of one conversation to audio.
+
+    Args:
+        codec: shared; see ``check_codec``.
+    """
+
+    def __init__(self, codec: MimiModel) -> None:
+        self._codec = codec
+        self._attended = DynamicCache(config=codec.decoder.config)
+        self._before: dict[nn.Module, Tensor] = {}
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Make the sound of some frames.
+
+        Args:
+            codes: int64, (codebooks, frames).
+
+        Returns:
+            Audio, float32, (samples,).
+        """
+        decoder = self._codec.decoder
+        hidden = self._upsampled(decoder.upsample, self._codec.quantizer.decode(codes[None]))
+        hidden = decoder.decoder_transformer(
+            hidden.transpose(1, 2), past_key_values=self._attended, use_cache=True
+        ).last_hidden_state.transpose(1, 2)
+        for layer in decoder.decoder_seanet.layers:
+            hidden = self._through(layer, hidden)
+        return hidden[0, 0]
+
+    def _through(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+        if isinstance(layer, MimiConv1d):
+            return self._convolve(layer, hidden)
+        if isinstance(layer, MimiConvTranspose1d):
+            return self._upsampled(layer, hidden)
+        if isinstance(layer, MimiResnetBlock):
+            inner = hidden
+            for part in layer.block:
+                inner = self._through(part, inner)
+            return self._through(layer.shortcut, hidden) + inner
+        return layer(hidden)
+
+    def _convolve(self, layer: MimiConv1d, hidden: Tensor) -> Tensor:
+        conv = layer.conv
+        reach = (conv.kernel_size[0] - 1) * conv.dilation[0] + 1 - conv.stride[0]
+        return conv(self._with_before(layer, hidden, reach))
+
+    def _upsampled(self, layer: MimiConvTranspose1d, hidden: Tensor) -> Tensor:
+        conv = layer.conv
+        kernel, stride = conv.kernel_size[0], conv.stride[0]
+        # An output sample is made of so many inputs before its own.
+        reach = -(-kernel // stride) - 1
+        out = conv(self._with_before(layer, hidden, reach))
+        return out[..., reach * stride : (reach + hidden.shape[-1]) * stride]
+
+    def _with_before(self, layer: nn.Module, hidden: Tensor, reach: int) -> Tensor:
+        """The inputs with the ``reach`` ones before them; zeros before the first, as the codec pads."""
+        before = self._before.get(layer)
+        if before is None:
+            before = hidden.new_zeros(*hidden.shape[:-1], reach)
+        joined = torch.cat((before, hidden), dim=-1)
+        # Of its own, not a view: a view would keep all of the joined ones.
+        self._before[layer] = joined[..., joined.shape[-1] - reach :].clone()
+        return joined

@@ -1,0 +1,195 @@
+"""One conversation with Moshi, a frame of 80 ms at a time.
+
+``prefill`` makes codes of what was heard. ``generate`` takes a step on it and makes the bot's next frame,
+whether it is sent or not: a bot that listens says silence, and its own codes go on. What carries speech is
+``speech``'s affair. A unit in which it must listen feeds it silence as its own words, so it knows that it was
+silent; the codec goes on beneath, so what it says next does not click.
+
+Moshi takes neither instructions nor another voice nor what was said before: a preparation that has them
+begins the same conversation as one without, and a line of the log says so. A context that is full begins
+with nothing, therefore; until it is renewed, the oldest units are forgotten one by one.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+from loguru import logger
+from pydantic import ValidationError
+from torch import Tensor
+
+from core.errors import ConfigError, EngineError, ShapeError
+from models.omni import Preparation, UnitResult, Vote
+from models.omni.moshi.codec import DecoderStream, EncoderStream
+from models.omni.moshi.host import UNIT_MS, MoshiHost, Weights
+from models.omni.moshi.settings import ENGINE, MoshiTalk
+from models.omni.moshi.speech import SpeechGate, level_dbfs
+from models.omni.moshi.steps import Steps
+from models.omni.moshi.words import Words
+from models.omni.phases import Call, Phase, Phases, checked_audio
+
+
+class _Talk:
+    """What a conversation takes, and ``cleanup`` gives back."""
+
+    def __init__(self, weights: Weights, settings: MoshiTalk, phases: Phases) -> None:
+        codebooks = weights.model.config.num_codebooks
+        self.ear = EncoderStream(weights.codec, codebooks)
+        self.mouth = DecoderStream(weights.codec)
+        self.steps = Steps(
+            weights.model,
+            settings,
+            window=weights.window,
+            silence=(weights.padding_id, weights.silence),
+            is_stopped=lambda: phases.is_stopped,
+        )
+        self.words = Words(weights.pieces, weights.silent)
+        self.gate = SpeechGate(speech_dbfs=settings.speech_dbfs, hangover_units=settings.hangover_units)
+        self.heard: Tensor | None = None
+        self.cost_prefill_ms = 0.0
+
+
+class MoshiEngine:
+    """One conversation; see ``OmniEngine``.
+
+    Args:
+        host: is told when a conversation begins and ends.
+        weights: shared.
+        defaults: what a preparation does not set.
+    """
+
+    unit_ms = first_unit_ms = UNIT_MS
+    takes_frames = False
+
+    def __init__(self, host: MoshiHost, weights: Weights, defaults: MoshiTalk) -> None:
+        self._host, self._weights, self._defaults = host, weights, defaults
+        self.input_rate_hz = self.output_rate_hz = weights.rate_hz
+        self.context_units: int | None = weights.window
+        self._phases = Phases()
+        self._talk: _Talk | None = None
+
+    def prepare(self, preparation: Preparation) -> None:
+        """See ``OmniEngine``; the settings are those of ``MoshiTalk``.
+
+        Raises:
+            CapacityError: as many conversations are on as there may be.
+        """
+        try:
+            settings = MoshiTalk.model_validate(self._defaults.model_dump() | preparation.settings)
+        except ValidationError as error:
+            raise ConfigError(f"{ENGINE}: {error.error_count()} settings are wrong: {error}") from error
+        self._phases.enter(Call.PREPARE)
+        try:
+            self._host.admit(self)
+            _note_what_is_ignored(preparation)
+            with _computing("the first step"):
+                self._talk = _Talk(self._weights, settings, self._phases)
+                self._talk.steps.begin()
+        except BaseException:
+            self._talk = None
+            self._phases.take_back(Call.PREPARE, Phase.NEW)
+            raise
+
+    def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
+        """See ``OmniEngine``; it sees nothing."""
+        before = self._phases.phase
+        active = self._phases.enter(Call.PREFILL)
+        try:
+            if frames:
+                raise ShapeError(f"{ENGINE} takes no frames")
+            heard = checked_audio(audio, self._weights.unit_samples, frames=0)
+        except ShapeError:
+            self._phases.take_back(Call.PREFILL, before)
+            raise
+        talk = self._talk
+        if not active or talk is None:
+            return
+        began_s = time.perf_counter()
+        with _computing("hearing"):
+            # A copy: the caller's array is the caller's, and may be read-only.
+            samples = torch.tensor(heard, device=self._weights.device)
+            talk.heard = talk.ear.encode(samples)[:, 0]
+        talk.cost_prefill_ms = (time.perf_counter() - began_s) * 1000
+
+    def generate(self, *, force_listen: bool = False) -> UnitResult:
+        """See ``OmniEngine``."""
+        active = self._phases.enter(Call.GENERATE)
+        talk = self._talk
+        if not active or talk is None or talk.heard is None:
+            return self._stopped()
+        began_s = time.perf_counter()
+        with _computing("a step"):
+            step = talk.steps.step(talk.heard, is_silent=force_listen)
+            stepped_s = time.perf_counter()
+            if step is None or self._phases.is_stopped:
+                return self._stopped()
+            audio = talk.mouth.decode(step.codes[:, None]).float().cpu().numpy()
+        if not np.isfinite(audio).all():
+            raise EngineError("the codec gives audio that is not finite", engine=ENGINE)
+        quiet = UnitResult(
+            Vote.LISTEN,
+            n_tokens=1,
+            n_tts_tokens=0 if force_listen else len(step.codes),
+            kv_tokens=talk.steps.window.kept,
+            cost_prefill_ms=talk.cost_prefill_ms,
+            cost_llm_ms=(stepped_s - began_s) * 1000,
+            cost_tts_ms=(time.perf_counter() - stepped_s) * 1000,
+        )
+        if force_listen:
+            spoke = talk.gate.silence()
+            return replace(quiet, vote=Vote.YIELD if spoke else Vote.LISTEN, end_of_turn=spoke)
+        is_word = talk.words.is_word(step.token)
+        is_said, is_end = talk.gate.on_unit(is_word=is_word, dbfs=level_dbfs(audio))
+        if not is_said:
+            return quiet
+        return replace(
+            quiet,
+            vote=Vote.SPEAK,
+            text=talk.words.text(step.token),
+            audio=audio.clip(-1.0, 1.0),
+            end_of_turn=is_end,
+        )
+
+    def finalize(self) -> None:
+        """See ``OmniEngine``: nothing is left to do."""
+        self._phases.enter(Call.FINALIZE)
+
+    def stop(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.STOP)
+
+    def cleanup(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.CLEANUP)
+        self._talk = None
+        self._host.dismiss(self)
+
+    def _stopped(self) -> UnitResult:
+        return UnitResult(Vote.LISTEN, end_of_turn=self._talk is not None and self._talk.gate.silence())
+
+
+def _note_what_is_ignored(preparation: Preparation) -> None:
+    given = {
+        "a system prompt": bool(preparation.system_prompt),
+        "a reference voice": preparation.llm_ref_audio is not None or preparation.tts_ref_audio is not None,
+        "a history": bool(preparation.history),
+    }
+    if ignored := [what for what, is_given in given.items() if is_given]:
+        logger.info(f"{ENGINE} takes no instructions, voice or history: {', '.join(ignored)} is left out")
+
+
+@contextmanager
+def _computing(what: str) -> Iterator[None]:
+    """The library's errors, out of memory among them, are an ``EngineError``.
+
+    Raises:
+        EngineError: it failed.
+    """
+    try:
+        with torch.inference_mode():
+            yield
+    except RuntimeError as error:
+        raise EngineError(f"{what} failed: {type(error).__name__}", engine=ENGINE) from error

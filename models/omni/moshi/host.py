@@ -1,0 +1,198 @@
+"""The weights of Moshi, loaded once and shared by all conversations.
+
+Decides what is a Moshi that can be run (80 ms frames, a codec that streams, no weight missing), where it runs
+and in which type, and how many conversations there may be. The codec stays in float32: its codes are
+decisions between near vectors. Files are never fetched here.
+
+Several engines may run in threads of their own at the same time: nothing of a conversation is kept in the
+modules. The one thing that the library makes lazily, the codebooks, is made before anybody else is there.
+"""
+
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from transformers import MoshiConfig, MoshiForConditionalGeneration, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
+
+from core.errors import CapacityError, ConfigError, EngineError
+from models.omni import OmniEngine
+from models.omni.moshi.codec import DecoderStream, EncoderStream, check_codec
+from models.omni.moshi.settings import ENGINE, MoshiSettings
+
+if TYPE_CHECKING:
+    from models.omni.moshi.engine import MoshiEngine
+
+UNIT_MS = 80
+# Silence is heard for so long before its codes are taken: by then the start of a stream has worn off.
+SILENCE_UNITS = 25
+
+
+class _MoshiWithExactCodec(MoshiForConditionalGeneration):
+    _keep_in_fp32_modules_strict = ("audio_encoder",)
+
+
+class Weights:
+    """Everything that conversations share, and nothing that any of them changes.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        ConfigError: no such directory, or no such device.
+        EngineError: it cannot be loaded, is no Moshi, or lacks weights.
+    """
+
+    def __init__(self, settings: MoshiSettings) -> None:
+        path = settings.path()
+        self.device = _device(settings.device)
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        self.model = _load_model(path, self.device, _dtype(settings.dtype, self.device))
+        self.codec = self.model.audio_encoder
+        check_codec(self.codec)
+        config = self.model.config
+        self.rate_hz: int = config.audio_encoder_config.sampling_rate
+        self.unit_samples: int = config.audio_encoder_config.frame_size
+        if self.unit_samples * 1000 != UNIT_MS * self.rate_hz:
+            raise EngineError(
+                f"a frame of {self.unit_samples} samples at {self.rate_hz} Hz is not {UNIT_MS} ms",
+                engine=ENGINE,
+                retryable=False,
+            )
+        own_window = min(config.sliding_window, config.max_position_embeddings)
+        self.window: int = min(settings.window_units or own_window, own_window)
+        for token in (settings.text_padding_id, settings.text_end_of_padding_id):
+            if token >= config.vocab_size:
+                raise ConfigError(f"{ENGINE!r} has no text token {token}: there are {config.vocab_size}")
+        self.padding_id = settings.text_padding_id
+        tokenizer = _load_tokenizer(path)
+        pieces = tokenizer.convert_ids_to_tokens(list(range(min(len(tokenizer), config.vocab_size))))
+        self.pieces: tuple[str, ...] = (*pieces, *[""] * (config.vocab_size - len(pieces)))
+        self.silent: frozenset[int] = frozenset(
+            (settings.text_padding_id, settings.text_end_of_padding_id, *tokenizer.all_special_ids)
+        )
+        self.silence = self._silence()
+
+    @torch.inference_mode()
+    def _silence(self) -> Tensor:
+        """The codes of silence, int64, (codebooks,). Also makes what the library makes lazily."""
+        stream = EncoderStream(self.codec, self.model.config.num_codebooks)
+        nothing = torch.zeros(self.unit_samples, device=self.device)
+        for _ in range(SILENCE_UNITS):
+            codes = stream.encode(nothing)
+        DecoderStream(self.codec).decode(codes)
+        return codes[:, -1].clone()
+
+
+class MoshiHost:
+    """Shared weights; see ``OmniHost``.
+
+    A conversation counts from ``open_engine``, or a later ``prepare``, until its ``cleanup``.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        ConfigError: see ``Weights``.
+        EngineError: see ``Weights``.
+    """
+
+    def __init__(self, settings: MoshiSettings | None = None) -> None:
+        self._settings = settings or MoshiSettings()
+        self.sessions = self._settings.sessions
+        self._weights: Weights | None = Weights(self._settings)
+        # An engine that is dropped without a word makes room, too.
+        self._open: weakref.WeakSet[MoshiEngine] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def open_engine(self) -> OmniEngine:
+        """An engine for one conversation.
+
+        Raises:
+            CapacityError: as many are open as there may be.
+            EngineError: the host is closed.
+        """
+        from models.omni.moshi.engine import MoshiEngine  # knows the host, too
+
+        if self._weights is None:
+            raise EngineError("the host is closed", engine=ENGINE, retryable=False)
+        engine = MoshiEngine(self, self._weights, self._settings.talk)
+        self.admit(engine)
+        return engine
+
+    def admit(self, engine: "MoshiEngine") -> None:
+        """It has a conversation, or is about to; again changes nothing. Thread-safe.
+
+        Raises:
+            CapacityError: as many others have one as there may be.
+        """
+        with self._lock:
+            others = len(self._open - {engine})
+            if self.sessions is not None and others >= self.sessions:
+                raise CapacityError(f"{ENGINE}: {others} conversations are on", limit=self.sessions)
+            self._open.add(engine)
+
+    def dismiss(self, engine: "MoshiEngine") -> None:
+        """It has none any more. Thread-safe."""
+        with self._lock:
+            self._open.discard(engine)
+
+    def close(self) -> None:
+        """Give back the weights. No engine may be open: one that is keeps them until it is dropped."""
+        self._weights = None
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"{ENGINE!r} should run on {name}: there are {torch.cuda.device_count()} such devices"
+        )
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def _load_model(path: Path, device: torch.device, dtype: torch.dtype) -> MoshiForConditionalGeneration:
+    # Its bar would be drawn into the log of a server.
+    transformers_logging.disable_progress_bar()
+    try:
+        raw, _ = MoshiConfig.get_config_dict(path, local_files_only=True)
+        if raw.get("model_type") != MoshiConfig.model_type:
+            raise EngineError(f"{path} is no Moshi: {raw.get('model_type')}", engine=ENGINE, retryable=False)
+        model, loading = _MoshiWithExactCodec.from_pretrained(
+            path, dtype=dtype, local_files_only=True, output_loading_info=True
+        )
+        # The library fills what is missing with noise.
+        if missing := sorted(loading["missing_keys"]):
+            raise EngineError(
+                f"{path} lacks {len(missing)} weights, among them {missing[0]}",
+                engine=ENGINE,
+                retryable=False,
+            )
+        return model.to(device).eval().requires_grad_(False)
+    except EngineError:
+        raise
+    except Exception as error:  # the library, safetensors, torch and the disk each have their own
+        raise EngineError(f"cannot load {path}", engine=ENGINE, retryable=False) from error
+
+
+def _load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
+    try:
+        return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+    except Exception as error:  # see above
+        raise EngineError(f"cannot load the tokenizer of {path}", engine=ENGINE, retryable=False) from error

@@ -1,0 +1,89 @@
+"""How Moshi is loaded, and how a conversation with it goes. Imports neither torch nor transformers."""
+
+from pathlib import Path
+from typing import Literal
+
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import ConfigError
+
+ENGINE = "moshi"
+CONFIG_FILE = "config.json"
+
+
+class MoshiTalk(BaseModel):
+    """One conversation; ``Preparation.settings`` may set each of these.
+
+    The temperatures and ranks are those that the makers of the model publish for it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text_temperature: float = Field(0.7, ge=0, le=5, description="of the inner monologue; 0: the likeliest")
+    text_top_k: int = Field(
+        25, ge=1, le=100_000, description="so many of the likeliest pieces are drawn from"
+    )
+    audio_temperature: float = Field(0.8, ge=0, le=5, description="of the codes; 0: the likeliest")
+    audio_top_k: int = Field(250, ge=1, le=100_000, description="so many of the likeliest codes")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="the same draws again; None: others each time")
+    speech_dbfs: float = Field(-50.0, ge=-120, le=0, description="a unit that is louder is speech")
+    hangover_units: int = Field(
+        6, ge=1, le=125, description="speech ends behind so many units in a row with neither words nor sound"
+    )
+
+
+class MoshiSettings(BaseModel):
+    """The weights, where they run, and how many conversations share them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(
+        "kmhf/hf-moshika",
+        min_length=1,
+        description="a directory, or the id of a model that is in the hub's cache on this machine",
+    )
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto: CUDA where there is one"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description="of the transformers; auto: bfloat16 on CUDA, float32 elsewhere. The codec is float32",
+    )
+    threads: int | None = Field(
+        None, ge=1, le=256, description="of torch on the CPU, for all of the process; None: as torch likes"
+    )
+    sessions: int | None = Field(1, ge=1, description="conversations at a time; None: any number")
+    window_units: int | None = Field(
+        None, ge=2, description="so many units are attended to; None, or more than the model's own: its own"
+    )
+    text_padding_id: int = Field(3, ge=0, description="text token: nothing is said")
+    text_end_of_padding_id: int = Field(0, ge=0, description="text token: a word begins next")
+    talk: MoshiTalk = MoshiTalk()
+
+    def check(self) -> None:
+        """See ``core.files.Checked``."""
+        self.path()
+
+    def path(self) -> Path:
+        """Where the files are.
+
+        Raises:
+            ConfigError: there is no such directory, and no such model in the hub's cache.
+        """
+        folder = Path(self.model).expanduser()
+        if folder.is_dir():
+            if not (folder / CONFIG_FILE).is_file():
+                raise ConfigError(f"{ENGINE!r} needs {folder / CONFIG_FILE}, which is not there")
+            return folder
+        try:
+            cached = try_to_load_from_cache(self.model, CONFIG_FILE)
+        except HFValidationError:
+            raise ConfigError(f"{ENGINE!r} needs the directory {folder}, which is not there") from None
+        if not isinstance(cached, str):
+            raise ConfigError(
+                f"{ENGINE!r} needs {self.model}, which is neither a directory nor in the hub's cache: "
+                f"run `hf download {self.model}`"
+            )
+        return Path(cached).parent

@@ -1,0 +1,177 @@
+"""The steps of the two transformers in one conversation: what was heard in, text and codes of the bot out.
+
+At each position the large transformer is given a text token, the bot's codes and the caller's codes, each of
+the step before, and its output gives a text token and, through the small (depth) transformer, the bot's
+codes one codebook after the other. All codebooks but the first run one frame late (the acoustic delay): the
+codes of a step are the first one of a frame f and the others of frame f - 1. So of the caller's frames the
+first code goes in at once and the others a step later, and a frame of the bot's is whole a step behind its
+first code. Position 0 has neither: all streams begin with a token that stands for nothing.
+
+    position      0      1       2       3
+    caller, 1st   -      f0      f1      f2
+    caller, rest  -      -       f0      f1
+    bot, 1st      -      g0      g1      g2       g0 was drawn at position 0
+    bot, rest     -      -       g0      g1       g0's rest at position 1: it is whole in the first unit
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, MoshiForConditionalGeneration
+
+from core.errors import EngineError
+from models.omni.moshi.settings import ENGINE, MoshiTalk
+from models.omni.moshi.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What came of a position.
+
+    Attributes:
+        token: the text token.
+        codes: the bot's frame that is whole now, int64, (codebooks,); at position 0 it is of no use.
+        text_logits: float32, (text vocabulary,).
+        audio_logits: float32, (codebooks, codes); None when the bot was made to be silent.
+    """
+
+    token: int
+    codes: Tensor
+    text_logits: Tensor
+    audio_logits: Tensor | None
+
+
+class Steps:
+    """One conversation.
+
+    Args:
+        model: shared weights.
+        talk: how is drawn.
+        window: positions that are attended to.
+        silence: what the bot says when it must not speak: a text token, and codes, int64, (codebooks,).
+        is_stopped: asked before each transformer runs.
+    """
+
+    def __init__(
+        self,
+        model: MoshiForConditionalGeneration,
+        talk: MoshiTalk,
+        *,
+        window: int,
+        silence: tuple[int, Tensor],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._model, self._talk, self._silence, self._is_stopped = model, talk, silence, is_stopped
+        self._window = Window(model.config.num_hidden_layers, window)
+        self._random = torch.Generator(model.device)
+        if talk.seed is None:
+            self._random.seed()
+        else:
+            self._random.manual_seed(talk.seed)
+        self._nothing = torch.full(
+            (model.config.num_codebooks,), model.config.audio_vocab_size, device=model.device
+        )
+        self._token = model.config.vocab_size
+        self._bot = self._caller = self._nothing
+
+    @property
+    def window(self) -> Window:
+        """What is remembered."""
+        return self._window
+
+    def begin(self) -> Step | None:
+        """Position 0. None: stopped.
+
+        Raises:
+            EngineError: the model gives values that are not finite.
+        """
+        step = self._take(self._nothing, is_silent=False)
+        # The rest of a frame before the first one: there is none.
+        self._bot = torch.cat((self._bot[:1], self._nothing[1:]))
+        return step
+
+    def step(self, caller: Tensor, *, is_silent: bool = False) -> Step | None:
+        """A frame of the caller's. None: stopped.
+
+        Args:
+            caller: codes, int64, (codebooks,).
+            is_silent: the bot says nothing, and knows it.
+
+        Raises:
+            EngineError: the model gives values that are not finite.
+        """
+        heard = torch.cat((caller[:1], self._caller[1:]))
+        self._caller = caller
+        return self._take(heard, is_silent=is_silent)
+
+    def _take(self, heard: Tensor, *, is_silent: bool) -> Step | None:
+        if self._is_stopped():
+            return None
+        model, before = self._model, self._bot
+        out = model(
+            input_ids=torch.tensor([[self._token]], device=model.device),
+            moshi_audio_codes=before[None, :, None],
+            user_audio_codes=heard[None, :, None],
+            past_key_values=self._window,
+            use_cache=True,
+        )
+        text_logits = _finite(out.logits[0, -1].float(), "text")
+        audio_logits = None
+        if is_silent:
+            self._token, self._bot = self._silence
+        else:
+            token = self._text(text_logits)
+            said = self._codes(token, out.last_hidden_state)
+            if said is None:
+                return None
+            self._bot, audio_logits = said
+            self._token = int(token)
+        return Step(self._token, torch.cat((before[:1], self._bot[1:])), text_logits, audio_logits)
+
+    def _text(self, logits: Tensor) -> Tensor:
+        talk = self._talk
+        return draw(logits, temperature=talk.text_temperature, top_k=talk.text_top_k, random=self._random)
+
+    def _codes(self, token: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Codes, (codebooks,), and their logits, (codebooks, codes)."""
+        talk, depth = self._talk, self._model.depth_decoder
+        cache = DynamicCache(config=depth.config)
+        codes: list[Tensor] = []
+        logits: list[Tensor] = []
+        for _ in range(self._model.config.num_codebooks):
+            if self._is_stopped():
+                return None
+            out = depth(
+                input_ids=token.view(1, 1), last_hidden_state=hidden, past_key_values=cache, use_cache=True
+            )
+            logits.append(out.logits[0, -1].float())
+            token = draw(
+                logits[-1],
+                temperature=talk.audio_temperature,
+                top_k=talk.audio_top_k,
+                random=self._random,
+            )
+            codes.append(token)
+        return torch.stack(codes), _finite(torch.stack(logits), "audio")
+
+
+def draw(logits: Tensor, *, temperature: float, top_k: int, random: torch.Generator) -> Tensor:
+    """A token, int64, (), of logits, float32, (vocabulary,); a valid one whatever they are.
+
+    The largest of logits with Gumbel noise: a draw from their softmax that needs no check of the
+    probabilities, which would have the CUDA device fail for all conversations, or wait.
+    """
+    if temperature == 0:
+        return logits.argmax()
+    values, tokens = logits.topk(min(top_k, len(logits)))
+    exponential = torch.empty_like(values).exponential_(generator=random)
+    return tokens[(values / temperature - exponential.log()).argmax()]
+
+
+def _finite(logits: Tensor, what: str) -> Tensor:
+    """Raises EngineError when they are not finite."""
+    if not bool(torch.isfinite(logits).all()):
+        raise EngineError(f"the model gives {what} that is not finite", engine=ENGINE)
+    return logits

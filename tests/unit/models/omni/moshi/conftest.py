@@ -1,0 +1,33 @@
+"""A Moshi of half a megabyte, loaded as the real one is."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the extra 'moshi'")
+pytest.importorskip("torch", reason="needs the extra 'moshi'")
+
+from evals.tiny_moshi import install_tiny_moshi
+from models.omni.moshi.host import MoshiHost, Weights
+from models.omni.moshi.settings import MoshiSettings
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install_tiny_moshi(tmp_path_factory.mktemp("models") / "moshi")
+
+
+@pytest.fixture(scope="session")
+def weights(folder: Path) -> Weights:
+    return Weights(settings(folder))
+
+
+@pytest.fixture(scope="session")
+def host(folder: Path) -> MoshiHost:
+    return MoshiHost(settings(folder))
+
+
+def settings(folder: Path, **others: object) -> MoshiSettings:
+    """On the CPU, with one thread: layers this narrow only lose by more."""
+    chosen = {"model": str(folder), "device": "cpu", "threads": 1, "sessions": None, **others}
+    return MoshiSettings.model_validate(chosen)

@@ -1,0 +1,48 @@
+"""Where the weights are looked for, without loading them."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from core.errors import ConfigError
+from models.omni.moshi.settings import MoshiSettings, MoshiTalk
+
+
+def test_a_directory_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json, which is not there"):
+        MoshiSettings(model=str(tmp_path)).check()
+
+
+@pytest.mark.parametrize("name", ["/no/such/directory", "no such name", "./moshi"])
+def test_a_directory_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match="which is not there"):
+        MoshiSettings(model=name).check()
+
+
+def test_an_id_that_is_not_on_this_machine_says_how_to_get_it() -> None:
+    with pytest.raises(ConfigError, match=r"hf download nobody/no-such-moshi"):
+        MoshiSettings(model="nobody/no-such-moshi").check()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"device": "tpu"}, {"dtype": "int8"}, {"sessions": 0}, {"window_units": 1}, {"weights": "x"}]
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        MoshiSettings.model_validate(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text_temperature": -0.1},
+        {"audio_top_k": 0},
+        {"seed": -1},
+        {"hangover_units": 0},
+        {"speech_dbfs": 1.0},
+    ],
+)
+def test_a_talk_out_of_range_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        MoshiTalk.model_validate(wrong)
