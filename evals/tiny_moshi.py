@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, models
 from transformers import MoshiConfig, MoshiForConditionalGeneration, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
 
 CODEBOOKS = 4
 CODES = 64
@@ -101,6 +102,8 @@ def install_tiny_moshi(folder: Path, tiny: TinyMoshi | None = None) -> Path:
         loudness.bias.mul_(tiny.gain)
         if tiny.is_wordless:
             model.decoder.lm_head.weight.zero_()
+    # Its bar would be drawn between the lines of a test or a report.
+    transformers_logging.disable_progress_bar()
     model.save_pretrained(folder)
     vocabulary = {piece: token for token, piece in enumerate(PIECES)}
     tokenizer = PreTrainedTokenizerFast(

@@ -4,12 +4,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
 from core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
-from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from models.omni import OMNI, OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from models.omni.moshi.settings import MoshiSettings, MoshiTalk
 from models.omni.two_tier.content import ContentMaker
 from models.omni.two_tier.engine import TwoTierHost
 from models.tts.flite import FliteTts
@@ -29,9 +32,23 @@ def two_tier() -> OmniHost:
     return TwoTierHost(vad=SileroVad(), turn=SmartTurn(), maker=maker, executor=threads)
 
 
+def moshi() -> OmniHost:
+    """A tiny one, with the loading code, the codec and the steps of the real one."""
+    pytest.importorskip("transformers", reason="needs the extra 'moshi'")
+    from evals.tiny_moshi import install_tiny_moshi
+
+    with TemporaryDirectory() as folder:
+        install_tiny_moshi(Path(folder))
+        # Two that hear the same say the same.
+        talk = MoshiTalk(seed=1)
+        settings = MoshiSettings(model=folder, device="cpu", threads=1, sessions=None, talk=talk)
+        return OMNI.create("moshi", settings)
+
+
 HOSTS: dict[str, Callable[[], OmniHost]] = {
     "scripted": lambda: ScriptedOmniHost(OmniScript(cost_ms=2.0)),
     "two_tier": two_tier,
+    "moshi": moshi,
     "scripted, slow": lambda: ScriptedOmniHost(OmniScript(hangs_at=SLOW_AT)),
     "scripted, a second": lambda: ScriptedOmniHost(OmniScript(unit_ms=1_000, sessions=1)),
 }

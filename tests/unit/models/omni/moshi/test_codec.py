@@ -58,6 +58,17 @@ def test_a_stream_takes_no_more_memory_the_longer_it_is(weights: Weights, audio:
     assert sizes[0] < sizes[FRAMES // 2] == sizes[-1]
 
 
+@torch.inference_mode()
+def test_a_stream_keeps_no_more_than_its_convolutions_reach_back(weights: Weights, audio: Tensor) -> None:
+    ear, mouth = EncoderStream(weights.codec, CODEBOOKS), DecoderStream(weights.codec)
+    for frame in audio.split(weights.unit_samples)[:3]:
+        mouth.decode(ear.encode(frame))
+    kept = [*ear._convolved.padding_cache, *mouth._before.values()]
+    assert len(kept) > 20
+    # Not as a view of all that went through.
+    assert all(part.untyped_storage().nbytes() == part.numel() * part.element_size() for part in kept)
+
+
 def _size_bytes(value: object, seen: set[int]) -> int:
     """Memory of the tensors in it, views with all that they keep."""
     if isinstance(value, torch.nn.Module):

@@ -1,0 +1,92 @@
+"""``python -m evals.omni_memory``: opens and closes conversations; what the process keeps of each.
+
+Without ``--model`` a tiny one is made, with the code of the real one: what leaks of it is objects and caches,
+whatever their size.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from core.errors import AgentError, ConfigError
+from evals.command import count, machine, positive
+from evals.omni_memory.measure import measure
+from models.omni import OMNI, OmniHost
+from models.omni.moshi.settings import MoshiSettings
+
+MIB = 2**20
+
+
+def moshi(model: str | None, folder: Path) -> OmniHost:
+    """A Moshi of this machine, or a tiny one in the folder."""
+    if model is None:
+        try:
+            from evals.tiny_moshi import install_tiny_moshi
+        except ImportError as error:
+            raise ConfigError(f"needs the extra 'moshi': pip install -e '.[moshi]' ({error})") from error
+        # More threads than one only get in each other's way with layers this narrow.
+        return OMNI.create("moshi", MoshiSettings(model=str(install_tiny_moshi(folder)), threads=1))
+    return OMNI.create("moshi", MoshiSettings(model=model))
+
+
+ENGINES: dict[str, Callable[[str | None, Path], OmniHost]] = {"moshi": moshi}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.omni_memory", description="Memory that conversations with an omni engine leave."
+    )
+    root.add_argument("--engine", choices=sorted(ENGINES), default="moshi")
+    root.add_argument("--model", help="directory or id of its weights; default: a tiny one")
+    root.add_argument("--sessions", type=positive, default=100, help="conversations that are counted")
+    root.add_argument("--units", type=positive, default=25, help="units of each")
+    root.add_argument("--warm-up", type=count, default=20, help="conversations before them")
+    root.add_argument("--json", type=Path, help="write the figures here")
+    return root
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures for people."""
+    looks = " | ".join(f"{size / MIB:.1f}" for size in result["rss_bytes"].values())
+    return "\n".join(
+        (
+            f"{result['engine']}: {result['sessions']} conversations of {result['units']} units, "
+            f"behind {result['warm_up']} others",
+            f"| conversations | {' | '.join(str(number) for number in result['rss_bytes'])} |",
+            f"|{'---|' * (1 + len(result['rss_bytes']))}",
+            f"| memory of the process, MiB | {looks} |",
+            f"from the first to the last {result['growth_bytes_per_session'] / 1024:.1f} KiB for each; "
+            f"slope {result['slope_bytes_per_session'] / 1024:.1f} KiB",
+        )
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    arguments = parser().parse_args(argv)
+    try:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="omni-memory-")))
+            host = ENGINES[arguments.engine](arguments.model, folder)
+            stack.callback(host.close)
+            found = measure(
+                host, sessions=arguments.sessions, units=arguments.units, warm_up=arguments.warm_up
+            )
+        result = {"engine": arguments.engine, "model": arguments.model or "tiny", **found}
+        if arguments.json:
+            arguments.json.write_text(json.dumps(result | {"machine": machine()}, indent=2) + "\n")
+    except (AgentError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(table(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evals.omni_memory.__main__ import main
+from evals.omni_memory.measure import measure
+from tests.fakes.omni import ScriptedOmni, ScriptedOmniHost
+
+# What a conversation of six units held, when it is kept, is about 40 KiB.
+MOST_BYTES_PER_SESSION = 10 * 1024
+
+
+def test_conversations_with_moshi_leave_nothing_behind(tmp_path: Path):
+    pytest.importorskip("transformers", reason="needs the extra 'moshi'")
+    figures = tmp_path / "out.json"
+    # A process of its own: what other tests give back late is not in the figure.
+    command = [*(sys.executable, "-m", "evals.omni_memory"), *("--json", str(figures))]
+    found = subprocess.run(
+        [*command, "--sessions", "20", "--units", "6", "--warm-up", "20"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert found.returncode == 0, found.stderr
+    assert "20 conversations of 6 units" in found.stdout
+    result = json.loads(figures.read_text())
+    assert len(result["rss_bytes"]) == 11
+    assert result["growth_bytes_per_session"] < MOST_BYTES_PER_SESSION
+
+
+@dataclass(slots=True)
+class LeakingHost(ScriptedOmniHost):
+    """It keeps a mebibyte of each conversation."""
+
+    kept: list[np.ndarray] = field(default_factory=list)
+
+    def open_engine(self) -> ScriptedOmni:
+        self.kept.append(np.ones(2**17))
+        return super(LeakingHost, self).open_engine()
+
+
+def test_what_is_kept_is_seen():
+    result = measure(LeakingHost(), sessions=20, units=2, warm_up=2)
+    assert result["growth_bytes_per_session"] == pytest.approx(2**20, rel=0.2)
+    assert result["slope_bytes_per_session"] == pytest.approx(2**20, rel=0.2)
+
+
+def test_a_model_that_is_not_there_is_an_error_of_one_line(capsys):
+    assert main(["--model", "/no/such/moshi"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
