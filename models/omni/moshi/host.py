@@ -91,7 +91,8 @@ class Weights:
 class MoshiHost:
     """Shared weights; see ``OmniHost``.
 
-    A conversation counts from ``open_engine``, or a later ``prepare``, until its ``cleanup``.
+    A conversation counts from ``open_engine``, or a later ``prepare``, until its ``cleanup``: an engine that
+    begins anew gives its place up for a moment, and where another takes it, ``prepare`` is refused.
 
     Args:
         settings: see the model.

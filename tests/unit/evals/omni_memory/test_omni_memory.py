@@ -33,21 +33,25 @@ def test_conversations_with_moshi_leave_nothing_behind(tmp_path: Path):
     assert result["growth_bytes_per_session"] < MOST_BYTES_PER_SESSION
 
 
+# So much is always asked of the system anew; less may fit where something else has been.
+LEAK_BYTES = 33 * 2**20
+
+
 @dataclass(slots=True)
 class LeakingHost(ScriptedOmniHost):
-    """It keeps a mebibyte of each conversation."""
+    """It keeps ``LEAK_BYTES`` of each conversation."""
 
     kept: list[np.ndarray] = field(default_factory=list)
 
     def open_engine(self) -> ScriptedOmni:
-        self.kept.append(np.ones(2**17))
+        self.kept.append(np.ones(LEAK_BYTES // 8))
         return super(LeakingHost, self).open_engine()
 
 
 def test_what_is_kept_is_seen():
-    result = measure(LeakingHost(), sessions=20, units=2, warm_up=2)
-    assert result["growth_bytes_per_session"] == pytest.approx(2**20, rel=0.2)
-    assert result["slope_bytes_per_session"] == pytest.approx(2**20, rel=0.2)
+    result = measure(LeakingHost(), sessions=5, units=2, warm_up=1)
+    assert result["growth_bytes_per_session"] == pytest.approx(LEAK_BYTES, rel=0.1)
+    assert result["slope_bytes_per_session"] == pytest.approx(LEAK_BYTES, rel=0.1)
 
 
 def test_a_model_that_is_not_there_is_an_error_of_one_line(capsys):

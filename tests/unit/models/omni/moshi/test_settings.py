@@ -25,6 +25,17 @@ def test_an_id_that_is_not_on_this_machine_says_how_to_get_it() -> None:
         MoshiSettings(model="nobody/no-such-moshi").check()
 
 
+def test_an_id_is_looked_up_in_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    kept = tmp_path / "models--somebody--moshi"
+    snapshot = kept / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("0123")
+    assert MoshiSettings(model="somebody/moshi").path() == snapshot
+
+
 @pytest.mark.parametrize(
     "wrong", [{"device": "tpu"}, {"dtype": "int8"}, {"sessions": 0}, {"window_units": 1}, {"weights": "x"}]
 )
