@@ -223,6 +223,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
             run_call=lambda arguments: converse(engines, conversations, arguments, mode=mode),
             conversations=conversations,
             type_turn=typed,
+            modes=(CASCADE, DUPLEX),
             describe=lambda: {"mode": mode, **engines.describe()},
             open_door=lambda on_call: Signaling(
                 on_call,

@@ -34,7 +34,7 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import AssistantTurnStoppedMessage
 from pipecat.processors.audio.vad_processor import VADProcessor
-from pipecat.processors.frameworks.rtvi import RTVIObserverParams
+from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
@@ -87,6 +87,34 @@ from turn_taking.asking_back import AskingBack
 
 # Lines of a log that is on a slow disk are waited for when a call ends.
 LOG_S = 2.0
+# A client is told of votes so often, and of no more at a time.
+VOTES_S = 0.4
+MOST_VOTES = 64
+
+
+class _Votes:
+    """What the engine decided, for a client to show: a letter for each unit, some units at a time."""
+
+    def __init__(self) -> None:
+        self._votes = ""
+        self._unit_ms = 0
+        self._last_us = 0
+
+    def take(self, tick: Tick) -> None:
+        """One unit."""
+        if self._last_us:
+            self._unit_ms = (tick.due_us - self._last_us) // 1000 // (tick.missed + 1)
+        self._last_us = tick.due_us
+        self._votes = (self._votes + tick.vote.value[0])[-MOST_VOTES:]
+
+    async def run(self, worker: PipelineWorker) -> None:
+        """Tell the client until cancelled."""
+        while True:
+            await asyncio.sleep(VOTES_S)
+            votes, self._votes = self._votes, ""
+            if votes:
+                data = {"kind": "votes", "votes": votes, "unit_ms": self._unit_ms}
+                await worker.queue_frame(RTVIServerMessageFrame(data=data))
 
 
 class _OfCall:
@@ -285,6 +313,12 @@ async def build_duplex(
         hosts = [_OfCall(host, dialogue) if isinstance(host, TwoTierHost) else host for host in engines.omni]
     else:
         beside = _beside(engines, transport, user)
+    votes, write = _Votes(), _ticks_to(log)
+
+    def on_tick(tick: Tick) -> None:
+        write(tick)
+        votes.take(tick)
+
     _, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
     omni = DuplexOmniProcessor(
         hosts,
@@ -295,7 +329,7 @@ async def build_duplex(
         apologise=lambda: thought.push_frame(TTSSpeakFrame(guard.apology, append_to_context=False)),
         on_given_up=lambda: _end_soon(worker, "no engine goes on"),
         on_pause_expired=lambda: _end_soon(worker, "the conversation was paused for too long"),
-        on_tick=_ticks_to(log),
+        on_tick=on_tick,
     )
     idle.end_turn = _end_turn(beside.end_turn if beside is not None else omni.end_turn)
     idle.holds_reply = lambda: omni.is_speaking
@@ -370,7 +404,8 @@ async def build_duplex(
 
     if rtvi:
         introduce(worker, conversation)
-    return worker, [beside.run()] if beside is not None else []
+    watching = [beside.run()] if beside is not None else []
+    return worker, [*watching, votes.run(worker)] if rtvi else watching
 
 
 def _beside(engines: Engines, transport: BaseTransport, user: DuplexTurns) -> TurnsBeside:
@@ -405,11 +440,10 @@ async def _end_soon(worker: PipelineWorker, reason: str) -> None:
     await worker.queue_frame(EndFrame())
 
 
-def _ticks_to(log: TickLog | None) -> Callable[[Tick], None] | None:
-    if log is None:
-        return None
-
+def _ticks_to(log: TickLog | None) -> Callable[[Tick], None]:
     def write(tick: Tick) -> None:
+        if log is None:
+            return
         line = asdict(tick)
         # What is said is in the session, and nowhere else.
         line["letters"] = len(line.pop("text"))

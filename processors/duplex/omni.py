@@ -138,7 +138,9 @@ class _Reply:
         self.is_aside = is_aside
         self.saying = Saying()
         self.words: deque[PlacedWord] = deque()
-        self.texts: deque[str] = deque()
+        # What was announced of them, with how many; of each word that was, the id of its announcement.
+        self.texts: deque[tuple[str, int]] = deque()
+        self.segments: deque[int] = deque()
         self.sent_us = 0
         self.is_begun = self.is_over = False
         self.written = 0
@@ -498,7 +500,7 @@ class DuplexOmniProcessor(FrameProcessor):
             self._tell_written(reply)
         if words:
             reply.words.extend(words)
-            reply.texts.append(" ".join(word.text for word in words))
+            reply.texts.append((" ".join(word.text for word in words), len(words)))
 
     def _tell_written(self, reply: _Reply) -> None:
         text, reply.written = reply.saying.text[reply.written :], len(reply.saying.text)
@@ -594,13 +596,18 @@ class DuplexOmniProcessor(FrameProcessor):
     async def _send_texts(self, reply: _Reply) -> None:
         """What is about to be said: an interruption leaves it known, and unheard."""
         while reply.texts:
-            told = AggregatedTextFrame(reply.texts.popleft(), TextType.TOKEN, context_id=reply.reply_id)
+            text, words = reply.texts.popleft()
+            told = AggregatedTextFrame(text, TextType.SENTENCE, context_id=reply.reply_id)
             told.will_be_spoken, told.append_to_context = True, False
+            # A client shows it dim, and each of its words bright when it is said.
+            reply.segments.extend([told.id] * words)
             await self.push_frame(told)
 
     async def _send_word(self, reply: _Reply, word: PlacedWord) -> None:
         frame = TTSTextFrame(word.text, TextType.WORD, context_id=reply.reply_id)
         frame.append_to_context = not reply.is_aside
+        if reply.segments:
+            frame.segment_id = reply.segments.popleft()
         frame.metadata[SPOKEN_AT] = SpokenAt(word.start_us, word.end_us, estimated=True)
         await self.push_frame(frame)
 

@@ -9,7 +9,7 @@ session's share. A surface is a router of its own: ``webrtc_routes``, ``eval_soc
 """
 
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import NoneType
 
@@ -42,6 +42,7 @@ def create_app(
     open_door: Callable[[OnConnection], Door],
     conversations: Conversations | None = None,
     type_turn: Typing | None = None,
+    modes: Sequence[str] = (),
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -52,6 +53,7 @@ def create_app(
         open_door: builds the WebRTC signalling around a callback (``transports.webrtc.signaling.Signaling``).
         conversations: of this process; without them there is no sessions API.
         type_turn: answers typed turns of the sessions API.
+        modes: that a call may ask for (``mode`` of its body).
     """
     calls = CallTasks(
         run_call, max_calls=settings.max_calls, drain_s=settings.drain_s, hang_up_s=settings.hang_up_s
@@ -65,6 +67,8 @@ def create_app(
     async def check_body(body: Mapping[str, object]) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
             raise PeerError("echo_cancellation: true, false or nothing")
+        if body.get("mode") is not None and body["mode"] not in modes:
+            raise PeerError(f"mode: {' or '.join(modes) or 'none is offered here'}, or nothing")
         if conversations is not None and not conversations.store.available:
             # A call would be picked up and hear nothing until its session can be claimed.
             raise StoreUnavailableError("the session store is away, try again in a moment")

@@ -31,6 +31,7 @@ def serve_page(app: FastAPI) -> None:
     web = web_dir()
 
     @app.get("/")
+    @app.get("/duplex")
     async def page() -> FileResponse:
         return FileResponse(web / "pages" / "index.html")
 

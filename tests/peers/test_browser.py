@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -200,7 +201,10 @@ async def lines_are_free(address: str, *, within_s: float) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_person_speaks_and_types_and_hears_the_answers(chromium: str, server: str, tmp_path: Path):
+@pytest.mark.parametrize("path", ["/", "/duplex"])
+async def test_a_person_speaks_and_types_and_hears_the_answers(
+    chromium: str, server: str, tmp_path: Path, path: str
+):
     microphone = tmp_path / "microphone.wav"
     with wave.open(str(microphone), "wb") as file:
         file.setnchannels(1)
@@ -210,7 +214,7 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(chromium: str, se
         file.writeframes(silence(QUESTION_AT_MS) + question + silence(60_000))
     flags = ("--use-fake-ui-for-media-stream", f"--use-file-for-fake-audio-capture={microphone}%noloop")
 
-    async with visit(chromium, f"{server}/?raw=1", *flags) as person:
+    async with visit(chromium, f"{server}{path}?raw=1", *flags) as person:
         await expect(person.part("engines")).to_contain_text("pocketsphinx")
         await expect(person.part("floor")).to_contain_text("clear, simple English only")
         await person.part("talk").click()
@@ -222,9 +226,16 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(chromium: str, se
         await person.answered("ten until two", within_s=5)
         await expect(person.part("answered-in")).to_contain_text("answered in", timeout=10_000)
 
+        votes = person.part("vote")
+        if path == "/duplex":
+            await expect(votes).to_have_text(re.compile("every 80 ms"), timeout=2_000)
+        await expect(person.part("votes")).to_be_visible(visible=path == "/duplex")
+
         await person.type("what about sunday")
         await person.answered("closed", within_s=5)
         await person.state("speaking", within_s=5)
+        if shots := os.environ.get("PARLEY_SCREENSHOTS"):
+            await person.page.screenshot(path=f"{shots}/talk{path.replace('/', '-')}.png")
         heard = await person.page.evaluate("window.heard")
 
         await person.part("talk").click()

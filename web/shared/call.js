@@ -79,10 +79,12 @@ export class Call {
    *
    * @param {MediaStream | null} microphone without one can only type
    * @param {string | null} session the conversation that goes on; without one a new one begins
-   * @param {{raw: boolean}} options as for openMicrophone: what a microphone that comes later will be like
+   * @param {object} options
+   * @param {boolean} options.raw as for openMicrophone: what a microphone that comes later will be like
+   * @param {string} options.mode "cascade" or "duplex"
    */
-  async open(microphone, session, { raw }) {
-    const body = { ...(session && { session }), echo_cancellation: cancelsEcho(microphone, { raw }) };
+  async open(microphone, session, { raw, mode }) {
+    const body = { ...(session && { session }), mode, echo_cancellation: cancelsEcho(microphone, { raw }) };
     const start = { transport: "webrtc", body };
     const { sessionId, iceConfig } = await this.#request("POST", "/start", start);
     this.#path = `/sessions/${encodeURIComponent(sessionId)}/api/offer`;

@@ -6,6 +6,7 @@ import { Bubbles } from "./bubbles.js";
 import { Call, CallError, openMicrophone } from "./call.js";
 import { part, showNotice, write } from "./element.js";
 import { watchLevel } from "./level.js";
+import { Mode } from "./mode.js";
 import { LABELS, inCall, next } from "./states.js";
 import { Transcript } from "./transcript.js";
 
@@ -37,6 +38,7 @@ const parts = {
 const raw = new URLSearchParams(location.search).get("raw") === "1";
 const bubbles = new Bubbles(part("conversation"), { keep: KEEP_BUBBLES });
 const transcript = new Transcript(bubbles);
+const mode = new Mode();
 
 class TalkPage {
   #state = "ready";
@@ -90,7 +92,7 @@ class TalkPage {
       const microphone = speak ? await this.#openMicrophone(call) : null;
       if (call.closed) return;
       this.#microphone = microphone;
-      await call.open(microphone, this.#binding.sessionId, { raw });
+      await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen });
       if (call.closed) return;
       this.#startedAt = Date.now();
       this.#clock = setInterval(() => this.#showElapsed(), 1_000);
@@ -224,6 +226,8 @@ class TalkPage {
       this.#show();
     } else if (data?.kind === "session_lost") {
       this.#onLost();
+    } else if (data?.kind === "votes") {
+      mode.take(data);
     }
   }
 
@@ -299,6 +303,7 @@ class TalkPage {
     parts.microphone.disabled = !inCall(state);
     parts.microphoneCaption.textContent = caption;
     parts.hero.hidden = busy || !bubbles.empty;
+    mode.lock(busy);
     this.#binding.showLinks({ busy });
     parts.typed.readOnly = state === "connecting";
     parts.send.disabled = state === "connecting" || !parts.typed.value.trim();
@@ -324,6 +329,7 @@ async function showEngines() {
   } catch {
     return; // Talk will say what is wrong
   }
+  mode.offer(status);
   const { deployment, stt, turn, llm, fallback, tts } = status;
   const answers = llm && fallback ? `${llm}, else ${fallback}` : llm;
   const named = [["ears", stt], ["turns", turn], ["answers", answers], ["voice", tts], ["deployment", deployment]];

@@ -31,7 +31,10 @@ def test_an_unknown_deployment_lists_the_known_ones():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("colour: red", "unknown field 'colour' .known: bot, duplex, hearing, models_dir, name, remembering, server"),
+        (
+            "colour: red",
+            "unknown field 'colour' .known: bot, duplex, hearing, models_dir, name, remembering, server",
+        ),
         (
             "bot: {nmae: x}",
             "unknown field 'bot.nmae' .known: greeting, greeting_again, greeting_interruptible, "
