@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from core.registry import Registry
+from core.registry import Registry, Row
 
 SILENCE = np.zeros(0, dtype=np.float32)
 SILENCE.flags.writeable = False
@@ -185,4 +185,12 @@ class OmniHost(Protocol):
         ...
 
 
-OMNI: Registry[OmniHost] = Registry("omni engine", {})
+OMNI: Registry[OmniHost] = Registry(
+    "omni engine",
+    {
+        "minicpm_worker": Row(
+            "models.omni.minicpm_worker.engine:MiniCpmWorkerHost",
+            summary="MiniCPM-o 4.5 in a worker or behind the gateway of its own server",
+        ),
+    },
+)

@@ -4,12 +4,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 from core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
 from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
 from models.omni.two_tier.content import ContentMaker
 from models.omni.two_tier.engine import TwoTierHost
 from models.tts.flite import FliteTts
@@ -17,6 +19,7 @@ from models.turn.smart_turn import SmartTurn
 from models.vad.silero import SileroVad
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.scripted_llm import ScriptedLanguageModel
+from tests.peers.minicpm_server import minicpm_server
 
 # Behind the units of the other tests.
 SLOW_AT = 40
@@ -29,9 +32,22 @@ def two_tier() -> OmniHost:
     return TwoTierHost(vad=SileroVad(), turn=SmartTurn(), maker=maker, executor=threads)
 
 
+class Served(MiniCpmWorkerHost):
+    """A server on loopback, and the host that asks it."""
+
+    def __init__(self) -> None:
+        self._server = ExitStack()
+        url = self._server.enter_context(minicpm_server()).url
+        super().__init__(MiniCpmWorkerSettings(url=url, sessions=4))
+
+    def close(self) -> None:
+        self._server.close()
+
+
 HOSTS: dict[str, Callable[[], OmniHost]] = {
     "scripted": lambda: ScriptedOmniHost(OmniScript(cost_ms=2.0)),
     "two_tier": two_tier,
+    "minicpm_worker": Served,
     "scripted, slow": lambda: ScriptedOmniHost(OmniScript(hangs_at=SLOW_AT)),
     "scripted, a second": lambda: ScriptedOmniHost(OmniScript(unit_ms=1_000, sessions=1)),
 }
