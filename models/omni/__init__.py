@@ -188,6 +188,10 @@ class OmniHost(Protocol):
 OMNI: Registry[OmniHost] = Registry(
     "omni engine",
     {
+        "minicpm_o": Row(
+            "models.omni.minicpm_o.engine:MiniCpmOHost",
+            summary="MiniCPM-o 4.5 on this machine, in a process and Python environment of its own",
+        ),
         "minicpm_worker": Row(
             "models.omni.minicpm_worker.engine:MiniCpmWorkerHost",
             summary="MiniCPM-o 4.5 in a worker or behind the gateway of its own server",

@@ -5,12 +5,17 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 import pytest
+import soundfile
 
 from core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
 from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from models.omni.minicpm_o.engine import MiniCpmOHost
+from models.omni.minicpm_o.settings import MiniCpmOSettings
 from models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
 from models.omni.two_tier.content import ContentMaker
 from models.omni.two_tier.engine import TwoTierHost
@@ -32,6 +37,14 @@ def two_tier() -> OmniHost:
     return TwoTierHost(vad=SileroVad(), turn=SmartTurn(), maker=maker, executor=threads)
 
 
+def minicpm_o() -> OmniHost:
+    """Its worker process, with a stand-in for the model."""
+    with NamedTemporaryFile(suffix=".wav") as voice:
+        soundfile.write(voice.name, np.full(16_000, 0.1, np.float32), 16_000)
+        settings = MiniCpmOSettings(model="server", device="cpu", voice=Path(voice.name))
+        return MiniCpmOHost(settings, worker="tests.fakes.minicpm_child")
+
+
 class Served(MiniCpmWorkerHost):
     """A server on loopback, and the host that asks it."""
 
@@ -47,6 +60,7 @@ class Served(MiniCpmWorkerHost):
 HOSTS: dict[str, Callable[[], OmniHost]] = {
     "scripted": lambda: ScriptedOmniHost(OmniScript(cost_ms=2.0)),
     "two_tier": two_tier,
+    "minicpm_o": minicpm_o,
     "minicpm_worker": Served,
     "scripted, slow": lambda: ScriptedOmniHost(OmniScript(hangs_at=SLOW_AT)),
     "scripted, a second": lambda: ScriptedOmniHost(OmniScript(unit_ms=1_000, sessions=1)),

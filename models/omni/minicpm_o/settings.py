@@ -24,6 +24,8 @@ SPOKEN_UNIT_TOKENS = 32
 TILE_TOKENS = 66
 # Room for the prompt and the voice in it.
 PROMPT_TOKENS = 512
+# What it was trained with.
+DEFAULT_PROMPT = "Streaming Omni Conversation."
 # A reference voice is a few seconds; a minute would fill a tenth of the context.
 VOICE_S = (0.5, 60.0)
 
@@ -167,5 +169,6 @@ def checked_voice(audio: np.ndarray) -> np.ndarray:
 
 def with_history(prompt: str, history: tuple[tuple[str, str], ...], chars: int) -> str:
     """A prompt that says what was said before, as far as ``chars`` go, the newest of it."""
+    prompt = prompt or DEFAULT_PROMPT
     lines = "\n".join(f"{role}: {text}" for role, text in history)[-chars:] if chars else ""
     return f"{prompt}\n\nprevious:\n{lines}" if lines else prompt

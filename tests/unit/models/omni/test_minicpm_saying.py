@@ -155,6 +155,7 @@ def test_what_was_said_before_stands_in_the_prompt_the_newest_of_it() -> None:
     assert prompt.startswith("Be kind.\n\nprevious:\n") and prompt.endswith("assistant: Of course.")
     assert len(prompt) == len("Be kind.\n\nprevious:\n") + 30
     assert with_history("Be kind.", (), 30) == with_history("Be kind.", history, 0) == "Be kind."
+    assert with_history("", (), 30) == "Streaming Omni Conversation."
 
 
 @pytest.mark.parametrize(
