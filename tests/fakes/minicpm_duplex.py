@@ -278,7 +278,7 @@ class StandInDuplex:
 
 
 class HubDuplex(StandInDuplex):
-    """As the code beside the published weights has it: no override, no finalize, the prompt in one piece."""
+    """As the code beside the published weights has it: no override, no finalize, marks of its own."""
 
     finalize_unit = None
 
@@ -287,7 +287,8 @@ class HubDuplex(StandInDuplex):
         return False
 
     def prepare(self, prefix_system_prompt=None, ref_audio=None, prompt_wav_path=None):
-        return super().prepare(prefix_system_prompt, None, ref_audio, prompt_wav_path)
+        prompt = f"<|im_start|>system\n{prefix_system_prompt}"
+        return super().prepare(prompt, "<|im_end|>", ref_audio, prompt_wav_path)
 
     def streaming_generate(
         self,

@@ -44,6 +44,8 @@ class Faults:
         silent: never prepares.
         at: chunk, from 1, in place of whose result ``instead`` is sent; None closes the connection, an empty
             text sends nothing at all.
+        until: the last such chunk; 0: only that one.
+        but: not this one of them.
         late_result: the result follows the error.
     """
 
@@ -52,6 +54,7 @@ class Faults:
     silent: bool = False
     at: int = 0
     until: int = 0
+    but: int = 0
     instead: str | None = None
     late_result: bool = False
 
@@ -113,7 +116,7 @@ class MiniCpmServer:
                 )
             elif kind == "audio_chunk":
                 chunks += 1
-                if faults.at <= chunks <= (faults.until or faults.at):
+                if faults.at <= chunks <= (faults.until or faults.at) and chunks != faults.but:
                     if faults.instead is None:
                         connection.socket.close()
                         return

@@ -3,7 +3,8 @@
 The code of MiniCPM-o 4.5 comes in two editions with the same weights: beside the weights (``as_duplex``),
 and in its server (``init_unified``). The server's takes ``force_listen_override`` and ``length_penalty`` and
 ends a unit with ``finalize_unit``; of the other one there are revisions without them, which end a unit
-themselves. What an edition takes is read off its signatures, never off a version.
+themselves, and mark the prompt themselves. What an edition takes is read off its signatures, never off a
+version, and whether the prompt is marked is read off what comes back.
 
 No torch here: tensors are told by what they can do. Runs in the worker's environment.
 """
@@ -22,6 +23,7 @@ from core.errors import ConfigError, EngineError
 
 ENGINE = "minicpm_o"
 VOICE_RATE_HZ = 16_000
+SYSTEM = "<|im_start|>system"
 # Given to ``streaming_generate`` with every unit.
 GENERATE = (
     "decode_mode",
@@ -69,6 +71,8 @@ class DuplexBinding:
         self._prepare_takes = _parameters(duplex.prepare)
         self._prefill_takes = _parameters(duplex.streaming_prefill)
         self._generate_takes = _parameters(duplex.streaming_generate)
+        # Whether the prompt is marked here; the edition that takes an end of it leaves that to its caller.
+        self._ways = (True, False) if "suffix_system_prompt" in self._prepare_takes else (False,)
         self._finalizes = callable(getattr(duplex, "finalize_unit", None))
         if hasattr(duplex, "listen_token_id") and hasattr(duplex.decoder, "listen_id"):
             # As it comes, listen_prob_scale and listen_top_k act on the end of a text instead.
@@ -102,6 +106,7 @@ class DuplexBinding:
 
         Raises:
             ConfigError: it is to speak and has no voice.
+            EngineError: its prompt cannot be marked as one.
         """
         self._settings = dict(settings)
         speaks = bool(settings.get("generate_audio", True))
@@ -116,17 +121,7 @@ class DuplexBinding:
         if "tts_temperature" in settings and hasattr(self._duplex, "tts_temperature"):
             # A tensor of one, on the model's device.
             self._duplex.tts_temperature[:] = settings["tts_temperature"]
-        text, suffix = prompt, {}
-        if "suffix_system_prompt" in self._prepare_takes:
-            voiced = llm_voice is not None
-            text = f"<|im_start|>system\n{prompt}" + ("\n<|audio_start|>" if voiced else "")
-            suffix = {"suffix_system_prompt": ("<|audio_end|>" if voiced else "") + "<|im_end|>"}
-        self._duplex.prepare(
-            prefix_system_prompt=text,
-            ref_audio=llm_voice,
-            prompt_wav_path=self._voice_file(tts_voice),
-            **suffix,
-        )
+        self._begin(prompt, llm_voice, self._voice_file(tts_voice))
 
     def prefill(self, audio: np.ndarray, pictures: Sequence[Any]) -> float:
         """Hear and see a unit. What it took, in ms.
@@ -221,6 +216,19 @@ class DuplexBinding:
     def _is_stopped(self) -> bool:
         asked = getattr(self._duplex, "is_session_stop_set", None)
         return bool(asked()) if callable(asked) else False
+
+    def _begin(self, prompt: str, voice: np.ndarray | None, wav: str | None) -> None:
+        for marks in self._ways:
+            text, end = prompt, {}
+            if marks:
+                text = f"{SYSTEM}\n{prompt}" + ("\n<|audio_start|>" if voice is not None else "")
+                end = {"suffix_system_prompt": ("<|audio_end|>" if voice is not None else "") + "<|im_end|>"}
+            fed = self._duplex.prepare(prefix_system_prompt=text, ref_audio=voice, prompt_wav_path=wav, **end)
+            # It says what it was fed; a prompt that is marked twice, or not at all, is another model's.
+            if not isinstance(fed, str) or fed.count(SYSTEM) == prompt.count(SYSTEM) + 1:
+                self._ways = (marks,)
+                return
+        raise EngineError(f"{ENGINE}: the prompt is not marked as one", engine=ENGINE, retryable=False)
 
     def _listened(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """A unit in which it must listen, for the edition that cannot be told so with the unit.

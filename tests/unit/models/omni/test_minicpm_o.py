@@ -230,8 +230,8 @@ def test_the_other_edition_takes_what_it_takes_and_says_what_it_does_not() -> No
     made = MiniCpmOHost(settings("hub"), worker=CHILD)
     facts = told(begun(made, TELL, temperature=0.31, max_slice_nums=2))
     assert facts["temperature"] == 0.31 and "length_penalty" not in facts
-    # It writes the marks of the prompt itself.
-    assert facts["prompt"] == TELL and facts["suffix"] is None
+    # It marks the prompt itself.
+    assert facts["prompt"] == f"<|im_start|>system\n{TELL}"
     with pytest.raises(ConfigError, match="does not take length_penalty"):
         begun(made, length_penalty=1.4)
     engine = begun(made)
@@ -268,6 +268,31 @@ def test_a_turn_that_is_given_up_is_over_for_the_voice_and_in_the_context(editio
     assert duplex.decoder.get_cache_length() == before + 1 + 13
     assert facts["is_listen"] and duplex.current_turn_ended and duplex.resets == 1
     assert duplex.tts_text_start_pos == 0 and duplex.force_listen_count == 0
+
+
+def test_a_prompt_is_marked_once_whoever_does_it() -> None:
+    class Marks(StandInDuplex):
+        """Takes an end of the prompt, and marks the beginning itself all the same."""
+
+        def prepare(self, prefix_system_prompt=None, suffix_system_prompt=None, **more):  # type: ignore[no-untyped-def]
+            return super().prepare(f"<|im_start|>system\n{prefix_system_prompt}", **more)
+
+    class Plain(HubDuplex):
+        """Feeds what it is given, and takes no end."""
+
+        def prepare(self, prefix_system_prompt=None, ref_audio=None, prompt_wav_path=None):  # type: ignore[no-untyped-def]
+            return prefix_system_prompt
+
+    chosen = SessionSettings().model_dump()
+    duplex = Marks()
+    binding = DuplexBinding(duplex)
+    for _ in range(2):
+        binding.prepare("Be kind.", llm_voice=None, tts_voice=VOICE, settings=chosen)
+        assert duplex.prompt == "<|im_start|>system\nBe kind."
+    # Tried twice for the first conversation, known for the second.
+    assert duplex.sessions == 3
+    with pytest.raises(EngineError, match="not marked"):
+        DuplexBinding(Plain()).prepare("x", llm_voice=None, tts_voice=VOICE, settings=chosen)
 
 
 def test_listening_is_made_more_likely_by_its_own_token() -> None:
@@ -382,6 +407,21 @@ def test_a_stop_returns_at_once_and_the_late_result_is_nobodys() -> None:
     assert made.restarts == 1
     begun(made).cleanup()
     made.close()
+
+
+def test_a_stop_reaches_the_model_between_its_calls(host: MiniCpmOHost) -> None:
+    engine = begun(host)
+    for _ in range(3):
+        run(engine, LOUD)
+    engine.prefill(LOUD)
+    host.link.send(Kind.STOP, within_s=1)
+    answer = host.link.ask(Kind.GENERATE, {"force_listen": False}, within_s=5)
+    # It would have spoken.
+    assert answer is not None and answer.facts["is_listen"] and answer.facts["end_of_turn"]
+    engine.stop()
+    engine.cleanup()
+    # And is forgotten by the next conversation.
+    assert told(begun(host, TELL))["heard"] == 16_000
 
 
 def test_a_result_that_comes_behind_a_stop_is_no_answer_to_the_next_question(host: MiniCpmOHost) -> None:

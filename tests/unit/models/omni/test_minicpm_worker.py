@@ -258,6 +258,17 @@ def test_the_third_error_in_a_row_is_the_engines(server: MiniCpmServer) -> None:
     engine.cleanup()
 
 
+def test_errors_between_results_are_not_in_a_row(server: MiniCpmServer) -> None:
+    error = json.dumps({"type": "error", "error": "out of memory"})
+    server.faults = Faults(at=1, until=5, but=3, instead=error)
+    engine = host(server).open_engine()
+    engine.prepare(Preparation())
+    for _ in range(6):
+        run(engine)
+    assert len(server.chunks) == 2
+    engine.cleanup()
+
+
 def test_a_result_behind_an_error_is_no_answer_to_the_next_chunk(server: MiniCpmServer) -> None:
     error = json.dumps({"type": "error", "error": "slow"})
     server.faults = Faults(at=4, instead=error, late_result=True)
