@@ -7,6 +7,7 @@ model's stand-in (see there), or by ``Faults`` for what the server itself does.
 import base64
 import io
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -196,13 +197,16 @@ def result_with(audio: np.ndarray | bytes | str | None, **fields: object) -> str
 
 
 @contextmanager
-def minicpm_server(faults: Faults | None = None) -> Iterator[MiniCpmServer]:
+def minicpm_server(
+    faults: Faults | None = None, *, tls: ssl.SSLContext | None = None
+) -> Iterator[MiniCpmServer]:
     """One that listens on loopback."""
     made = MiniCpmServer(faults=faults or Faults())
-    with serve(made.serve, "127.0.0.1", 0, compression=None, max_size=128 * 1024 * 1024) as server:
+    with serve(made.serve, "127.0.0.1", 0, compression=None, max_size=128 * 1024 * 1024, ssl=tls) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        made.url = f"ws://127.0.0.1:{server.socket.getsockname()[1]}/ws/duplex/{{session}}"
+        scheme = "ws" if tls is None else "wss"
+        made.url = f"{scheme}://127.0.0.1:{server.socket.getsockname()[1]}/ws/duplex/{{session}}"
         try:
             yield made
         finally:

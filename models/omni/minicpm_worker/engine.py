@@ -17,6 +17,7 @@ Slow: every wait has a deadline. Dead or wrong: the connection is given up, and 
 """
 
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -31,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from core.errors import CapacityError, EngineError, PeerError, ShapeError
+from core.errors import CapacityError, ConfigError, EngineError, PeerError, ShapeError
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.minicpm_o.saying import Said, Saying
 from models.omni.minicpm_o.settings import (
@@ -66,6 +67,7 @@ class MiniCpmWorkerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str = Field(description="ws:// or wss:// of the duplex socket; {session} becomes the id")
+    ca_file: Path | None = Field(None, description="PEM of who signed the server's certificate")
     sessions: int = Field(1, ge=1, le=1_000, description="conversations at a time: the workers behind it")
     sampling: SamplingSettings = SamplingSettings()
     sees: bool = Field(True, description="false: no pictures are sent")
@@ -98,13 +100,14 @@ class MiniCpmWorkerHost:
         settings: see the model.
 
     Raises:
-        ConfigError: the voice cannot be read.
+        ConfigError: the voice or the certificate cannot be read.
     """
 
     def __init__(self, settings: MiniCpmWorkerSettings) -> None:
         self.settings = settings
         self.sessions = settings.sessions
         self.voice = read_voice(settings.voice) if settings.voice is not None else None
+        self.tls = _tls(settings)
         self._lock = threading.Lock()
         self._busy: set[int] = set()
         self._opened = 0
@@ -260,6 +263,7 @@ class MiniCpmWorkerEngine:
                 connect(
                     url,
                     sock=self._socket(url),
+                    ssl=self._host.tls,
                     open_timeout=settings.connect_timeout_s,
                     close_timeout=CLOSE_S,
                     max_size=MOST_MESSAGE_BYTES,
@@ -436,6 +440,15 @@ _NOTHING = wire.Result(
     wall_clock_ms=0.0,
     kv_tokens=0,
 )
+
+
+def _tls(settings: MiniCpmWorkerSettings) -> ssl.SSLContext | None:
+    if urlsplit(settings.url).scheme != "wss":
+        return None
+    try:
+        return ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as error:
+        raise ConfigError(f"{ENGINE}: no certificate can be read: {error}") from error
 
 
 def _timeval(seconds: float) -> bytes:

@@ -481,12 +481,17 @@ def test_the_worker_is_told_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"secret" not in environment and b"CUDA_VISIBLE_DEVICES=1" in environment
 
 
-def test_the_worker_needs_no_package_of_ours() -> None:
-    """Beside numpy, PIL and what the model itself needs."""
-    code = (
-        "import sys; import models.omni.minicpm_o.worker;"
-        "print([n for n in ('pydantic', 'loguru', 'torch', 'transformers', 'soundfile') if n in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        # Beside numpy, PIL and what the model itself needs.
+        ("worker", ("pydantic", "loguru", "soundfile", "torch", "transformers")),
+        # This process never has it.
+        ("engine", ("torch", "transformers")),
+    ],
+)
+def test_neither_side_needs_the_packages_of_the_other(module: str, absent: tuple[str, ...]) -> None:
+    code = f"import sys, models.omni.minicpm_o.{module}; print([n for n in {absent} if n in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -1,7 +1,10 @@
 """Conversations with a MiniCPM-o server over its own socket, and what becomes of its failures."""
 
+import datetime
+import ipaddress
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from core.errors import CapacityError, ConfigError, EngineError
 from models.omni import OMNI, Preparation, UnitResult, Vote
@@ -292,6 +298,48 @@ def test_a_server_that_does_not_read_is_given_up() -> None:
         with pytest.raises(EngineError, match="does not take|ended"):
             engine.prepare(Preparation(llm_ref_audio=long))
         assert time.monotonic() - began_s < 5
+
+
+def test_a_server_behind_tls_is_believed_by_its_certificate(tmp_path: Path) -> None:
+    certificate = _own_certificate(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    with minicpm_server(tls=tls) as server:
+        engine = host(server, ca_file=certificate).open_engine()
+        engine.prepare(Preparation())
+        assert run(engine).vote is Vote.LISTEN
+        engine.cleanup()
+        with pytest.raises(EngineError, match="SSLCertVerificationError"):
+            host(server).open_engine().prepare(Preparation())
+        assert len(server.prepared) == 1
+        with pytest.raises(ConfigError, match="certificate"):
+            host(server, ca_file=tmp_path / "none.pem")
+
+
+def _own_certificate(folder: Path) -> Path:
+    """Signed by itself, with its key, as the server makes them."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "minicpm")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    written = folder / "own.pem"
+    written.write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain) + certificate.public_bytes(pem)
+    )
+    return written
 
 
 def _upgrade_and_sleep(listener: socket.socket) -> None:
