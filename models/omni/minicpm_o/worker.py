@@ -129,7 +129,7 @@ class Worker:
             case Kind.PREPARE:
                 self._prepare(model, request)
             case Kind.PREFILL:
-                audio, pictures = _unit(request)
+                audio, pictures = unit_of(request)
                 return {"cost_prefill_ms": model.prefill(audio, pictures)}, b""
             case Kind.GENERATE:
                 result, audio = model.generate(forced=facts["force_listen"])
@@ -180,7 +180,8 @@ class Worker:
         return encode(Kind.FAILED, request.number, facts)
 
 
-def _unit(request: WireFrame) -> tuple[np.ndarray, list[Image.Image]]:
+def unit_of(request: WireFrame) -> tuple[np.ndarray, list[Image.Image]]:
+    """What a request to prefill carries: float32, (samples,), and pictures as the model wants them."""
     at = 4 * request.facts["samples"]
     audio = np.frombuffer(request.payload[:at], dtype="<f4").astype(np.float32)
     pictures = []

@@ -1,6 +1,5 @@
 """MiniCPM-o in a worker process: its settings, its voices, its failures. The model is a stand-in."""
 
-import io
 import json
 import os
 import signal
@@ -15,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from core.errors import CapacityError, ConfigError, EngineError
 from models.omni import OMNI, Preparation, UnitResult, Vote
@@ -23,6 +21,7 @@ from models.omni.minicpm_o.binding import DuplexBinding
 from models.omni.minicpm_o.engine import MiniCpmOHost
 from models.omni.minicpm_o.settings import MiniCpmOSettings, SessionSettings, WindowSettings
 from models.omni.minicpm_o.wire import FrameReader, Kind, encode
+from models.omni.minicpm_o.worker import unit_of
 from tests.fakes.minicpm_duplex import TELL, HubDuplex, StandInDuplex
 
 CHILD = "tests.fakes.minicpm_child"
@@ -531,14 +530,11 @@ def test_a_frame_has_a_size() -> None:
         encode(Kind.PREPARE, 1, {"prompt": "x" * 2_000_000})
 
 
-def test_pictures_cross_without_loss(host: MiniCpmOHost) -> None:
-    from models.omni.minicpm_o.worker import _unit
-
+def test_pictures_cross_without_loss() -> None:
     frame = np.arange(48 * 64 * 3, dtype=np.uint32).astype(np.uint8).reshape(48, 64, 3)
     facts = {"samples": 4, "frames": [[48, 64]]}
-    [read] = FrameReader().feed(encode(Kind.PREFILL, 1, facts, np.ones(4, "<f4").tobytes() + frame.tobytes()))
-    audio, [picture] = _unit(read)
-    assert np.array_equal(np.asarray(picture), frame) and audio.tolist() == [1.0] * 4
-    out = io.BytesIO()
-    picture.save(out, "PNG")
-    assert Image.open(out).size == (64, 48)
+    payload = np.ones(4, "<f4").tobytes() + frame.tobytes()
+    [request] = FrameReader().feed(encode(Kind.PREFILL, 1, facts, payload))
+    audio, [picture] = unit_of(request)
+    assert audio.tolist() == [1.0] * 4
+    assert picture.size == (64, 48) and np.array_equal(np.asarray(picture), frame)
