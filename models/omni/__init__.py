@@ -215,5 +215,13 @@ OMNI: Registry[OmniHost] = Registry(
         "moshi": Row(
             "models.omni.moshi.host:MoshiHost", "hears and speaks in frames of 80 ms, English", extra="moshi"
         ),
+        "minicpm_o": Row(
+            "models.omni.minicpm_o.engine:MiniCpmOHost",
+            summary="MiniCPM-o 4.5 on this machine, in a process and Python environment of its own",
+        ),
+        "minicpm_worker": Row(
+            "models.omni.minicpm_worker.engine:MiniCpmWorkerHost",
+            summary="MiniCPM-o 4.5 in a worker or behind the gateway of its own server",
+        ),
     },
 )

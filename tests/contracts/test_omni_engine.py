@@ -4,14 +4,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 import numpy as np
 import pytest
+import soundfile
 
 from core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
 from models.omni import OMNI, OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from models.omni.minicpm_o.engine import MiniCpmOHost
+from models.omni.minicpm_o.settings import MiniCpmOSettings
+from models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
 from models.omni.moshi.settings import MoshiSettings, MoshiTalk
 from models.omni.two_tier.content import ContentMaker
 from models.omni.two_tier.engine import TwoTierHost
@@ -20,6 +25,7 @@ from models.turn.smart_turn import SmartTurn
 from models.vad.silero import SileroVad
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.scripted_llm import ScriptedLanguageModel
+from tests.peers.minicpm_server import minicpm_server
 
 # Behind the units of the other tests.
 SLOW_AT = 40
@@ -45,10 +51,32 @@ def moshi() -> OmniHost:
         return OMNI.create("moshi", settings)
 
 
+def minicpm_o() -> OmniHost:
+    """Its worker process, with a stand-in for the model."""
+    with NamedTemporaryFile(suffix=".wav") as voice:
+        soundfile.write(voice.name, np.full(16_000, 0.1, np.float32), 16_000)
+        settings = MiniCpmOSettings(model="server", device="cpu", voice=Path(voice.name))
+        return MiniCpmOHost(settings, worker="tests.fakes.minicpm_child")
+
+
+class Served(MiniCpmWorkerHost):
+    """A server on loopback, and the host that asks it."""
+
+    def __init__(self) -> None:
+        self._server = ExitStack()
+        url = self._server.enter_context(minicpm_server()).url
+        super().__init__(MiniCpmWorkerSettings(url=url, sessions=4))
+
+    def close(self) -> None:
+        self._server.close()
+
+
 HOSTS: dict[str, Callable[[], OmniHost]] = {
     "scripted": lambda: ScriptedOmniHost(OmniScript(cost_ms=2.0)),
     "two_tier": two_tier,
     "moshi": moshi,
+    "minicpm_o": minicpm_o,
+    "minicpm_worker": Served,
     "scripted, slow": lambda: ScriptedOmniHost(OmniScript(hangs_at=SLOW_AT)),
     "scripted, a second": lambda: ScriptedOmniHost(OmniScript(unit_ms=1_000, sessions=1)),
 }

@@ -1,0 +1,294 @@
+"""The model's duplex object, of either edition of its code, as one set of calls.
+
+The code of MiniCPM-o 4.5 comes in two editions with the same weights: beside the weights (``as_duplex``),
+and in its server (``init_unified``). The server's takes ``force_listen_override`` and ``length_penalty`` and
+ends a unit with ``finalize_unit``; of the other one there are revisions without them, which end a unit
+themselves, and mark the prompt themselves. What an edition takes is read off its signatures, never off a
+version, and whether the prompt is marked is read off what comes back.
+
+No torch here: tensors are told by what they can do. Runs in the worker's environment.
+"""
+
+import inspect
+import sys
+import tempfile
+import wave
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from core.errors import ConfigError, EngineError
+
+ENGINE = "minicpm_o"
+VOICE_RATE_HZ = 16_000
+SYSTEM = "<|im_start|>system"
+# Given to ``streaming_generate`` with every unit.
+GENERATE = (
+    "decode_mode",
+    "temperature",
+    "top_k",
+    "top_p",
+    "listen_prob_scale",
+    "listen_top_k",
+    "text_repetition_penalty",
+    "text_repetition_window_size",
+    "length_penalty",
+    "max_new_speak_tokens_per_chunk",
+)
+# Given to ``streaming_prefill`` with every unit.
+PREFILL = ("max_slice_nums", "batch_vision_feed")
+# Fixed when it is loaded, but plain attributes: set before every conversation.
+ATTRIBUTES = ("force_listen_count", "ls_mode", "generate_audio")
+# What a turn of the voice has left when it was given up; its own end of a turn clears the same.
+TURN_OF_THE_VOICE = {
+    "tts_text_start_pos": 0,
+    "tts_past_key_values": None,
+    "tts_current_turn_start_time": None,
+}
+VOCODER_CACHES = ("stream_cache", "hift_cache_dict", "cache")
+
+
+class DuplexBinding:
+    """One model, one conversation at a time. Not thread-safe but for ``stop``.
+
+    Args:
+        duplex: the model's duplex object.
+        model: what it belongs to; None when nothing else of it is known.
+        has_voice: whether it was loaded to speak.
+
+    Raises:
+        EngineError: it has not the calls that are needed.
+    """
+
+    def __init__(self, duplex: Any, model: Any = None, *, has_voice: bool = True) -> None:
+        self._duplex, self._model = duplex, model
+        self._has_voice = has_voice
+        for name in ("prepare", "streaming_prefill", "streaming_generate", "set_session_stop", "decoder"):
+            if not hasattr(duplex, name):
+                raise EngineError(f"{ENGINE}: the model has no {name}", engine=ENGINE, retryable=False)
+        self._prepare_takes = _parameters(duplex.prepare)
+        self._prefill_takes = _parameters(duplex.streaming_prefill)
+        self._generate_takes = _parameters(duplex.streaming_generate)
+        # Whether the prompt is marked here; the edition that takes an end of it leaves that to its caller.
+        self._ways = (True, False) if "suffix_system_prompt" in self._prepare_takes else (False,)
+        self._finalizes = callable(getattr(duplex, "finalize_unit", None))
+        if hasattr(duplex, "listen_token_id") and hasattr(duplex.decoder, "listen_id"):
+            # As it comes, listen_prob_scale and listen_top_k act on the end of a text instead.
+            duplex.decoder.listen_id = duplex.listen_token_id
+        self._settings: Mapping[str, Any] = {}
+        self._wav: Any = None
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Settings that reach this edition of the model."""
+        given = [name for name in GENERATE if name in self._generate_takes]
+        given += [name for name in PREFILL if name in self._prefill_takes]
+        kept = [name for name in (*ATTRIBUTES, "tts_temperature") if hasattr(self._duplex, name)]
+        return (*given, *kept)
+
+    def prepare(
+        self,
+        prompt: str,
+        *,
+        llm_voice: np.ndarray | None,
+        tts_voice: np.ndarray | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Begin a conversation.
+
+        Args:
+            prompt: who the bot is.
+            llm_voice: float32, (samples,), at 16 kHz; None for none.
+            tts_voice: the same, for its vocoder.
+            settings: all of them, by name; those that it does not take are not given.
+
+        Raises:
+            ConfigError: it is to speak and has no voice.
+            EngineError: its prompt cannot be marked as one.
+        """
+        self._settings = dict(settings)
+        speaks = bool(settings.get("generate_audio", True))
+        if speaks and not self._has_voice:
+            raise ConfigError(f"{ENGINE}: it was loaded without a voice: generate_audio is false there")
+        if speaks and tts_voice is None:
+            # Its vocoder would stay silent, and say that it speaks.
+            raise ConfigError(f"{ENGINE}: a voice is needed to speak: set voice, or give a reference")
+        for name in ATTRIBUTES:
+            if name in settings and hasattr(self._duplex, name):
+                setattr(self._duplex, name, settings[name])
+        if "tts_temperature" in settings and hasattr(self._duplex, "tts_temperature"):
+            # A tensor of one, on the model's device.
+            self._duplex.tts_temperature[:] = settings["tts_temperature"]
+        self._begin(prompt, llm_voice, self._voice_file(tts_voice))
+
+    def prefill(self, audio: np.ndarray, pictures: Sequence[Any]) -> float:
+        """Hear and see a unit. What it took, in ms.
+
+        Args:
+            audio: float32, (samples,), at 16 kHz.
+            pictures: PIL images: arrays cost it 18 GB.
+
+        Raises:
+            EngineError: it did not take the unit.
+        """
+        options = {name: self._settings[name] for name in PREFILL if name in self._prefill_takes}
+        result = self._duplex.streaming_prefill(
+            audio_waveform=audio, frame_list=list(pictures) or None, **options
+        )
+        if not result.get("success", False) and not self._is_stopped():
+            raise EngineError(f"{ENGINE}: a unit was not heard: {result.get('reason', '')}", engine=ENGINE)
+        return _ms(result, "cost_all")
+
+    def generate(self, *, forced: bool) -> tuple[dict[str, Any], np.ndarray]:
+        """Decide, and say it: (facts of the result, float32, (samples,), at 24 kHz).
+
+        Raises:
+            EngineError: what it gives is no result.
+        """
+        options = {name: self._settings[name] for name in GENERATE if name in self._generate_takes}
+        if "prompt_wav_path" in self._generate_takes:
+            options["prompt_wav_path"] = self._wav.name if self._wav is not None else None
+        speaks = not getattr(self._duplex, "current_turn_ended", True)
+        if not forced:
+            result = self._duplex.streaming_generate(**options)
+        elif "force_listen_override" in self._generate_takes:
+            result = self._duplex.streaming_generate(**options, force_listen_override=True)
+        else:
+            result = self._listened(options)
+        if forced and speaks:
+            for name, value in TURN_OF_THE_VOICE.items():
+                if hasattr(self._duplex, name):
+                    setattr(self._duplex, name, value)
+        is_listen, ends = result.get("is_listen"), result.get("end_of_turn", False)
+        text = result.get("text", "")
+        if not isinstance(is_listen, bool) or not isinstance(text, str):
+            raise EngineError(f"{ENGINE}: a result that neither listens nor speaks", engine=ENGINE)
+        facts = {
+            "is_listen": is_listen,
+            "text": text,
+            "end_of_turn": bool(ends),
+            "n_tokens": int(result.get("n_tokens") or 0),
+            "n_tts_tokens": int(result.get("n_tts_tokens") or 0),
+            "cost_llm_ms": _ms(result, "cost_llm"),
+            "cost_tts_ms": sum(_ms(result, name) for name in ("cost_tts_prep", "cost_tts", "cost_token2wav")),
+            "kv_tokens": self.kv_tokens,
+        }
+        speaks = not is_listen and self._settings.get("generate_audio", True)
+        return facts, _array(result.get("audio_waveform") if speaks else None)
+
+    def finalize(self) -> None:
+        """End the unit; nothing in the edition that does so by itself."""
+        if self._finalizes and getattr(self._duplex, "needs_finalize", True):
+            self._duplex.finalize_unit()
+
+    def stop(self) -> None:
+        """Nothing more is heard or said in this conversation. From any thread."""
+        self._duplex.set_session_stop()
+
+    def cleanup(self) -> None:
+        """Give back what the conversation took: its context, and what its voice has cached."""
+        duplex = self._duplex
+        duplex.set_session_stop()
+        _call(duplex, "_reset_streaming_state")
+        _call(duplex.decoder, "reset")
+        vocoder = getattr(getattr(self._owner, "tts", None), "audio_tokenizer", None)
+        for name in VOCODER_CACHES:
+            if getattr(vocoder, name, None) is not None:
+                setattr(vocoder, name, None)
+        reset = getattr(self._owner, "reset_session", None)
+        if callable(reset):
+            reset(reset_token2wav_cache=True)
+        self._settings = {}
+        self._forget_voice()
+
+    @property
+    def kv_tokens(self) -> int:
+        """Length of the context; 0 when it does not say."""
+        length = getattr(self._duplex.decoder, "get_cache_length", None)
+        return int(length()) if callable(length) else 0
+
+    @property
+    def _owner(self) -> Any:
+        return self._model if self._model is not None else getattr(self._duplex, "model", None)
+
+    def _is_stopped(self) -> bool:
+        asked = getattr(self._duplex, "is_session_stop_set", None)
+        return bool(asked()) if callable(asked) else False
+
+    def _begin(self, prompt: str, voice: np.ndarray | None, wav: str | None) -> None:
+        for marks in self._ways:
+            text, end = prompt, {}
+            if marks:
+                text = f"{SYSTEM}\n{prompt}" + ("\n<|audio_start|>" if voice is not None else "")
+                end = {"suffix_system_prompt": ("<|audio_end|>" if voice is not None else "") + "<|im_end|>"}
+            fed = self._duplex.prepare(prefix_system_prompt=text, ref_audio=voice, prompt_wav_path=wav, **end)
+            # It says what it was fed; a prompt that is marked twice, or not at all, is another model's.
+            if not isinstance(fed, str) or fed.count(SYSTEM) == prompt.count(SYSTEM) + 1:
+                self._ways = (marks,)
+                return
+        raise EngineError(f"{ENGINE}: the prompt is not marked as one", engine=ENGINE, retryable=False)
+
+    def _listened(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A unit in which it must listen, for the edition that cannot be told so with the unit.
+
+        What the other edition does when it is told: the open turn is ended in the context, then the unit is
+        one of those at the beginning, which are listened to.
+        """
+        duplex = self._duplex
+        if not duplex.current_turn_ended:
+            duplex.decoder.feed(duplex.decoder.embed_token(duplex.turn_eos_token_id))
+            duplex.current_turn_ended = True
+            duplex._reset_token2wav_for_new_turn()
+        count, duplex.force_listen_count = duplex.force_listen_count, sys.maxsize
+        try:
+            result: Mapping[str, Any] = duplex.streaming_generate(**options)
+        finally:
+            duplex.force_listen_count = count
+        return result
+
+    def _voice_file(self, voice: np.ndarray | None) -> str | None:
+        """The voice as a file: the vocoder reads nothing else. It is gone with the conversation."""
+        self._forget_voice()
+        if voice is None:
+            return None
+        self._wav = tempfile.NamedTemporaryFile(suffix=".wav")
+        with wave.open(self._wav.name, "wb") as out:
+            out.setnchannels(1)
+            out.setsampwidth(2)
+            out.setframerate(VOICE_RATE_HZ)
+            out.writeframes((voice.clip(-1, 1) * 32_767).astype("<i2").tobytes())
+        name: str = self._wav.name
+        return name
+
+    def _forget_voice(self) -> None:
+        wav, self._wav = self._wav, None
+        if wav is not None:
+            # Somebody who empties the folder of temporary files was faster.
+            with suppress(FileNotFoundError):
+                wav.close()
+
+
+def _parameters(call: Any) -> frozenset[str]:
+    return frozenset(inspect.signature(call).parameters)
+
+
+def _call(owner: Any, name: str) -> None:
+    call = getattr(owner, name, None)
+    if callable(call):
+        call()
+
+
+def _ms(result: Mapping[str, Any], name: str) -> float:
+    return max(0.0, 1000 * float(result.get(name) or 0.0))
+
+
+def _array(waveform: Any) -> np.ndarray:
+    if waveform is None:
+        return np.zeros(0, np.float32)
+    if hasattr(waveform, "detach"):
+        waveform = waveform.detach().cpu().float().numpy()
+    audio = np.asarray(waveform, dtype=np.float32)
+    # A batch of one is what it says.
+    return audio[0] if audio.ndim == 2 and len(audio) == 1 else audio

@@ -1,0 +1,367 @@
+"""The omni engine MiniCPM-o 4.5 on this machine: one worker process, one conversation at a time.
+
+In: units of sound and pictures. Out: results. The worker has the model and its Python environment; here is
+who may ask it, for how long, and what its answers mean.
+
+Slow: every question has a deadline. Dead, hung or wrong: the worker is killed, every call fails until
+``cleanup``, and a new worker loads from then on; the next conversation waits until it has. The same after an
+error of the model: what is left of the conversation in there is not known. ``stop`` returns at once, and a
+``generate`` that runs returns within ``POLL_S``, silent; the model itself computes its unit to the end, and
+nobody takes the result.
+
+The released model does not yield: once it has begun a turn it says it to the end. ``force_listen`` ends it,
+which is for whoever hears the caller to ask for.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from loguru import logger
+
+from core.errors import AgentError, CapacityError, ConfigError, EngineError, ShapeError
+from models.omni import OmniEngine, Preparation, UnitResult, Vote
+from models.omni.minicpm_o.link import WorkerLink
+from models.omni.minicpm_o.saying import Said, Saying
+from models.omni.minicpm_o.settings import (
+    INPUT_RATE_HZ,
+    LOOK_AHEAD_MS,
+    OUTPUT_RATE_HZ,
+    MiniCpmOSettings,
+    SessionSettings,
+    checked_voice,
+    context_units,
+    merged,
+    read_voice,
+    with_history,
+)
+from models.omni.minicpm_o.wire import Kind, WireFrame
+from models.omni.phases import Call, Phases, checked_audio, checked_frames
+
+ENGINE = "minicpm_o"
+WORKER = "models.omni.minicpm_o.worker"
+# Writing a question into a socket whose reader does nothing else.
+SEND_S = 2.0
+
+
+class MiniCpmOHost:
+    """The worker, and who has it. Thread-safe.
+
+    Args:
+        settings: see the model.
+        worker: module that the worker's Python runs.
+
+    Raises:
+        ConfigError: the voice, the executable, its packages or a setting are wrong.
+        EngineError: the model does not load, or not in time.
+    """
+
+    sessions = 1
+
+    def __init__(self, settings: MiniCpmOSettings, *, worker: str = WORKER) -> None:
+        self.settings = settings
+        self.voice = read_voice(settings.voice) if settings.voice is not None else None
+        self.takes: frozenset[str] = frozenset()
+        self.restarts = 0
+        self._worker = worker
+        self._lock = threading.Lock()
+        self._holder: object | None = None
+        # The number of the question, and until when it has to be answered.
+        self._loading: tuple[int, float] | None = None
+        self._link = self._started()
+        try:
+            self.await_loaded(lambda: False)
+            self.check(settings.session)
+        except AgentError:
+            self._link.kill()
+            raise
+
+    def open_engine(self) -> OmniEngine:
+        """See ``OmniHost``."""
+        with self._lock:
+            self._check_free()
+        return MiniCpmOEngine(self)
+
+    def close(self) -> None:
+        """See ``OmniHost``."""
+        self._link.close()
+
+    # For its engines.
+
+    @property
+    def link(self) -> WorkerLink:
+        """To the present worker."""
+        return self._link
+
+    def claim(self, engine: object) -> None:
+        """An engine begins a conversation.
+
+        Raises:
+            CapacityError: another has one.
+            ConfigError: the worker cannot be started.
+        """
+        with self._lock:
+            self._check_free()
+            self._holder = engine
+        if not self._link.is_alive:
+            # It died while nobody asked it.
+            self.replace()
+
+    def release(self, engine: object) -> None:
+        """It is over."""
+        with self._lock:
+            if self._holder is engine:
+                self._holder = None
+
+    def replace(self) -> None:
+        """End the worker and start another, which loads while nobody waits for it."""
+        self._link.kill()
+        self.restarts += 1
+        logger.warning(f"{ENGINE}: the worker is started again")
+        self._link = self._started()
+
+    def await_loaded(self, is_stopped: Callable[[], bool]) -> bool:
+        """Return when the model is loaded, True, or when it need not be any more.
+
+        Raises:
+            ConfigError: packages are missing in its environment.
+            EngineError: it does not load, or not in time.
+        """
+        if self._loading is None:
+            return True
+        number, deadline_s = self._loading
+        try:
+            answer = self._link.answer(number, Kind.LOAD, deadline_s=deadline_s, is_stopped=is_stopped)
+        except AgentError:
+            self._link.kill()
+            raise
+        if answer is None:
+            return False
+        self._loading = None
+        self.takes = frozenset(answer.facts["takes"])
+        return True
+
+    def check(self, session: SessionSettings) -> None:
+        """Refuse settings that were chosen and that the model does not take.
+
+        Raises:
+            ConfigError: there are such.
+        """
+        if lost := sorted(session.model_fields_set - self.takes):
+            raise ConfigError(
+                f"{ENGINE}: the model's code does not take {', '.join(lost)}", known=tuple(sorted(self.takes))
+            )
+
+    def _check_free(self) -> None:
+        if self._holder is not None:
+            raise CapacityError(f"{ENGINE}: its one conversation is on", limit=self.sessions)
+
+    def _started(self) -> WorkerLink:
+        settings = self.settings
+        link = WorkerLink(
+            settings.python or sys.executable, self._worker, close_timeout_s=settings.close_timeout_s
+        )
+        session = settings.session
+        duplex = {
+            "generate_audio": session.generate_audio,
+            "ls_mode": session.ls_mode,
+            "force_listen_count": session.force_listen_count,
+            "max_new_speak_tokens_per_chunk": session.max_new_speak_tokens_per_chunk,
+            "tts_temperature": session.tts_temperature,
+            "chunk_ms": settings.chunk_ms,
+            "first_chunk_ms": settings.chunk_ms + LOOK_AHEAD_MS,
+            "sample_rate": INPUT_RATE_HZ,
+            **settings.window.model_dump(),
+        }
+        names = ("model", "revision", "device", "dtype", "attn_implementation", "sees")
+        facts = {name: getattr(settings, name) for name in names} | {"duplex": duplex}
+        number = link.send(Kind.LOAD, facts, within_s=SEND_S)
+        self._loading = number, time.monotonic() + settings.load_timeout_s
+        return link
+
+
+class MiniCpmOEngine:
+    """One conversation; see ``OmniEngine``."""
+
+    input_rate_hz = INPUT_RATE_HZ
+    output_rate_hz = OUTPUT_RATE_HZ
+
+    def __init__(self, host: MiniCpmOHost) -> None:
+        self._host = host
+        self._settings = host.settings
+        self.unit_ms = self._settings.chunk_ms
+        self.first_unit_ms = self.unit_ms + LOOK_AHEAD_MS
+        self.takes_frames = self._settings.sees
+        self._phases = Phases()
+        self._forget(self._settings.session)
+
+    def _forget(self, session: SessionSettings) -> None:
+        self._saying = Saying(self.unit_ms, engine=ENGINE)
+        self._units = 0
+        self._holds = self._is_begun = self._is_broken = False
+        self._cost_prefill_ms = 0.0
+        self.context_units: int | None = None
+        if self._settings.window.sliding_window_mode == "off":
+            self.context_units = context_units(
+                self._settings.context_tokens,
+                max_slice_nums=session.max_slice_nums,
+                frames_per_unit=self._settings.frames_per_unit if self.takes_frames else 0,
+            )
+
+    def prepare(self, preparation: Preparation) -> None:
+        """See ``OmniEngine``; the settings are those of ``SessionSettings``.
+
+        A worker that was started again is waited for until its model is loaded.
+
+        Raises:
+            CapacityError: another conversation is on.
+        """
+        session = merged(self._settings.session, preparation.settings, engine=ENGINE)
+        llm = preparation.llm_ref_audio if preparation.llm_ref_audio is not None else self._host.voice
+        tts = preparation.tts_ref_audio if preparation.tts_ref_audio is not None else llm
+        voices = [checked_voice(voice) for voice in (llm, tts) if voice is not None]
+        before = self._phases.phase
+        self._phases.enter(Call.PREPARE)
+        try:
+            self._host.claim(self)
+            self._forget(session)
+            self._holds = True
+            if self._host.await_loaded(lambda: self._phases.is_stopped):
+                self._host.check(session)
+                facts = {
+                    "prompt": with_history(
+                        preparation.system_prompt, preparation.history, self._settings.history_chars
+                    ),
+                    "llm_samples": 0 if llm is None else len(llm),
+                    "tts_samples": 0 if tts is None else len(tts),
+                    "settings": session.model_dump(),
+                }
+                payload = b"".join(voice.astype("<f4").tobytes() for voice in voices)
+                self._is_begun = True
+                self._ask(Kind.PREPARE, facts, payload, within_s=self._settings.prepare_timeout_s)
+        except AgentError:
+            self._give_back()
+            self._phases.take_back(Call.PREPARE, before)
+            raise
+
+    def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
+        """See ``OmniEngine``. The first unit is longer; a shorter one is padded in front like any other."""
+        before = self._phases.phase
+        active = self._phases.enter(Call.PREFILL)
+        samples = (self.first_unit_ms if not self._units else self.unit_ms) * INPUT_RATE_HZ // 1000
+        try:
+            if frames and not self.takes_frames:
+                raise ShapeError(f"{ENGINE} was told to see nothing")
+            seen = checked_frames(tuple(frames))
+            heard = checked_audio(audio, samples, frames=len(seen))
+        except ShapeError:
+            self._phases.take_back(Call.PREFILL, before)
+            raise
+        if not active:
+            return
+        self._units += 1
+        if not len(heard):
+            # Who is seen and makes no sound is heard as silence: the model counts its time by what it hears.
+            heard = np.zeros(samples, np.float32)
+        facts = {"samples": len(heard), "frames": [frame.shape[:2] for frame in seen]}
+        payload = b"".join((heard.astype("<f4").tobytes(), *(frame.tobytes() for frame in seen)))
+        answer = self._ask(Kind.PREFILL, facts, payload)
+        if answer is not None:
+            self._cost_prefill_ms = float(answer.facts["cost_prefill_ms"])
+
+    def generate(self, *, force_listen: bool = False) -> UnitResult:
+        """See ``OmniEngine``."""
+        if not self._phases.enter(Call.GENERATE):
+            return self._silence()
+        answer = self._ask(Kind.GENERATE, {"force_listen": force_listen})
+        if answer is None:
+            return self._silence()
+        try:
+            return self._saying.result(self._said(answer), forced=force_listen)
+        except EngineError:
+            self._break()
+            raise
+
+    def finalize(self) -> None:
+        """See ``OmniEngine``: the end of the unit goes into the context, and the oldest units out of it."""
+        if self._phases.enter(Call.FINALIZE):
+            self._ask(Kind.FINALIZE)
+
+    def stop(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.STOP)
+
+    def cleanup(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.CLEANUP)
+        if self._is_begun and not self._is_broken:
+            settings = self._settings
+            try:
+                # A unit that nobody waited for comes first.
+                self._host.link.ask(Kind.CLEANUP, within_s=settings.unit_timeout_s + settings.close_timeout_s)
+            except AgentError as error:
+                logger.warning(f"{ENGINE}: the worker does not clean up: {error}")
+                self._break()
+        self._give_back()
+        self._forget(self._settings.session)
+
+    def _ask(
+        self,
+        kind: Kind,
+        facts: dict[str, Any] | None = None,
+        payload: bytes = b"",
+        *,
+        within_s: float | None = None,
+    ) -> WireFrame | None:
+        """The worker's answer; None: stopped."""
+        if self._is_broken:
+            raise EngineError(f"{ENGINE}: the worker failed before", engine=ENGINE)
+        within_s = self._settings.unit_timeout_s if within_s is None else within_s
+        try:
+            return self._host.link.ask(
+                kind, facts, payload, within_s=within_s, is_stopped=lambda: self._phases.is_stopped
+            )
+        except EngineError:
+            self._break()
+            raise
+
+    def _break(self) -> None:
+        """What is left in the worker is not known: it is not asked again."""
+        self._is_broken = True
+        self._host.link.kill()
+
+    def _give_back(self) -> None:
+        if self._holds:
+            if self._is_broken:
+                try:
+                    self._host.replace()
+                except AgentError as error:
+                    # Whoever begins the next conversation tries again, and is told.
+                    logger.error(f"{ENGINE}: the worker is not started again: {error}")
+            self._holds = False
+        self._host.release(self)
+
+    def _said(self, answer: WireFrame) -> Said:
+        facts = answer.facts
+        try:
+            audio = np.frombuffer(answer.payload, dtype="<f4").astype(np.float32).reshape(facts["shape"])
+            return Said(
+                is_listen=facts["is_listen"],
+                text=facts["text"],
+                audio=audio,
+                end_of_turn=facts["end_of_turn"],
+                n_tokens=facts["n_tokens"],
+                n_tts_tokens=facts["n_tts_tokens"],
+                cost_prefill_ms=self._cost_prefill_ms,
+                cost_llm_ms=facts["cost_llm_ms"],
+                cost_tts_ms=facts["cost_tts_ms"],
+                kv_tokens=facts["kv_tokens"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise EngineError(f"{ENGINE}: a result cannot be read", engine=ENGINE) from error
+
+    def _silence(self) -> UnitResult:
+        return UnitResult(Vote.LISTEN, end_of_turn=self._saying.is_open)

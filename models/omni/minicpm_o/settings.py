@@ -1,0 +1,174 @@
+"""What MiniCPM-o is told: how it samples, how it is loaded, how long anybody waits for it.
+
+The names are those of the model's own calls and of its server's ``DuplexConfig``, so that a configuration of
+either can be read in the other's documents. Defaults are the server's.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import soundfile
+import soxr
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from core.errors import ConfigError
+
+INPUT_RATE_HZ = 16_000
+OUTPUT_RATE_HZ = 24_000
+# The model's first unit is longer: its mel frames look 35 ms ahead.
+LOOK_AHEAD_MS = 35
+# Tokens of a unit in which it speaks, and of a tile of a picture with its two marks; both were counted.
+SPOKEN_UNIT_TOKENS = 32
+TILE_TOKENS = 66
+# Room for the prompt and the voice in it.
+PROMPT_TOKENS = 512
+# What it was trained with.
+DEFAULT_PROMPT = "Streaming Omni Conversation."
+# A reference voice is a few seconds; a minute would fill a tenth of the context.
+VOICE_S = (0.5, 60.0)
+
+S = TypeVar("S", bound=BaseModel)
+
+
+class SamplingSettings(BaseModel):
+    """What every host of the model takes with each unit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    decode_mode: Literal["sampling", "greedy"] = Field("sampling", description="how tokens are chosen")
+    temperature: float = Field(0.7, gt=0, le=2, description="of the language model")
+    top_k: int = Field(20, ge=1, le=1_000, description="of the language model")
+    top_p: float = Field(0.8, gt=0, le=1, description="of the language model")
+    listen_prob_scale: float = Field(1.0, gt=0, le=10, description="on the score of listening")
+    listen_top_k: int | None = Field(None, ge=1, le=1_000, description="listen when it is among so many")
+    text_repetition_penalty: float = Field(1.05, ge=1, le=2, description="on what was said already")
+    text_repetition_window_size: int = Field(512, ge=1, le=8_192, description="tokens that it looks back")
+    length_penalty: float = Field(1.1, ge=0.1, le=5, description="above 1: longer turns")
+    max_slice_nums: int = Field(1, ge=1, le=9, description="tiles of a picture beside its overview")
+
+
+class SessionSettings(SamplingSettings):
+    """What a conversation in our own worker may choose besides."""
+
+    max_new_speak_tokens_per_chunk: int = Field(20, ge=2, le=200, description="of the language model, a unit")
+    force_listen_count: int = Field(
+        3, ge=0, le=100, description="units at the beginning that are listened to"
+    )
+    ls_mode: Literal["explicit", "implicit"] = Field(
+        "explicit", description="explicit: what ends a unit is a token in the context"
+    )
+    generate_audio: bool = Field(True, description="false: words only")
+    tts_temperature: float = Field(0.8, gt=0, le=2, description="of the voice")
+    batch_vision_feed: bool = Field(
+        False, description="all tiles in one step: faster, not quite the same numbers"
+    )
+
+
+class WindowSettings(BaseModel):
+    """How the context stays finite. The names are the model's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sliding_window_mode: Literal["basic", "context", "off"] = Field(
+        "basic", description="basic: the oldest units go; context: their words stay; off: it fills"
+    )
+    basic_window_high_tokens: int = Field(4_000, ge=256, le=32_768, description="from here on units go")
+    basic_window_low_tokens: int = Field(3_500, ge=128, le=32_768, description="down to this")
+    context_previous_max_tokens: int = Field(500, ge=0, le=8_192, description="of words that stay")
+    context_max_units: int = Field(24, ge=2, le=1_000, description="units that stay as they were")
+
+    @model_validator(mode="after")
+    def _low_is_below_high(self) -> "WindowSettings":
+        if self.basic_window_low_tokens >= self.basic_window_high_tokens:
+            raise ValueError("basic_window_low_tokens is not below basic_window_high_tokens")
+        return self
+
+
+class MiniCpmOSettings(BaseModel):
+    """One worker with one model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model: str = Field(min_length=1, description="directory or hub id of the weights and their code")
+    revision: str | None = Field(None, description="of the hub id; its code is run, so pin it")
+    python: str = Field("", description="executable of the worker's environment; empty: this one's")
+    device: str = Field("cuda", min_length=1, description="as torch names it")
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    attn_implementation: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    chunk_ms: int = Field(1_000, ge=200, le=2_000, description="of a unit; it was trained with 1000")
+    sees: bool = Field(True, description="false: the eyes are not loaded")
+    frames_per_unit: int = Field(1, ge=1, le=8, description="that are expected, to know when it is full")
+    window: WindowSettings = WindowSettings()
+    context_tokens: int = Field(8_192, ge=1_024, le=65_536, description="that it holds without a window")
+    voice: Path | None = Field(
+        None, description="WAV of whom it sounds like when the caller's side says nothing"
+    )
+    history_chars: int = Field(
+        2_000, ge=0, le=20_000, description="of the talk before that a new context gets"
+    )
+    session: SessionSettings = SessionSettings()
+    load_timeout_s: float = Field(600, gt=0, le=7_200, description="longest loading of the weights")
+    prepare_timeout_s: float = Field(20, gt=0, le=600, description="longest beginning of a conversation")
+    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest step of a unit")
+    close_timeout_s: float = Field(5, gt=0, le=60, description="after it the worker is killed")
+
+
+def merged(defaults: S, settings: Mapping[str, Any], *, engine: str) -> S:
+    """A conversation's settings over the deployment's.
+
+    Raises:
+        ConfigError: one is unknown or out of range.
+    """
+    try:
+        return type(defaults).model_validate(defaults.model_dump(exclude_unset=True) | dict(settings))
+    except ValidationError as error:
+        raise ConfigError(f"{engine}: {error.error_count()} settings are wrong: {error}") from error
+
+
+def context_units(tokens: int, *, max_slice_nums: int, frames_per_unit: int) -> int:
+    """After so many units a context of ``tokens`` is full, at the latest: each as long as one that speaks.
+
+    Args:
+        tokens: that the context holds.
+        max_slice_nums: see ``SamplingSettings``; above 1 a picture has an overview besides.
+        frames_per_unit: pictures of a unit; 0 for one that hears only.
+    """
+    tiles = 1 if max_slice_nums == 1 else 1 + max_slice_nums
+    unit_tokens = SPOKEN_UNIT_TOKENS + frames_per_unit * tiles * TILE_TOKENS
+    return max(1, (tokens - PROMPT_TOKENS) // unit_tokens)
+
+
+def read_voice(path: Path) -> np.ndarray:
+    """A reference voice of a file: float32, (samples,), at 16 kHz.
+
+    Raises:
+        ConfigError: there is none, or it is no voice.
+    """
+    try:
+        audio, rate_hz = soundfile.read(path, dtype="float32", always_2d=True)
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise ConfigError(f"no voice can be read from {path.name}: {error}") from error
+    return checked_voice(soxr.resample(audio.mean(axis=1), rate_hz, INPUT_RATE_HZ).astype(np.float32))
+
+
+def checked_voice(audio: np.ndarray) -> np.ndarray:
+    """A reference voice as a model may be given it: float32, (samples,), at 16 kHz.
+
+    Raises:
+        ConfigError: another shape or dtype, too short, too long, or not finite.
+    """
+    if audio.ndim != 1 or audio.dtype != np.float32 or not np.isfinite(audio).all():
+        raise ConfigError(f"a voice is finite float32, (samples,), not {audio.dtype}, {audio.shape}")
+    length_s = len(audio) / INPUT_RATE_HZ
+    if not VOICE_S[0] <= length_s <= VOICE_S[1]:
+        raise ConfigError(f"a voice of {length_s:.1f} s; {VOICE_S[0]:g} to {VOICE_S[1]:g} s are asked for")
+    return audio
+
+
+def with_history(prompt: str, history: tuple[tuple[str, str], ...], chars: int) -> str:
+    """A prompt that says what was said before, as far as ``chars`` go, the newest of it."""
+    prompt = prompt or DEFAULT_PROMPT
+    lines = "\n".join(f"{role}: {text}" for role, text in history)[-chars:] if chars else ""
+    return f"{prompt}\n\nprevious:\n{lines}" if lines else prompt

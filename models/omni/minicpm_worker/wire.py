@@ -1,0 +1,268 @@
+"""Messages of the MiniCPM-o server's full-duplex socket, as its code names them.
+
+JSON text <-> typed messages; no socket here. Audio is base64 of float32, little endian: 16 kHz there, 24 kHz
+back. Pictures are base64 of JPEG. What the server says and nobody asks for (timings of its own, its session
+ids) is left out; what is asked for and is not as it should be is an error.
+"""
+
+import base64
+import binascii
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from core.errors import PeerError
+
+# Photographs of a camera; a third of the size of quality 95.
+JPEG_QUALITY = 85
+# A unit is a few words; an error is one line.
+MOST_TEXT_CHARS = 4_000
+MOST_ERROR_CHARS = 200
+STOP = json.dumps({"type": "stop"})
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The gateway has no worker yet.
+
+    Attributes:
+        position: in its queue, from 1.
+        estimated_wait_s: what it believes.
+    """
+
+    position: int
+    estimated_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A worker is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The conversation has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a chunk.
+
+    Attributes:
+        is_listen: nothing is said; ``audio`` is a second of silence then, and empty here.
+        audio: float32, (samples,), at 24 kHz; not checked for its values.
+        kv_tokens: length of the context.
+    """
+
+    is_listen: bool
+    text: str
+    audio: np.ndarray
+    end_of_turn: bool
+    n_tokens: int
+    n_tts_tokens: int
+    cost_llm_ms: float
+    cost_tts_ms: float
+    cost_all_ms: float
+    wall_clock_ms: float
+    kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An error of the server; the connection may live on.
+
+    Attributes:
+        message: its words, shortened.
+    """
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The server ended the conversation.
+
+    Attributes:
+        reason: its words, shortened.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A message that says nothing to us.
+
+    Attributes:
+        kind: its type.
+    """
+
+    kind: str
+
+
+Message = Waiting | Assigned | Prepared | Result | Refused | Over | Other
+
+
+def prepare(
+    system_prompt: str,
+    config: Mapping[str, Any],
+    *,
+    llm_ref_audio: np.ndarray | None,
+    tts_ref_audio: np.ndarray | None,
+    max_slice_nums: int,
+) -> str:
+    """The first message.
+
+    Args:
+        system_prompt: who the bot is.
+        config: of the server's ``DuplexConfig``. All that matters: what is left out is what the conversation
+            before on that worker had.
+        llm_ref_audio: float32, (samples,), at 16 kHz; None: the worker's own voice.
+        tts_ref_audio: the same, for its vocoder.
+        max_slice_nums: tiles of a picture.
+    """
+    message: dict[str, Any] = {
+        "type": "prepare",
+        "system_prompt": system_prompt,
+        "config": dict(config),
+        "deferred_finalize": True,
+        "max_slice_nums": max_slice_nums,
+    }
+    if llm_ref_audio is not None:
+        message["ref_audio_base64"] = _encoded(llm_ref_audio)
+    if tts_ref_audio is not None:
+        message["tts_ref_audio_base64"] = _encoded(tts_ref_audio)
+    return json.dumps(message)
+
+
+def audio_chunk(
+    audio: np.ndarray, frames: Sequence[np.ndarray], *, force_listen: bool, max_slice_nums: int
+) -> str:
+    """A unit.
+
+    Args:
+        audio: float32, (samples,), at 16 kHz.
+        frames: uint8, (height, width, 3), RGB.
+        force_listen: the bot has to be silent in it.
+        max_slice_nums: tiles of a picture.
+    """
+    message: dict[str, Any] = {
+        "type": "audio_chunk",
+        "audio_base64": _encoded(audio),
+        "force_listen": force_listen,
+        "max_slice_nums": max_slice_nums,
+    }
+    if frames:
+        message["frame_base64_list"] = [base64.b64encode(_jpeg(frame)).decode() for frame in frames]
+    return json.dumps(message)
+
+
+def parse(data: str | bytes) -> Message:
+    """A message of the server.
+
+    Raises:
+        PeerError: it is none.
+    """
+    if isinstance(data, bytes):
+        raise PeerError("a binary message")
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise PeerError("a message that is no JSON") from error
+    if not isinstance(fields, dict) or not isinstance(kind := fields.get("type"), str):
+        raise PeerError("a message without a type")
+    match kind:
+        case "queued" | "queue_update":
+            return Waiting(_count(fields, "position"), _number(fields, "estimated_wait_s"))
+        case "queue_done":
+            return Assigned()
+        case "prepared":
+            return Prepared()
+        case "result":
+            return _result(fields)
+        case "error":
+            return Refused(_text(fields, "error")[:MOST_ERROR_CHARS])
+        case "timeout" | "stopped":
+            return Over((_text(fields, "reason") or kind)[:MOST_ERROR_CHARS])
+        case _:
+            return Other(kind[:40])
+
+
+def _result(fields: Mapping[str, Any]) -> Result:
+    is_listen = fields.get("is_listen")
+    end_of_turn = fields.get("end_of_turn", False)
+    if not isinstance(is_listen, bool) or not isinstance(end_of_turn, bool):
+        raise PeerError("a result that neither listens nor speaks")
+    text = _text(fields, "text")
+    if len(text) > MOST_TEXT_CHARS:
+        raise PeerError(f"a result of {len(text)} characters")
+    # A second of silence comes with each unit that listens: 128 KB that nobody needs.
+    audio = np.zeros(0, np.float32) if is_listen else _decoded(fields.get("audio_data"))
+    return Result(
+        is_listen=is_listen,
+        text=text,
+        audio=audio,
+        end_of_turn=end_of_turn,
+        n_tokens=_count(fields, "n_tokens"),
+        n_tts_tokens=_count(fields, "n_tts_tokens"),
+        cost_llm_ms=_number(fields, "cost_llm_ms"),
+        cost_tts_ms=sum(
+            _number(fields, name) for name in ("cost_tts_prep_ms", "cost_tts_ms", "cost_token2wav_ms")
+        ),
+        cost_all_ms=_number(fields, "cost_all_ms"),
+        wall_clock_ms=_number(fields, "wall_clock_ms"),
+        kv_tokens=_count(fields, "kv_cache_length"),
+    )
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    text = fields.get(name)
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise PeerError(f"{name} is no text")
+    return text
+
+
+def _number(fields: Mapping[str, Any], name: str) -> float:
+    """A number that is at least 0; 0 when the server has none to tell."""
+    number = fields.get(name)
+    if number is None:
+        return 0.0
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise PeerError(f"{name} is no number")
+    return max(0.0, float(number))
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    return int(_number(fields, name))
+
+
+def _encoded(audio: np.ndarray) -> str:
+    return base64.b64encode(audio.astype("<f4").tobytes()).decode()
+
+
+def _decoded(data: object) -> np.ndarray:
+    if data is None:
+        return np.zeros(0, np.float32)
+    if not isinstance(data, str):
+        raise PeerError("audio that is no base64")
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise PeerError("audio that is no base64") from error
+    if len(raw) % 4:
+        raise PeerError(f"audio of {len(raw)} bytes is no float32")
+    return np.frombuffer(raw, dtype="<f4").astype(np.float32)
+
+
+def _jpeg(frame: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(frame).save(out, format="JPEG", quality=JPEG_QUALITY)
+    return out.getvalue()

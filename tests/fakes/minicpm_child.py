@@ -1,0 +1,36 @@
+"""The worker of MiniCPM-o with the stand-in for its model: no torch, so it is there in a moment.
+
+``model`` of the settings says which: ``server`` and ``hub`` are the editions of the model's code; the others
+do not load.
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from models.omni.minicpm_o.binding import DuplexBinding
+from models.omni.minicpm_o.worker import main
+from tests.fakes.minicpm_duplex import HubDuplex, StandInDuplex
+
+
+def load(facts: Mapping[str, Any]) -> DuplexBinding:
+    """The stand-in that was asked for."""
+    match facts["model"]:
+        case "server":
+            duplex = StandInDuplex(**facts["duplex"])
+        case "hub":
+            duplex = HubDuplex(**facts["duplex"])
+        case "no package":
+            raise ModuleNotFoundError("No module named 'stepaudio2'")
+        case "hangs":
+            time.sleep(60)
+        case "no duplex":
+            duplex = object()
+        case name:
+            raise OSError(f"{name} is no directory")
+    return DuplexBinding(duplex, has_voice=facts["duplex"]["generate_audio"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:], load)
