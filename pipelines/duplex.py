@@ -326,6 +326,7 @@ async def build_duplex(
         playout=call.playout,
         contents=contents,
         settings=duplex.ticks,
+        executors=engines.executors.omni,
         apologise=lambda: thought.push_frame(TTSSpeakFrame(guard.apology, append_to_context=False)),
         on_given_up=lambda: _end_soon(worker, "no engine goes on"),
         on_pause_expired=lambda: _end_soon(worker, "the conversation was paused for too long"),

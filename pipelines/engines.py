@@ -7,7 +7,7 @@ processes, threads and connections.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -40,6 +40,7 @@ from processors.speech.services import TTS_SERVICES
 from processors.turns.stop_words import StopWords
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess
+from runtime.engine_thread import EngineThread
 from runtime.utterances import UtteranceEngine
 from sequencer.calibration import LearntLatencies
 
@@ -115,6 +116,8 @@ class Executors:
         turn: turn completeness.
         speech: synthesis.
         echo: echo control, in front of voice activity and apart from it.
+        omni: makes the thread of a full-duplex engine, one for each call: its units are serial, and one that
+            hangs holds nobody else's.
     """
 
     vad: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="vad"))
@@ -123,6 +126,7 @@ class Executors:
         default_factory=lambda: ThreadPoolExecutor(SPEECH_THREADS, thread_name_prefix="speech")
     )
     echo: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="echo"))
+    omni: Callable[[], Executor] = lambda: EngineThread("omni")
 
     def shutdown(self) -> None:
         """Let running work finish by itself, start none."""

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     Frame,
+    LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     TTSAudioRawFrame,
@@ -88,7 +89,8 @@ class Contents:
         elif isinstance(frame, LLMFullResponseEndFrame):
             return self._end_response(frame)
         else:
-            return False
+            # A voice says so behind a phrase; the end of the engine's own reply does it.
+            return isinstance(frame, LLMAssistantPushAggregationFrame)
         return True
 
     def interrupted(self) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 import soundfile
 from pipecat.transports.base_transport import TransportParams
 
-from configs.deployment import Bot, Deployment, EchoMode, Hearing, Remembering, Speaking, Thinking
+from configs.deployment import Bot, Deployment, Duplex, EchoMode, Hearing, Remembering, Speaking, Thinking
 from core.media import float_to_pcm16
 from models.echo import EchoCanceller
 from models.llm import LanguageModel
+from models.omni import OmniHost
+from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import Transcript
 from models.tools import Tool
 from models.tts import TextToSpeech
@@ -22,6 +24,7 @@ from models.tts.phrase_cache import PhraseCache
 from pipelines.answering import Answering, AnsweringPlan
 from pipelines.call import Call
 from pipelines.cascade import run_conversation
+from pipelines.duplex import run_duplex
 from pipelines.engines import Engines, Executors, Loaded
 from pipelines.sessions import open_conversations
 from processors.dialogue.durable_tools import SharedTools
@@ -139,6 +142,8 @@ def simulate(
     peer_cancels_echo: bool | None = None,
     quietest: float = 0.01,
     limit_s: int = 120,
+    omni: Sequence[OmniHost] | None = None,
+    duplex: Mapping[str, Any] = MappingProxyType({}),
 ) -> SimulatedCall:
     """Hold a call with the caller's audio on virtual time and read what was recorded.
 
@@ -153,7 +158,8 @@ def simulate(
     ``tools``. Scripts are counted by questions, guesses included: a test of what is asked when switches
     ``speculation`` off. In a ``room`` the microphone hears the loudspeaker, with ``echo`` behind it where the
     call is one that gets echo control. ``quietest`` is the level from which the fake ears take a sound for a
-    voice.
+    voice. With ``omni`` the call is a full-duplex one with these engines, the two-tier engine where the list
+    is empty, and ``duplex`` as its settings.
     """
     model = ScriptedLanguageModel(*scripts)
     turn = ScriptedTurn(completeness)
@@ -180,6 +186,7 @@ def simulate(
                 else BackchannelSettings.model_validate(dict(backchannel))
             ),
             remembering=Remembering(store=store),
+            duplex=Duplex.model_validate({"tick_log": tmp_path / "ticks", **duplex}),
         )
         plan = AnsweringPlan(row or Documents(DocumentsSettings()), None, False)
         answering = _WithTools(deployment, plan, model, tools)
@@ -202,10 +209,24 @@ def simulate(
         if deployment.speaking.backchannel is not None:
             tts = phrases = PhraseCache(tts, deployment.speaking.backchannel.tokens)
             phrases.warm()
-        loaded = Loaded(EnergyVad(quietest), turn, ears, tts, answering, phrases, echo, spotter)
-        inline = InlineExecutor()
+        vad, inline = EnergyVad(quietest), InlineExecutor()
+        hosts: Sequence[OmniHost] = ()
+        if omni is not None:
+            settings = TwoTierSettings.model_validate(
+                {
+                    "policy": {
+                        "endpoint": dict(endpoint),
+                        "barge_in": dict(barge_in or {}),
+                        "backchannel": None if backchannel is None else dict(backchannel),
+                        "speculation": dict(speculation),
+                    }
+                }
+            )
+            hosts = omni or [TwoTierHost(settings, vad=vad, turn=turn, executor=inline)]
+        loaded = Loaded(vad, turn, ears, tts, answering, phrases, echo, spotter, tuple(hosts))
+        executors = Executors(inline, inline, inline, inline, omni=InlineExecutor)
         async with (
-            Engines(deployment, loaded, Executors(inline, inline, inline, inline)) as engines,
+            Engines(deployment, loaded, executors) as engines,
             open_conversations(deployment, answering) as conversations,
         ):
             async with conversations.open() as conversation:
@@ -243,7 +264,8 @@ def simulate(
             audio_out_end_silence_secs=0,
         )
         over = FileTransport(played, params) if room is None else RoomTransport(played, params, room)
-        await run_conversation(engines, over, call, rtvi=False, finished=played.finished)
+        run = run_conversation if omni is None else run_duplex
+        await run(engines, over, call, rtvi=False, finished=played.finished)
         played.recording.close()
 
     call, events = virtual_time.run(scenario())

@@ -127,17 +127,30 @@ class Content:
         audio = np.concatenate(parts) if parts else np.zeros(0, np.float32)
         return audio, "".join(f" {word}" for word in words)
 
-    def rewind(self) -> int:
-        """Go back to the beginning of a word that was cut inside; how many words come again, 0 or 1."""
+    def rewind(self, unheard: int) -> int:
+        """Go back to the beginning of the word that was being heard; how many words come again.
+
+        Args:
+            unheard: so many samples that were taken last were not heard.
+        """
         with self._lock:
-            if self._is_cancelled or not self._begun:
+            if self._is_cancelled:
                 return 0
-            _, began, ended = self._begun[-1]
-            back = self._taken - began
-            if not 0 < back <= self._behind_samples or (ended is not None and ended <= self._taken):
+            heard = self._taken - unheard
+            again = 0
+            for _, began, ended in reversed(self._begun):
+                # A word that was heard to its end stays heard; one whose end nobody knows comes again.
+                if began < heard and ended is not None and ended <= heard:
+                    break
+                if self._taken - began > self._behind_samples:
+                    break
+                again += 1
+                if began < heard:
+                    break
+            if not again:
                 return 0
-            left = back
-            while left:
+            back = left = self._taken - self._begun[-again][1]
+            while left > 0:
                 part = self._behind.pop()
                 if len(part) > left:
                     self._behind.append(part[:-left])
@@ -147,8 +160,9 @@ class Content:
             self._behind_samples -= back
             self._taken -= back
             self._held += back
-            self._words.appendleft(self._begun.pop())
-            return 1
+            for _ in range(again):
+                self._words.appendleft(self._begun.pop())
+            return again
 
     def _keep_behind(self, parts: list[np.ndarray], samples: int) -> None:
         self._behind.extend(parts)

@@ -60,6 +60,13 @@ class TwoTierSettings(BaseModel):
         "Sorry, I did not catch that.",
         description="said once when something cut the bot off and no word was understood; empty for nothing",
     )
+    unheard_ms: int = Field(
+        160,
+        ge=0,
+        le=2_000,
+        description="of what was said last, so much is taken for unheard when it is cut: a unit, and what "
+        "waits behind it",
+    )
     greeting: str = Field("", description="said when the conversation begins; empty: the caller begins")
     dialogue: int = Field(40, ge=2, le=1_000, description="messages of the dialogue that the model is given")
 
@@ -297,8 +304,9 @@ class TwoTierEngine:
         if not lost:
             return
         first = lost[0]
-        if first.content.rewind():
-            first.said = first.said[: first.said.rstrip().rfind(" ") + 1].rstrip()
+        again = first.content.rewind(self._settings.unheard_ms * self.output_rate_hz // 1000)
+        if again:
+            first.said = "".join(f" {word}" for word in first.said.split()[:-again])
         first.is_begun = False
         lost.extend(self._replies)
         self._replies = lost
