@@ -153,7 +153,7 @@ def test_a_cough_that_cut_has_the_rest_said_from_the_word_that_was_cut(talk: Tal
     assert Vote.YIELD in [result.vote for result in talk.results]
     talk.until(lambda: talk.said.endswith("sixteen."))
     words, whole = talk.said.split(), LONG.split()
-    # What was cut is said again from the beginning of a word that may not have been heard, and nothing is lost.
+    # Said again from the beginning of a word that may not have been heard: nothing is lost.
     again = next(place for place in range(1, len(words)) if words[place] != whole[place])
     assert 1 <= again - whole.index(words[again]) <= 3
     assert words[again:] == whole[whole.index(words[again]) :]

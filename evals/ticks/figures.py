@@ -1,0 +1,115 @@
+"""From what a line has seen to figures. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from evals.ticks.line import RATE_HZ, Line
+
+# Behind the start of a line: the pipeline's own beginning.
+WARM_UNITS = 5
+US_PER_MS = 1_000
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Milliseconds.
+
+    Attributes:
+        count: how many there were.
+    """
+
+    p50: float
+    p95: float
+    p99: float
+    max: float
+    count: int
+
+    def as_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return asdict(self)
+
+
+def spread(values_us: Sequence[float]) -> Spread:
+    """Percentiles of times in microseconds; nothing at all is an error of whoever measures."""
+    if not len(values_us):
+        raise ValueError("nothing was measured")
+    values = np.asarray(values_us, float) / US_PER_MS
+    p50, p95, p99 = (round(float(each), 2) for each in np.percentile(values, (50, 95, 99)))
+    return Spread(p50, p95, p99, round(float(values.max()), 2), len(values))
+
+
+def lateness(lines: Sequence[Line]) -> Spread:
+    """How much later than due units began."""
+    return spread([tick.late_us for line in lines for tick in line.ticks[WARM_UNITS:]])
+
+
+def result_times(lines: Sequence[Line]) -> Spread:
+    """From the beginning of a unit until its result left."""
+    return spread([tick.took_us for line in lines for tick in line.ticks[WARM_UNITS:]])
+
+
+def left_out(lines: Sequence[Line], unit_ms: int) -> dict[str, float]:
+    """What became of units that came too late.
+
+    ``backlog_units`` is how far behind its due time a unit began at most, in units.
+    """
+    ticks = [tick for line in lines for tick in line.ticks[WARM_UNITS:]]
+    missed = sum(tick.missed for tick in ticks)
+    backlog_us = max(tick.late_us for tick in ticks)
+    return {
+        "taken": len(ticks),
+        "missed": missed,
+        "missed_share": round(missed / (missed + len(ticks)), 3),
+        "backlog_units": round(backlog_us / US_PER_MS / unit_ms, 3),
+        "left_out_ms": sum(tick.left_out_ms for tick in ticks),
+    }
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Audio sent against audio due.
+
+    Attributes:
+        pieces: that were sent.
+        drift_ms: median lateness of the last tenth of the pieces less that of the first tenth.
+        latest_ms: of any piece.
+        missing_samples: made and not sent.
+        holes: so often speech went on later than due.
+    """
+
+    pieces: int
+    drift_ms: float
+    latest_ms: float
+    missing_samples: int
+    holes: int
+
+    def as_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return asdict(self)
+
+
+def drift(line: Line, unit_ms: int) -> Drift:
+    """Of a line whose engine speaks without a pause.
+
+    A piece is due when all before it have been heard: counted in samples from the first. Lateness is that
+    of its leaving, behind the moment when it should have left.
+    """
+    if not line.pieces:
+        raise ValueError("nothing was said")
+    at_s = np.array([at for at, _ in line.pieces])
+    samples = np.array([count for _, count in line.pieces])
+    due_s = at_s[0] + (np.cumsum(samples) - samples) / RATE_HZ
+    late_ms = (at_s - due_s) * 1000
+    tenth = max(1, len(late_ms) // 10)
+    # The last unit may have been cut with its conversation.
+    unit = RATE_HZ * unit_ms // 1000
+    missing = line.made - int(samples.sum())
+    return Drift(
+        len(late_ms),
+        round(float(np.median(late_ms[-tenth:]) - np.median(late_ms[:tenth])), 3),
+        round(float(late_ms.max()), 2),
+        missing if abs(missing) >= unit else 0,
+        line.holes,
+    )

@@ -1,0 +1,222 @@
+"""One full-duplex line of the measurement: a mocked engine in the real processor, audio every 20 ms, a sink.
+
+The engine costs what it is told to: its thread sleeps. Everything else is what a call has: Pipecat's pipeline
+and its queues, the processor, its ticker, an engine thread for each session. On a virtual clock nothing
+sleeps and jobs run where they are submitted.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pipecat.frames.frames import Frame, InputAudioRawFrame, TTSAudioRawFrame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.workers.runner import WorkerRunner
+
+from core.media import PCM_BYTES_PER_SAMPLE
+from models.omni import OmniEngine, Preparation, UnitResult, Vote
+from models.omni.phases import Call, Phases, checked_audio
+from processors.duplex.omni import DuplexOmniProcessor, DuplexSettings
+from processors.duplex.ticker import Tick, TickSettings
+from runtime.engine_thread import EngineThread
+
+RATE_HZ = 16_000
+FRAME_MS = 20
+FRAME = bytes(RATE_HZ * FRAME_MS // 1000 * PCM_BYTES_PER_SAMPLE)
+
+
+@dataclass(frozen=True)
+class Mock:
+    """What the mocked engine does.
+
+    Attributes:
+        unit_ms: of a unit.
+        cost_ms: what ``generate`` takes.
+        finalize_ms: what ``finalize`` takes.
+        speaks: whether it says something in unit n.
+        sleeps: whether its costs are real; not on a virtual clock.
+    """
+
+    unit_ms: int = 80
+    cost_ms: float = 0.0
+    finalize_ms: float = 0.0
+    speaks: Callable[[int], bool] = lambda _unit: False
+    sleeps: bool = True
+
+
+class MockHost:
+    """See ``OmniHost``.
+
+    Args:
+        mock: what its engines do.
+    """
+
+    sessions: int | None = None
+
+    def __init__(self, mock: Mock) -> None:
+        self._mock = mock
+
+    def open_engine(self) -> OmniEngine:
+        """See ``OmniHost``."""
+        return _MockEngine(self._mock)
+
+    def close(self) -> None:
+        """See ``OmniHost``."""
+
+
+class _MockEngine:
+    """See ``OmniEngine``."""
+
+    input_rate_hz = output_rate_hz = RATE_HZ
+    context_units: int | None = None
+    takes_frames = False
+
+    def __init__(self, mock: Mock) -> None:
+        self.unit_ms = self.first_unit_ms = mock.unit_ms
+        self._mock = mock
+        self._phases = Phases()
+        self._unit = 0
+        samples = RATE_HZ * mock.unit_ms // 1000
+        self._tone = (0.2 * np.sin(2 * np.pi * 440 * np.arange(samples) / RATE_HZ)).astype(np.float32)
+
+    def prepare(self, preparation: Preparation) -> None:
+        self._phases.enter(Call.PREPARE)
+        self._unit = 0
+
+    def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
+        self._phases.enter(Call.PREFILL)
+        checked_audio(audio, len(self._tone), frames=len(frames))
+
+    def generate(self, *, force_listen: bool = False) -> UnitResult:
+        active = self._phases.enter(Call.GENERATE)
+        self._cost(self._mock.cost_ms)
+        unit, self._unit = self._unit, self._unit + 1
+        if not active or force_listen or not self._mock.speaks(unit):
+            return UnitResult(Vote.LISTEN)
+        return UnitResult(Vote.SPEAK, " word", self._tone, end_of_turn=not self._mock.speaks(unit + 1))
+
+    def finalize(self) -> None:
+        self._phases.enter(Call.FINALIZE)
+        self._cost(self._mock.finalize_ms)
+
+    def stop(self) -> None:
+        self._phases.enter(Call.STOP)
+
+    def cleanup(self) -> None:
+        self._phases.enter(Call.CLEANUP)
+
+    def _cost(self, cost_ms: float) -> None:
+        if cost_ms and self._mock.sleeps:
+            time.sleep(cost_ms / 1000)
+
+
+class Here(Executor):
+    """Jobs run where they are submitted: a thread would not know a virtual clock."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """See ``Executor``."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Sink(FrameProcessor):
+    """Behind the engine: when which audio came.
+
+    Attributes:
+        pieces: loop time in seconds and samples of each piece.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(enable_direct_mode=True)
+        self.pieces: list[tuple[float, int]] = []
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, TTSAudioRawFrame):
+            at_s = asyncio.get_running_loop().time()
+            self.pieces.append((at_s, len(frame.audio) // PCM_BYTES_PER_SAMPLE))
+        await self.push_frame(frame, direction)
+
+
+@dataclass
+class Line:
+    """What one session has seen.
+
+    Attributes:
+        ticks: of all units.
+        pieces: see ``Sink``.
+        made: samples that the engine gave.
+        lost: samples of speech that came when too many waited.
+        holes: so often speech went on later than it was due.
+        lead_ms: a piece leaves so long before it is due.
+    """
+
+    ticks: list[Tick] = field(default_factory=list)
+    pieces: list[tuple[float, int]] = field(default_factory=list)
+    made: int = 0
+    lost: int = 0
+    holes: int = 0
+    lead_ms: int = 0
+
+
+async def hold(mock: Mock, duration_s: float, *, offset_s: float = 0.0, deferred: bool = True) -> Line:
+    """One session of so long, with silence from the caller in real time of the running loop."""
+    line, sink = Line(), Sink()
+    settings = DuplexSettings(tick=TickSettings(deferred_finalize=deferred))
+    line.lead_ms = settings.lead_ms
+
+    def on_tick(tick: Tick) -> None:
+        line.ticks.append(tick)
+        line.made += tick.said_ms * RATE_HZ // 1000
+
+    omni = DuplexOmniProcessor(
+        [MockHost(mock)],
+        prepare=Preparation,
+        settings=settings,
+        executors=(lambda: EngineThread("omni")) if mock.sleeps else Here,
+        on_tick=on_tick,
+    )
+    worker = PipelineWorker(
+        Pipeline([omni, sink]),
+        params=PipelineParams(audio_in_sample_rate=RATE_HZ, audio_out_sample_rate=RATE_HZ),
+        enable_turn_tracking=False,
+        enable_rtvi=False,
+        idle_timeout_secs=None,
+    )
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    await asyncio.sleep(offset_s)
+    running = asyncio.create_task(runner.run(), name="line")
+    try:
+        await _feed(worker, duration_s)
+        # What the last unit said leaves.
+        await asyncio.sleep(mock.unit_ms / 1000 + 0.2)
+        if omni.paced is not None:
+            line.lost, line.holes = omni.paced.lost_samples, omni.paced.holes
+    finally:
+        await runner.cancel(reason="the measurement is over")
+        await asyncio.wait({running}, timeout=5)
+        running.cancel()
+    line.pieces = sink.pieces
+    return line
+
+
+async def _feed(worker: PipelineWorker, duration_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    for number in range(int(duration_s * 1000 / FRAME_MS)):
+        frame = InputAudioRawFrame(audio=FRAME, sample_rate=RATE_HZ, num_channels=1)
+        await worker.queue_frame(frame)
+        left_s = began_s + (number + 1) * FRAME_MS / 1000 - loop.time()
+        if left_s > 0:
+            await asyncio.sleep(left_s)
