@@ -17,6 +17,7 @@ apologises.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -43,7 +44,7 @@ from configs.deployment import Duplex
 from core.errors import ConfigError
 from core.media import pcm16_to_float
 from core.timeline import Source
-from models.omni import OmniHost, Preparation
+from models.omni import OmniHost, Preparation, Vote
 from models.omni.two_tier.dialogue import Asked
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost
 from pipelines.call import Call
@@ -81,6 +82,7 @@ from processors.turns.endpoint import word_confidences
 from processors.turns.idle import IdleKeeper
 from session_store.conversation import Conversation
 from telemetry.ticks import TickLog
+from telemetry.turns import TurnLog
 from transports.client_delay import TellsClientDelay
 from transports.gain import SetsGain
 from turn_taking.asking_back import AskingBack
@@ -95,13 +97,17 @@ MOST_VOTES = 64
 class _Votes:
     """What the engine decided, for a client to show: a letter for each unit, some units at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: TurnLog) -> None:
+        self._turns = turns
         self._votes = ""
         self._unit_ms = 0
         self._last_us = 0
+        self._cuts: deque[dict[str, object]] = deque(maxlen=MOST_VOTES)
 
     def take(self, tick: Tick) -> None:
         """One unit."""
+        if tick.vote is Vote.YIELD:
+            self._cuts.append(self._turns.interruption("cut", reason="engine"))
         if self._last_us:
             self._unit_ms = (tick.due_us - self._last_us) // 1000 // (tick.missed + 1)
         self._last_us = tick.due_us
@@ -111,6 +117,8 @@ class _Votes:
         """Tell the client until cancelled."""
         while True:
             await asyncio.sleep(VOTES_S)
+            while self._cuts:
+                await worker.queue_frame(RTVIServerMessageFrame(data=self._cuts.popleft()))
             votes, self._votes = self._votes, ""
             if votes:
                 data = {"kind": "votes", "votes": votes, "unit_ms": self._unit_ms}
@@ -313,7 +321,7 @@ async def build_duplex(
         hosts = [_OfCall(host, dialogue) if isinstance(host, TwoTierHost) else host for host in engines.omni]
     else:
         beside = _beside(engines, transport, user)
-    votes, write = _Votes(), _ticks_to(log)
+    votes, write = _Votes(turns), _ticks_to(log)
 
     def on_tick(tick: Tick) -> None:
         write(tick)

@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
         help="switch this off in the product; may be given again",
     )
     root.add_argument("--url", help="measure this running server instead of starting one")
+    root.add_argument("--mode", choices=["cascade", "duplex"], help="of the calls; default: the server's")
     root.add_argument("--baseline", choices=["stock"], help="also measure a stock Pipecat pipeline")
     root.add_argument(
         "--only-baseline", action="store_true", help="leave the product out: for work on the baseline"
@@ -155,15 +156,17 @@ async def _conversations(
     system: str, server: Server, questions: Sequence[Spoken], arguments: argparse.Namespace
 ) -> list[TurnFigures]:
     manners = Manners()
+    # A stock pipeline knows no modes.
+    mode = arguments.mode if system == "parley" else None
     if arguments.warmup:
-        await converse(
-            server.url, questions[: arguments.warmup], arguments.out_dir / f"{system}-warmup.wav", manners
-        )
+        path = arguments.out_dir / f"{system}-warmup.wav"
+        await converse(server.url, questions[: arguments.warmup], path, manners, mode=mode)
     measured = questions[arguments.warmup :]
     turns: list[TurnFigures] = []
     for start in range(0, len(measured), arguments.turns_per_call):
         path = arguments.out_dir / f"{system}-{start // arguments.turns_per_call:02d}.wav"
-        call = await converse(server.url, measured[start : start + arguments.turns_per_call], path, manners)
+        asked = measured[start : start + arguments.turns_per_call]
+        call = await converse(server.url, asked, path, manners, mode=mode)
         turns.extend(call)
         values = [round((t.voice_to_voice_us or 0) / 1000) if t.voice_to_voice_us else "-" for t in call]
         _say(f"{system}: {len(turns)} of {len(measured)} turns, voice-to-voice ms {values}")

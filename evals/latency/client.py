@@ -203,10 +203,12 @@ class Line:
 
     Args:
         url: root of the server, ``http://host:port``.
+        mode: that the call asks for; None leaves it to the server.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, mode: str | None = None) -> None:
         self._url = url.rstrip("/")
+        self._wants: dict[str, object] = {} if mode is None else {"requestData": {"mode": mode}}
         self.microphone = Microphone()
         self.ears = Ears()
         self.messages: list[Message] = []
@@ -254,7 +256,7 @@ class Line:
         self.offered_us = now_us()
         try:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                answer = await self._post({"sdp": offer.sdp, "type": offer.type})
+                answer = await self._post({"sdp": offer.sdp, "type": offer.type, **self._wants})
                 await self._connection.setRemoteDescription(
                     RTCSessionDescription(sdp=str(answer["sdp"]), type=str(answer["type"]))
                 )
@@ -301,7 +303,7 @@ class Line:
             await asyncio.sleep(0.02)
         return False
 
-    async def _post(self, body: dict[str, str]) -> dict[str, Any]:
+    async def _post(self, body: dict[str, object]) -> dict[str, Any]:
         try:
             async with (
                 aiohttp.ClientSession() as session,

@@ -37,13 +37,15 @@ class Manners:
     reply_ms: int = 45_000
 
 
-async def converse(url: str, questions: Sequence[Spoken], path: Path, manners: Manners) -> list[TurnFigures]:
-    """Place one call, ask everything, record to ``path`` and measure it.
+async def converse(
+    url: str, questions: Sequence[Spoken], path: Path, manners: Manners, *, mode: str | None = None
+) -> list[TurnFigures]:
+    """Place one call, ask everything, record to ``path`` and measure it; ``mode`` None is the server's.
 
     Raises:
         PeerError: the call did not connect or broke.
     """
-    line = Line(url)
+    line = Line(url, mode=mode)
     try:
         await line.dial()
         await hear_greeting(line, manners)

@@ -130,6 +130,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--audio-dir", type=Path, help="where measured calls are kept")
     root.add_argument("--json", type=Path, help="write the figures here")
     root.add_argument("--webrtc", action="store_true", help="barge-in in real calls, and nothing else")
+    root.add_argument("--mode", choices=["cascade", "duplex"], help="of the calls of --webrtc")
     root.add_argument("--interruptions", type=positive, default=40, help="of --webrtc")
     root.add_argument("--per-call", type=positive, default=10, help="interruptions in one call")
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"), help="of its server")
@@ -575,6 +576,7 @@ def _in_calls(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
             config=config,
             out_dir=arguments.out_dir,
             url=arguments.url,
+            mode=arguments.mode,
         )
     )
     return result, calls.table(result)

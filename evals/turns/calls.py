@@ -131,6 +131,7 @@ async def measure(
     config: Path,
     out_dir: Path,
     url: str | None = None,
+    mode: str | None = None,
 ) -> dict[str, Any]:
     """Place calls until so many answers were talked over.
 
@@ -141,6 +142,7 @@ async def measure(
         config: of the server that is started.
         out_dir: for recordings and the log; exists.
         url: of a running server, in place of one that is started.
+        mode: "cascade" or "duplex"; None leaves it to the server.
 
     Raises:
         AgentError: a server does not start or answer, or too few answers were long enough.
@@ -149,13 +151,14 @@ async def measure(
     judged = Judged()
     async with running(url, "product", config, out_dir / "server.log") as root:
         # An engine's first sentence may find cold caches.
-        await _call(root, speakers, 2, seed + 900, out_dir / "warmup.wav")
+        await _call(root, speakers, 2, seed + 900, out_dir / "warmup.wav", mode)
         for number in range(MAX_ROUNDS * -(-interruptions // per_call)):
             missing = interruptions - len(judged.interruptions)
             if missing <= 0:
                 break
             count = min(per_call, missing + -(-missing * SPARE_PERCENT // 100))
-            one = await _call(root, speakers, count + 1, seed + number, out_dir / f"call-{number:02d}.wav")
+            path = out_dir / f"call-{number:02d}.wav"
+            one = await _call(root, speakers, count + 1, seed + number, path, mode)
             judged.interruptions += one.interruptions
             judged.hums += one.hums
             judged.left_out += one.left_out
@@ -165,7 +168,7 @@ async def measure(
             f"only {len(judged.interruptions)} answers were talked over, {judged.left_out.total()} were not; "
             f"see {out_dir}"
         )
-    settings = {"seed": seed, "config": str(config), "url": url}
+    settings = {"seed": seed, "config": str(config), "url": url, "mode": mode}
     return {**figures(judged), "settings": settings, "machine": machine()}
 
 
@@ -198,7 +201,11 @@ def table(result: Mapping[str, Any]) -> str:
         ("bot lower for a hum", result["duck_ms"]),
     ]
     settings = result["settings"]
-    lines = [f"{settings['config']}, real WebRTC calls, synthetic voices, seed {settings['seed']}:", ""]
+    mode = settings["mode"] or "the server's mode"
+    lines = [
+        f"{settings['config']}, {mode}, real WebRTC calls, synthetic voices, seed {settings['seed']}:",
+        "",
+    ]
     lines += ["| ms | p50 | p95 |", "|---|---|---|"]
     lines += [f"| {name} | {_whole(one['p50'])} | {_whole(one['p95'])} |" for name, one in rows]
     recall, yields = result["barge_in_recall"], result["false_yield_rate"]
@@ -211,9 +218,11 @@ def table(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-async def _call(url: str, speakers: Speakers, questions: int, seed: int, path: Path) -> Judged:
+async def _call(
+    url: str, speakers: Speakers, questions: int, seed: int, path: Path, mode: str | None
+) -> Judged:
     """One call: each question but the first interrupts the answer to the one before."""
-    line, dice, judged = Line(url), random.Random(seed), Judged()
+    line, dice, judged = Line(url, mode=mode), random.Random(seed), Judged()
     voice = VOICES[seed % len(VOICES)]
 
     def speak(text: str) -> Spoken:
