@@ -30,6 +30,7 @@ from turn_taking.evidence_words import (
     ends_hanging,
     last_word,
     reads_as_question,
+    tells,
     word_cue,
 )
 from turn_taking.pauses import HOLD_SHARE, SHORTEST_MS, CallerHabits
@@ -76,7 +77,7 @@ class BoundarySettings(BaseModel):
 class EndpointSettings(BaseModel):
     """How long to wait. The defaults are for a web conversation; a bank's phone line may wait longer.
 
-    ``kind`` chooses the policy. The waits from ``min_silence_ms`` to ``rising_silence_ms`` belong to
+    ``kind`` chooses the policy. The waits from ``min_silence_ms`` to ``told_silence_ms`` belong to
     ``adaptive``, ``timer_ms`` to ``timer``, ``boundary`` to the policy of that name, the rest to all.
     """
 
@@ -102,6 +103,13 @@ class EndpointSettings(BaseModel):
     )
     rising_silence_ms: int | None = Field(
         None, ge=100, le=10_000, description="wait after a rise that asks nothing; None: as ever"
+    )
+    told_silence_ms: int | None = Field(
+        None,
+        ge=100,
+        le=10_000,
+        description="wait behind a sentence that asks for nothing, where the bot asked nothing either: who "
+        "tells something goes on; None: as ever",
     )
     min_silence_ms: int = Field(
         190, ge=100, le=2_000, description="wait after a turn that is surely complete"
@@ -517,6 +525,8 @@ class Endpointer(TurnSilence):
             and not reads_as_question(self._text)
         ):
             wait_ms = max(wait_ms, chosen.rising_silence_ms)
+        if chosen.told_silence_ms is not None and self._asked is Asked.NOTHING and tells(self._text):
+            wait_ms = max(wait_ms, chosen.told_silence_ms)
         return wait_ms
 
     def _by_completeness_ms(self) -> int:

@@ -29,6 +29,15 @@ FILLERS = frozenset("uh um er erm hmm mm ah eh like well".split())
 # What people say when they are done, alone or last.
 CLOSING_WORDS = frozenset("please thanks thank-you bye goodbye yes no yeah yep nope okay ok correct".split())
 
+# Somewhere in what somebody wants of whoever listens.
+REQUEST_WORDS = frozenset(
+    "please want wanted need needed like help tell show give let looking wondering wonder lost stolen thank "
+    "thanks".split()
+)
+# "And also, when" asks as well; behind more words than that a question word joins two clauses.
+ASKS_WITHIN = 4
+LEAST_TOLD_WORDS = 4
+
 DIGITS = {word: 1 for word in "zero oh nought one two three four five six seven eight nine".split()}
 # "forty" stands for one digit of "forty two" and for two of "forty": the lower count keeps the number open.
 TENS = {
@@ -132,6 +141,18 @@ def reads_as_question(text: str) -> bool:
     """Whether the sentence begins like a question: then a rising pitch ends it."""
     words = words_of(text)
     return bool(words) and words[0] in QUESTION_WORDS
+
+
+def tells(text: str) -> bool:
+    """Whether a sentence of some length asks for nothing: who tells something has not finished with it.
+
+    By words alone, and so by half: "my card is gone" asks for help. What it costs is a longer wait.
+    """
+    words = words_of(text)
+    if len(words) < LEAST_TOLD_WORDS or words[-1] in CLOSING_WORDS:
+        return False
+    asks = QUESTION_WORDS.intersection(words[:ASKS_WITHIN]) or REQUEST_WORDS.intersection(words)
+    return not asks
 
 
 def word_cue(text: str, asked: Asked = Asked.NOTHING) -> WordCue:
