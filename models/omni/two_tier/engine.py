@@ -69,7 +69,7 @@ class TwoTierHost:
         settings: see the model; a conversation's own override them.
     """
 
-    sessions = None
+    sessions: int | None = None
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class TwoTierEngine:
     """One conversation; see ``OmniEngine``."""
 
     unit_ms = first_unit_ms = UNIT_MS
-    context_units = None
+    context_units: int | None = None
     takes_frames = False
 
     def __init__(
