@@ -1,8 +1,8 @@
 """Systems by name: the two-tier engine as a deployment would have it, engines of the registry, baselines.
 
-``two_tier`` hears, answers and speaks as the deployment ``embedded`` does: its policies have that deployment's
-settings, it answers from the shipped documents in flite's voice, and its words come from PocketSphinx in a
-process of its own, which knows the words of the same documents.
+``two_tier`` hears, answers and speaks as the deployment ``embedded`` does: its policies have that
+deployment's settings, it answers from the shipped documents in flite's voice, and its words come from
+PocketSphinx in a process of its own, which knows the words of the same documents.
 """
 
 import asyncio

@@ -82,7 +82,7 @@ class Mouth:
         words = []
         for text, first, last in self._words:
             began = self._place_of(first)
-            if began is not None and began < len(self._heard):
+            if began is not None and 0 <= began < len(self._heard):
                 ended = self._place_of(max(first, last - 1))
                 words.append(Word(text, self._ms(began), self._ms(ended + 1 if ended is not None else began)))
         return self._heard, tuple(words)

@@ -9,6 +9,7 @@ due. Either gives ``Take``s whose audio begins with the first sample of the clip
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -159,11 +160,24 @@ async def play_all(
 
 
 async def play(
-    host: OmniHost, clip: Clip, audio: np.ndarray | None = None, *, side: Side | None = None
+    host: OmniHost,
+    clip: Clip,
+    audio: np.ndarray | None = None,
+    *,
+    side: Side | None = None,
+    executors: Callable[[], Executor] = lambda: EngineThread("bench"),
 ) -> Take:
-    """One of them."""
+    """One of them.
+
+    Args:
+        host: of the engine.
+        clip: which.
+        audio: in place of the clip's own: float32, (samples,), 16 kHz.
+        side: see ``play_all``.
+        executors: makes the thread of an engine.
+    """
     caller = clip.audio(RATE_HZ) if audio is None else audio
-    thread = EngineThread("bench")
+    thread = executors()
     try:
         engine = await asyncio.wrap_future(thread.submit(host.open_engine))
         call = _Call(engine, thread, caller)
@@ -194,7 +208,7 @@ class _Ticks:
 class _Call:
     """A caller who plays a clip to an engine that is ticked."""
 
-    def __init__(self, engine: OmniEngine, thread: EngineThread, caller: np.ndarray) -> None:
+    def __init__(self, engine: OmniEngine, thread: Executor, caller: np.ndarray) -> None:
         self._engine = engine
         self._caller, self._heard = caller, _at_rate(caller, engine.input_rate_hz)
         self._clock = LoopClock()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
+from evals.duplex_bench.baselines import Phrase, baselines
 from models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
 from models.omni.two_tier.content import ContentMaker
 from models.omni.two_tier.engine import TwoTierHost
@@ -29,9 +30,18 @@ def two_tier() -> OmniHost:
     return TwoTierHost(vad=SileroVad(), turn=SmartTurn(), maker=maker, executor=threads)
 
 
+def baseline(name: str) -> OmniHost:
+    """A control of the duplex bench."""
+    speech = Phrase(np.full(16_000, 0.1, np.float32), 16_000)
+    return baselines(speech, speech, SileroVad(), seed=1)[name]
+
+
 HOSTS: dict[str, Callable[[], OmniHost]] = {
     "scripted": lambda: ScriptedOmniHost(OmniScript(cost_ms=2.0)),
     "two_tier": two_tier,
+    "always_talk": lambda: baseline("always_talk"),
+    "timer": lambda: baseline("timer"),
+    "random_backchannel": lambda: baseline("random_backchannel"),
     "scripted, slow": lambda: ScriptedOmniHost(OmniScript(hangs_at=SLOW_AT)),
     "scripted, a second": lambda: ScriptedOmniHost(OmniScript(unit_ms=1_000, sessions=1)),
 }
