@@ -25,6 +25,7 @@ from evals.duplex_bench.overlaps import needs_clean
 from evals.duplex_bench.runner import Take, play_all, step
 from evals.duplex_bench.scores import OVER, Heard, row
 from evals.duplex_bench.spoken import RATE_HZ, Segmenter, by_level, by_silero
+from evals.latency.figures import percentile
 from models.vad import VoiceActivityDetector
 
 AT_ONCE = 4
@@ -134,7 +135,7 @@ def _measured(
             _keep(arguments.out / system.name, take)
     figures = row(system.name, heard, seed=arguments.seed)
     for verdict, take in zip(figures["per_clip"], takes, strict=True):
-        verdict["understood"] = list(take.understood)
+        verdict |= {"understood": list(take.understood), "holes": take.holes}
     figures["judged_by"] = "words" if has_words else "voice"
     figures["ticks"] = _ticks(takes)
     figures["clean_runs"] = len(clean)
@@ -176,10 +177,13 @@ def _ticks(takes: Sequence[Take]) -> dict[str, Any] | None:
     took_us = [took for take in takes for took in take.took_us]
     if not late_us:
         return None
+    words_ms = [late for take in takes for late in take.words_late_ms]
     return {
+        "words_late_ms": {f"p{p}": percentile(words_ms, p) for p in (50, 95, 99)},
         "units": len(late_us),
         "missed": sum(take.missed for take in takes),
         "holes": sum(take.holes for take in takes),
+        "lost_words": sum(take.lost_words for take in takes),
         "late_ms": {f"p{p}": round(float(np.percentile(late_us, p)) / 1000, 2) for p in (50, 99)},
         "took_ms": {f"p{p}": round(float(np.percentile(took_us, p)) / 1000, 2) for p in (50, 99)},
     }

@@ -31,13 +31,15 @@ from models.turn import TURN
 from models.vad import VAD, VoiceActivityDetector
 from pipelines.choices import engine_settings
 from processors.perception.engine_stt import transcript_from_fields
-from runtime.engine_process import EngineProcess
+from runtime.engine_process import EngineProcess, EngineProcessSettings
 from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.duplex_policy import DuplexPolicySettings
 
 TWO_TIER = "two_tier"
 BASELINES = ("always_talk", "always_silent", "timer_300", "timer", "timer_1000", "random_backchannel")
 DEPLOYMENT, RECOGNISER = "embedded", "pocketsphinx"
+# Several calls share a machine here that a deployment would not give them: late words are counted, not lost.
+LONGEST_S = 15.0
 # Voices and completeness of all clips that run side by side.
 THREADS = 4
 
@@ -133,6 +135,7 @@ async def recogniser(vad: VoiceActivityDetector) -> AsyncIterator[Side]:
         STT.row(RECOGNISER).target,
         PocketsphinxSettings(documents=KNOWLEDGE),
         decode=transcript_from_fields,
+        limits=EngineProcessSettings(request_timeout_s=LONGEST_S),
         name=RECOGNISER,
     )
     await process.start()

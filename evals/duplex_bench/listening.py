@@ -3,7 +3,8 @@
 The same audio that the engine hears is cut into utterances by voice activity, as the engine's own ears cut it
 (``EarSettings``), and given to a recogniser in a process of its own (``runtime.engine_process``), as in a
 deployment. What it understands is told when it is there, be that late: nothing here waits for it, and nothing
-knows the script.
+knows the script. A recogniser that fails is opened anew; the words that it had are lost, and counted, because
+a run in which that happened measures the machine and not the engine.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 import numpy as np
+from loguru import logger
 
 from core.errors import EngineError
 from core.media import float_to_pcm16
@@ -32,6 +34,8 @@ class Beside:
 
     Attributes:
         understood: final texts, in order.
+        late_ms: of each, from the report of the voice's end until it was there.
+        failures: of the recogniser.
     """
 
     def __init__(
@@ -52,8 +56,10 @@ class Beside:
         self._speaks = False
         self._finals: deque[asyncio.Future[Transcript]] = deque()
         self._told_s = 0.0
-        self._failure: EngineError | None = None
+        self._reopening: asyncio.Task[None] | None = None
         self.understood: list[str] = []
+        self.late_ms: list[int] = []
+        self.failures = 0
 
     async def open(self) -> None:
         """Have a stream.
@@ -64,17 +70,9 @@ class Beside:
         self._stream = await self._engine.open_stream(self._on_partial, self._on_failure)
 
     def hear(self, piece: np.ndarray) -> None:
-        """The next of the caller's audio: float32, (samples,), at the detector's rate.
-
-        Raises:
-            EngineError: the recogniser failed.
-        """
-        if self._failure is not None:
-            raise self._failure
-        stream = self._stream
-        assert stream is not None
-        if self._speaks:
-            stream.feed(float_to_pcm16(piece))
+        """The next of the caller's audio: float32, (samples,), at the detector's rate."""
+        if self._speaks and self._stream is not None:
+            self._stream.feed(float_to_pcm16(piece))
         else:
             self._keep(piece)
         self._pending = np.concatenate((self._pending, piece))
@@ -84,15 +82,17 @@ class Beside:
             power = float(np.vdot(judged, judged)) / window
             event = self._gate.on_window(self._voice.probability(judged), power)
             if event is GateEvent.STARTED:
-                self._start(stream)
+                self._start()
             elif event is GateEvent.STOPPED:
-                self._stop(stream)
+                self._stop()
 
     def close(self) -> None:
         """Release the stream; what is not understood by now is not wanted."""
         for final in self._finals:
             final.cancel()
         self._finals.clear()
+        if self._reopening is not None:
+            self._reopening.cancel()
         if self._stream is not None:
             self._stream.close()
 
@@ -102,18 +102,22 @@ class Beside:
         while self._held - len(self._before[0]) >= self._before_samples:
             self._held -= len(self._before.popleft())
 
-    def _start(self, stream: UtteranceStream[Transcript]) -> None:
+    def _start(self) -> None:
+        if self._stream is None:
+            return
         self._speaks = True
-        stream.start()
-        stream.feed(float_to_pcm16(np.concatenate(list(self._before))))
+        self._stream.start()
+        self._stream.feed(float_to_pcm16(np.concatenate(list(self._before))))
         self._before.clear()
         self._held = 0
 
-    def _stop(self, stream: UtteranceStream[Transcript]) -> None:
-        self._speaks = False
-        final = stream.finish()
+    def _stop(self) -> None:
+        spoke, self._speaks = self._speaks, False
+        if self._stream is None or not spoke:
+            return
+        final, ended_s = self._stream.finish(), asyncio.get_running_loop().time()
         self._finals.append(final)
-        final.add_done_callback(self._on_final)
+        final.add_done_callback(lambda done: self._on_final(done, ended_s))
 
     def _on_partial(self, heard: Transcript) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -121,23 +125,33 @@ class Beside:
             self._told_s = now_s
             self._on_words(Words(heard.text, False, _confidences(heard)))
 
-    def _on_final(self, final: "asyncio.Future[Transcript]") -> None:
+    def _on_final(self, final: "asyncio.Future[Transcript]", ended_s: float) -> None:
         if final.cancelled():
             return
         if final in self._finals:
             self._finals.remove(final)
-        if (error := final.exception()) is not None:
-            self._on_failure(
-                error if isinstance(error, EngineError) else EngineError(str(error), engine="stt")
-            )
+        if final.exception() is not None:
+            # Its stream is over too, and tells so itself.
             return
         heard = final.result()
+        self.late_ms.append(round((asyncio.get_running_loop().time() - ended_s) * 1000))
         self.understood.append(heard.text)
         if heard.text:
             self._on_words(Words(heard.text, True, _confidences(heard)))
 
     def _on_failure(self, error: EngineError) -> None:
-        self._failure = error
+        logger.warning(f"duplex bench: words are lost: {error}")
+        self.failures += 1
+        self._stream, self._speaks = None, False
+        self._reopening = asyncio.get_running_loop().create_task(self._reopen(), name="bench.reopen")
+
+    async def _reopen(self) -> None:
+        while self._stream is None:
+            try:
+                await self.open()
+            except EngineError as error:
+                logger.warning(f"duplex bench: no recogniser: {error}")
+                await asyncio.sleep(self._stt.reopen_ms / 1000)
 
 
 def _confidences(heard: Transcript) -> tuple[float, ...]:

@@ -3,8 +3,8 @@
 The behaviours of Full-Duplex-Bench v1.5 without its judge. A bot whose voice goes on for a second behind the
 event resumes: nothing new can begin without a gap. One that stopped and speaks again either goes on with what
 it was saying or says something new: its words behind the stop are put beside those of the same bot in the
-same call without the event (``continues``), from where it was cut. Where no words are known that is
-uncertain.
+same call without the event (``continues``), from where it was cut. One that says nothing more has resumed
+when it had said all that it says there. Where no words are known either is uncertain.
 
 Pure.
 """
@@ -15,14 +15,17 @@ from difflib import SequenceMatcher
 from enum import Enum
 
 from evals.duplex_bench.clips import Event
-from evals.duplex_bench.spoken import Segment, Spoken, first_talk
+from evals.duplex_bench.spoken import Segment, Spoken, Word, first_talk
 
 # A gap of up to so long is one between two clauses.
 HOLD_MS = 600
 GOES_ON_MS = 1_000
-# Of the words behind a stop so many are looked for, from so many before it was cut to so many behind.
+# Of the words behind a stop so many are looked for, from so many before it was cut to so many behind; so much
+# of them has to be there in one piece. Single words are in every answer.
 LOOKED_AT, BEFORE, BEHIND = 10, 6, 30
-ALIKE = 0.6
+ALIKE, FEWEST = 0.5, 2
+# An answer of which so much was said is over.
+ALL = 0.95
 
 
 class Behaviour(Enum):
@@ -66,6 +69,8 @@ def overlap(event: Event, spoken: Spoken, clean: Sequence[str] | None) -> Overla
     stop_ms = stretch.ended_ms - event.began_ms
     again = first_talk(spoken.since(stretch.ended_ms + 1))
     if again is None:
+        if spoken.words is not None and clean is not None and _said_all(spoken.words, clean):
+            return Overlap(Behaviour.RESUME)
         return Overlap(Behaviour.SILENT, stop_ms)
     response_ms = again.began_ms - event.ended_ms
     if spoken.words is None or clean is None:
@@ -78,7 +83,8 @@ def overlap(event: Event, spoken: Spoken, clean: Sequence[str] | None) -> Overla
 
 def needs_clean(event: Event, spoken: Spoken) -> bool:
     """Whether only the same call without the event tells what the bot did."""
-    return spoken.words is not None and overlap(event, spoken, None).behaviour is Behaviour.UNCERTAIN
+    doubtful = (Behaviour.UNCERTAIN, Behaviour.SILENT)
+    return spoken.words is not None and overlap(event, spoken, None).behaviour in doubtful
 
 
 def talked_into(event: Event, spoken: Spoken) -> Segment | None:
@@ -101,8 +107,18 @@ def continues(before: Sequence[str], after: Sequence[str], clean: Sequence[str])
     expected = [_plain(word) for word in clean[first : len(before) + BEHIND]]
     if not said or not expected:
         return False
-    blocks = SequenceMatcher(None, said, expected, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks) >= ALIKE * len(said)
+    matcher = SequenceMatcher(None, said, expected, autojunk=False)
+    longest = matcher.find_longest_match(0, len(said), 0, len(expected)).size
+    return longest >= max(min(FEWEST, len(said)), ALIKE * len(said))
+
+
+def _said_all(words: Sequence[Word], clean: Sequence[str]) -> bool:
+    said = [_plain(word.text) for word in words]
+    expected = [_plain(word) for word in clean]
+    size = sum(
+        block.size for block in SequenceMatcher(None, said, expected, autojunk=False).get_matching_blocks()
+    )
+    return bool(expected) and size >= ALL * len(expected)
 
 
 def _plain(word: str) -> str:

@@ -77,10 +77,11 @@ def _spread(values: Mapping[str, float | None]) -> str:
 
 
 def _on_time(each: Mapping[str, Any]) -> str:
-    ticks = each["ticks"]
+    ticks, words = each["ticks"], each["ticks"]["words_late_ms"]
     return (
         f"{each['name']}: {ticks['units']} units, {ticks['missed']} missed, "
         f"late p50 {ticks['late_ms']['p50']:.1f} p99 {ticks['late_ms']['p99']:.1f} ms, "
         f"took p50 {ticks['took_ms']['p50']:.1f} p99 {ticks['took_ms']['p99']:.1f} ms, "
-        f"{ticks['holes']} holes in its voice; judged by {each['judged_by']}"
+        f"{ticks['holes']} holes in its voice; judged by {each['judged_by']}; "
+        f"words late p50 {words['p50'] or 0} p99 {words['p99'] or 0} ms, lost {ticks['lost_words']} times"
     )

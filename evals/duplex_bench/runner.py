@@ -48,6 +48,8 @@ class Take:
         bot: float32, (samples,), 16 kHz, as long.
         words: of the bot, at the times at which they are heard.
         understood: of the caller, by the recogniser beside.
+        words_late_ms: of each of these, from the end of the voice until it was there.
+        lost_words: failures of the recogniser.
         late_us: of each unit, how late it began.
         took_us: of each unit, until its result was there.
         missed: units that were not taken.
@@ -59,6 +61,8 @@ class Take:
     bot: np.ndarray
     words: tuple[Word, ...]
     understood: tuple[str, ...] = ()
+    words_late_ms: tuple[int, ...] = ()
+    lost_words: int = 0
     late_us: tuple[int, ...] = ()
     took_us: tuple[int, ...] = ()
     missed: int = 0
@@ -190,8 +194,7 @@ async def play(
         finally:
             if beside is not None:
                 beside.close()
-        understood = tuple(beside.understood) if beside is not None else ()
-        return _take(clip, caller, engine, call.mouth, call.ticks, understood)
+        return _take(clip, caller, engine, call.mouth, call.ticks, beside)
     finally:
         thread.shutdown(wait=False)
 
@@ -285,7 +288,7 @@ def _take(
     engine: OmniEngine,
     mouth: Mouth,
     ticks: _Ticks | None = None,
-    understood: tuple[str, ...] = (),
+    beside: Beside | None = None,
 ) -> Take:
     heard, words = mouth.heard()
     bot = _at_rate(heard, RATE_HZ, engine.output_rate_hz)[: len(caller)]
@@ -296,7 +299,9 @@ def _take(
         caller,
         bot,
         words,
-        understood,
+        tuple(beside.understood) if beside is not None else (),
+        tuple(beside.late_ms) if beside is not None else (),
+        beside.failures if beside is not None else 0,
         tuple(chosen.late_us),
         tuple(chosen.took_us),
         chosen.missed,

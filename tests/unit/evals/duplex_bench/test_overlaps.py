@@ -50,6 +50,19 @@ def test_who_speaks_again_resumes_when_the_words_go_on(after: list[str], behavio
     assert found.behaviour is behaviour and (found.stop_ms, found.response_ms) == (200, 1_500)
 
 
+def test_who_has_said_all_was_not_stopped() -> None:
+    heard = spoken((3_000, 5_700), said=placed(ANSWER[:9], 3_000))
+    assert needs_clean(EVENT, heard)
+    assert overlap(EVENT, heard, ANSWER[:9]).behaviour is Behaviour.RESUME
+    assert overlap(EVENT, heard, ANSWER).behaviour is Behaviour.SILENT
+
+
+def test_another_answer_that_shares_some_words_is_another_answer() -> None:
+    said = "from the guide you can change a transfer in the app until the day before".split()
+    other = "from the guide you can cancel it at a branch or the app until four".split()
+    assert not continues(said[:9], other, said + ANSWER)
+
+
 def test_who_begins_again_from_the_first_word_does_not_go_on() -> None:
     long = [f"word{place}" for place in range(60)]
     assert not continues(long[:20], long[:12], long)
