@@ -4,7 +4,7 @@ The behaviours of Full-Duplex-Bench v1.5 without its judge. A bot whose voice go
 event resumes: nothing new can begin without a gap. One that stopped and speaks again either goes on with what
 it was saying or says something new: its words behind the stop are put beside those of the same bot in the
 same call without the event (``continues``), from where it was cut. One that says nothing more has resumed
-when it had said all that it says there. Where no words are known either is uncertain.
+when it had said all that it says there. Where no words are known, one that speaks again is uncertain.
 
 Pure.
 """
