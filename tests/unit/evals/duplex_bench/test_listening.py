@@ -1,4 +1,4 @@
-"""The words of a caller beside an engine that does not transcribe: cut by voices, told when they are there."""
+"""The words of a caller beside an engine that does not transcribe: cut by voices, told when they come."""
 
 import asyncio
 from pathlib import Path
