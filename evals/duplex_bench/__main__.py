@@ -195,6 +195,13 @@ def _keep(folder: Path, take: Take) -> None:
     soundfile.write(path, take.stereo(), RATE_HZ, subtype="PCM_16")
 
 
+def _known(error: Exception) -> Exception | None:
+    """What the user can mend, also of clips that ran side by side; None when it is a bug."""
+    if isinstance(error, ExceptionGroup):
+        return next((found for each in error.exceptions if (found := _known(each)) is not None), None)
+    return error if isinstance(error, AgentError | OSError) else None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0, or 2 with one line on standard error."""
     arguments = parser().parse_args(argv)
@@ -204,13 +211,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = run(arguments)
         if arguments.json:
             arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-    except* (AgentError, OSError) as errors:
-        error: BaseException = errors
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        arguments.failed = True
-    if getattr(arguments, "failed", False):
+    except (AgentError, OSError, ExceptionGroup) as error:
+        reason = _known(error)
+        if reason is None:
+            raise
+        print(f"error: {' '.join(str(reason).split())}", file=sys.stderr)
         return 2
     print(report.table(result), end="")
     return 0

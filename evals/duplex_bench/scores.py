@@ -5,7 +5,7 @@ the panel of tau2-bench over all clips; each clip's verdict is kept, so that a f
 the sound.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from evals.duplex_bench import backchannels, figures
 from evals.duplex_bench.clips import Clip, Part
 from evals.duplex_bench.overlaps import Behaviour, Overlap, overlap, talked_into
 from evals.duplex_bench.panel import Counted, count, counts, panel
-from evals.duplex_bench.spoken import Spoken, first_talk, takes_turn
+from evals.duplex_bench.spoken import Segment, Spoken, first_talk, takes_turn
 
 OVER = (Part.USER_BACKCHANNEL, Part.TALKING_TO_OTHERS, Part.BACKGROUND, Part.TICS)
 
@@ -131,7 +131,7 @@ def _answers(each: Heard) -> bool:
     return talk is not None and talk.began_ms >= event.began_ms and _takes_interruption(each)
 
 
-def _talk_behind(each: Heard) -> Any:
+def _talk_behind(each: Heard) -> Segment | None:
     """The first talk that begins behind the begin of the interruption, or else the one that never ended."""
     event = each.clip.event
     assert event is not None
@@ -245,8 +245,3 @@ def _verdict(each: Heard) -> dict[str, Any]:
         if clip.part is Part.INTERRUPTION:
             verdict |= {"answers": _answers(each), "latency_ms": _interruption_latency_ms(each)}
     return verdict
-
-
-def has_words(words: Mapping[str, Sequence[object]]) -> bool:
-    """Whether a system writes any words, by clip."""
-    return any(words.values())
