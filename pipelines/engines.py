@@ -17,7 +17,7 @@ from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import BaseModel
 
-from configs.deployment import Deployment, Duplex, Hearing, Speaking
+from configs.deployment import Deployment, Hearing, Speaking
 from core.errors import AgentError, ConfigError
 from core.registry import Registry
 from models.commands import COMMANDS
@@ -171,16 +171,34 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
             else None
         ),
         answering=plan_answering(deployment),
-        omni=_plan_omni(deployment.duplex) if duplex else (),
+        omni=plan_omni(deployment) if duplex else (),
     )
 
 
-def _plan_omni(duplex: Duplex) -> tuple[tuple[str, BaseModel], ...]:
+def plan_omni(deployment: Deployment) -> tuple[tuple[str, BaseModel], ...]:
+    """The full-duplex engines that a deployment names: name and checked settings.
+
+    Raises:
+        ConfigError: an unknown name or field, a wrong value.
+    """
+    duplex = deployment.duplex
     wheres = ("duplex.engine", *(f"duplex.fallback.{place}" for place in range(len(duplex.fallback))))
     return tuple(
-        (choice.name, engine_settings(OMNI, choice, {}, where=where))
+        (choice.name, _as_heard(engine_settings(OMNI, choice, {}, where=where), deployment.hearing))
         for choice, where in zip((duplex.engine, *duplex.fallback), wheres, strict=True)
     )
+
+
+def _as_heard(settings: BaseModel, hearing: Hearing) -> BaseModel:
+    """What the recogniser writes for a filler is the recogniser's, whatever policy reads it."""
+    if not isinstance(settings, TwoTierSettings):
+        return settings
+    endpoint = settings.policy.endpoint
+    if "heard_for_fillers" in endpoint.model_fields_set:
+        return settings
+    heard = {"heard_for_fillers": hearing.endpoint.heard_for_fillers}
+    policy = settings.policy.model_copy(update={"endpoint": endpoint.model_copy(update=heard)})
+    return settings.model_copy(update={"policy": policy})
 
 
 def _plan_echo(hearing: Hearing) -> BaseModel | None:

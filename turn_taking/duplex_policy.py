@@ -15,7 +15,7 @@ Pure; all times are milliseconds on one clock, which is that of the units.
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
 from turn_taking.barge_in import BargeIn
@@ -27,13 +27,29 @@ from turn_taking.speculation import Guesser, SpeculationSettings
 from turn_taking.utterances import asks
 
 
+def _endpoint() -> EndpointSettings:
+    """Surer than a cascade's of what is not over: who is answered too early has to talk against the bot."""
+    return EndpointSettings(
+        complete_without_filler=0.5,
+        max_silence_ms=1_200,
+        hanging_silence_ms=2_000,
+        unfinished_probability=0.9,
+        told_silence_ms=1_200,
+    )
+
+
+def _barge_in() -> BargeInSettings:
+    """Quick to give back a floor that was taken too early: who goes on at once had not finished."""
+    return BargeInSettings(early_ms=1_000, early_confirm_ms=200)
+
+
 class DuplexPolicySettings(BaseModel):
     """The four policies."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    endpoint: EndpointSettings = EndpointSettings()
-    barge_in: BargeInSettings = BargeInSettings()
+    endpoint: EndpointSettings = Field(default_factory=_endpoint)
+    barge_in: BargeInSettings = Field(default_factory=_barge_in)
     backchannel: BackchannelSettings | None = BackchannelSettings()
     speculation: SpeculationSettings = SpeculationSettings()
 

@@ -13,6 +13,7 @@ import pytest
 import soundfile
 
 from core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
+from evals.duplex_bench.baselines import Phrase, baselines
 from models.omni import OMNI, OmniEngine, OmniHost, Preparation, UnitResult, Vote
 from models.omni.minicpm_o.engine import MiniCpmOHost
 from models.omni.minicpm_o.settings import MiniCpmOSettings
@@ -71,12 +72,21 @@ class Served(MiniCpmWorkerHost):
         self._server.close()
 
 
+def baseline(name: str) -> OmniHost:
+    """A control of the duplex bench."""
+    speech = Phrase(np.full(16_000, 0.1, np.float32), 16_000)
+    return baselines(speech, speech, SileroVad(), seed=1)[name]
+
+
 HOSTS: dict[str, Callable[[], OmniHost]] = {
     "scripted": lambda: ScriptedOmniHost(OmniScript(cost_ms=2.0)),
     "two_tier": two_tier,
     "moshi": moshi,
     "minicpm_o": minicpm_o,
     "minicpm_worker": Served,
+    "always_talk": lambda: baseline("always_talk"),
+    "timer": lambda: baseline("timer"),
+    "random_backchannel": lambda: baseline("random_backchannel"),
     "scripted, slow": lambda: ScriptedOmniHost(OmniScript(hangs_at=SLOW_AT)),
     "scripted, a second": lambda: ScriptedOmniHost(OmniScript(unit_ms=1_000, sessions=1)),
 }

@@ -1,0 +1,225 @@
+"""``python -m evals.duplex_bench``: engines against the clips of Full-Duplex-Bench, or the shipped ones.
+
+Exit status 0 when all was measured, 2 with one line on standard error for what the user can mend.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import yaml
+from loguru import logger
+
+from core.errors import AgentError, ConfigError
+from evals.command import machine, positive
+from evals.duplex_bench import report
+from evals.duplex_bench.clips import SHIPPED, Clip, Part, load
+from evals.duplex_bench.hosts import BASELINES, System, detector, known, open_host, recogniser
+from evals.duplex_bench.overlaps import needs_clean
+from evals.duplex_bench.runner import Take, play_all, step
+from evals.duplex_bench.scores import OVER, Heard, row
+from evals.duplex_bench.spoken import RATE_HZ, Segmenter, by_level, by_silero
+from evals.latency.figures import percentile
+from models.vad import VoiceActivityDetector
+
+AT_ONCE = 4
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.duplex_bench",
+        description="Full-duplex engines against callers who pause, finish, interrupt and hum along.",
+    )
+    root.add_argument(
+        "--engine", action="append", default=[], help="which (may come again); baselines anyway"
+    )
+    root.add_argument("--settings", type=Path, help="YAML: settings by engine")
+    root.add_argument(
+        "--data", type=Path, default=SHIPPED, help="folder of clips; left out: the shipped ones"
+    )
+    root.add_argument("--part", default="", help=f"by comma: {', '.join(part.value for part in Part)}")
+    root.add_argument("--clips", type=positive, help="of each task at most so many")
+    root.add_argument("--at-once", type=positive, default=AT_ONCE, help="clips side by side")
+    root.add_argument(
+        "--segments", choices=("silero", "level"), default="silero", help="what finds the bot's voice"
+    )
+    root.add_argument("--seed", type=int, default=1, help="of what is drawn: random backchannels")
+    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--out", type=Path, help="keep WAV files here: left the caller, right the bot")
+    return root
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure what was asked for.
+
+    Raises:
+        AgentError: what the user can mend, or an engine that failed.
+    """
+    unknown = sorted(set(arguments.engine) - set(known()))
+    if unknown:
+        raise ConfigError(f"unknown engine {unknown[0]!r}", known=known())
+    clips = load(arguments.data, _parts(arguments.part), most=arguments.clips)
+    settings = _settings(arguments.settings)
+    vad = detector()
+    segments = by_silero(vad) if arguments.segments == "silero" else by_level
+    rows = []
+    for name in dict.fromkeys((*arguments.engine, *BASELINES)):
+        system = open_host(name, settings.get(name), vad=vad, seed=arguments.seed)
+        try:
+            rows.append(_measured(system, clips, vad, segments, arguments))
+        finally:
+            system.host.close()
+    return {
+        "data": "shipped" if arguments.data == SHIPPED else str(arguments.data),
+        "segments": arguments.segments,
+        "at_once": arguments.at_once,
+        "seed": arguments.seed,
+        "systems": rows,
+        "machine": machine(),
+    }
+
+
+def _parts(text: str) -> tuple[Part, ...]:
+    if not text:
+        return tuple(Part)
+    by_name = {part.value: part for part in Part}
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        raise ConfigError(f"unknown part {unknown[0]!r}", known=tuple(by_name))
+    return tuple(by_name[name] for name in names)
+
+
+def _settings(path: Path | None) -> Mapping[str, Mapping[str, Any]]:
+    if path is None:
+        return {}
+    try:
+        value = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML") from error
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        raise ConfigError(f"{path} has no settings by engine")
+    return value
+
+
+def _measured(
+    system: System,
+    clips: Sequence[Clip],
+    vad: VoiceActivityDetector,
+    segments: Segmenter,
+    arguments: argparse.Namespace,
+) -> dict[str, Any]:
+    """The row of a system. Clips that only their clean twin explains are played once more, without."""
+    takes = _takes(system, [(clip, None) for clip in clips], vad, arguments)
+    has_words = any(take.words for take in takes)
+    heard = [Heard(take.clip, take.spoken(segments, has_words=has_words)) for take in takes]
+    doubtful = [
+        each.clip
+        for each in heard
+        if each.clip.part in (*OVER, Part.INTERRUPTION)
+        and each.clip.event is not None
+        and needs_clean(each.clip.event, each.spoken)
+    ]
+    clean = _takes(system, [(clip, clip.clean_audio(RATE_HZ)) for clip in doubtful], vad, arguments)
+    words = {take.clip.name: tuple(word.text for word in take.words) for take in clean}
+    heard = [Heard(each.clip, each.spoken, words.get(each.clip.name)) for each in heard]
+    if arguments.out is not None:
+        for take in takes:
+            _keep(arguments.out / system.name, take)
+    figures = row(system.name, heard, seed=arguments.seed)
+    for verdict, take in zip(figures["per_clip"], takes, strict=True):
+        verdict |= {"understood": list(take.understood), "holes": take.holes}
+    figures["judged_by"] = "words" if has_words else "voice"
+    figures["ticks"] = _ticks(takes)
+    figures["clean_runs"] = len(clean)
+    return figures
+
+
+def _takes(
+    system: System,
+    clips: Sequence[tuple[Clip, np.ndarray | None]],
+    vad: VoiceActivityDetector,
+    arguments: argparse.Namespace,
+) -> list[Take]:
+    if not clips:
+        return []
+    if system.is_stepped:
+        return [step(system.host, clip, audio) for clip, audio in clips]
+    return asyncio.run(_paced(system, clips, vad, arguments.at_once))
+
+
+async def _paced(
+    system: System, clips: Sequence[tuple[Clip, np.ndarray | None]], vad: VoiceActivityDetector, at_once: int
+) -> list[Take]:
+    done = 0
+
+    def told(take: Take) -> None:
+        nonlocal done
+        done += 1
+        print(f"\r{system.name}: {done} of {len(clips)} clips", end="", file=sys.stderr, flush=True)
+
+    async with recogniser(vad) as side:
+        takes = await play_all(system.host, clips, side=side, at_once=at_once, on_take=told)
+    print(file=sys.stderr)
+    return takes
+
+
+def _ticks(takes: Sequence[Take]) -> dict[str, Any] | None:
+    """Whether units were on time; None where nothing waits for a clock."""
+    late_us = [late for take in takes for late in take.late_us]
+    took_us = [took for take in takes for took in take.took_us]
+    if not late_us:
+        return None
+    words_ms = [late for take in takes for late in take.words_late_ms]
+    return {
+        "words_late_ms": {f"p{p}": percentile(words_ms, p) for p in (50, 95, 99)},
+        "units": len(late_us),
+        "missed": sum(take.missed for take in takes),
+        "holes": sum(take.holes for take in takes),
+        "lost_words": sum(take.lost_words for take in takes),
+        "late_ms": {f"p{p}": round(float(np.percentile(late_us, p)) / 1000, 2) for p in (50, 99)},
+        "took_ms": {f"p{p}": round(float(np.percentile(took_us, p)) / 1000, 2) for p in (50, 99)},
+    }
+
+
+def _keep(folder: Path, take: Take) -> None:
+    path = folder / f"{take.clip.name}.wav"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, take.stereo(), RATE_HZ, subtype="PCM_16")
+
+
+def _known(error: Exception) -> Exception | None:
+    """What the user can mend, also of clips that ran side by side; None when it is a bug."""
+    if isinstance(error, ExceptionGroup):
+        return next((found for each in error.exceptions if (found := _known(each)) is not None), None)
+    return error if isinstance(error, AgentError | OSError) else None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    arguments = parser().parse_args(argv)
+    logger.remove()
+    logger.add(sys.stderr, level="WARNING")
+    try:
+        result = run(arguments)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+    except (AgentError, OSError, ExceptionGroup) as error:
+        reason = _known(error)
+        if reason is None:
+            raise
+        print(f"error: {' '.join(str(reason).split())}", file=sys.stderr)
+        return 2
+    print(report.table(result), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

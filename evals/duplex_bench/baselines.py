@@ -1,0 +1,314 @@
+"""Bots that show what a figure is worth: always talking, never, timers, and a listener at random.
+
+They are engines like any other and pass through the same runner. None of them understands anything; what they
+say is one text, over and over. Time is what they hear: no thread, no clock.
+
+    always_talk          from the first unit to the last
+    always_silent        nothing
+    timer_300, timer,    begins when the caller has been silent for 0.3, 0.6 or 1.0 s behind a voice, and
+      timer_1000         falls silent 0.3 s into a voice: voice activity and a timer, as most bots are
+    random_backchannel   hums at random moments, ``RATE_PER_S`` of them, whatever is heard
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from core.errors import ConfigError, ShapeError
+from core.media import pcm16_to_float
+from models.omni import Preparation, UnitResult, Vote
+from models.omni.phases import Call, Phases, checked_audio
+from models.tts import SpeechPiece, TextToSpeech
+from models.vad import VoiceActivityDetector
+from turn_taking.voice_gate import GateState, VoiceGate
+
+UNIT_MS, INPUT_HZ = 80, 16_000
+TIMERS_MS = {"timer_300": 300, "timer": 600, "timer_1000": 1_000}
+# A caller who talks for so long is listened to.
+STOPS_MS = 300
+# People make about 0.28 in each second of the other's talk (CANDOR); published models make far fewer.
+RATE_PER_S = 0.1
+SPEECH = (
+    "I can tell you something about that. There are a few things that you need to know, and I will go "
+    "through them one after the other. First of all, you can find most of it in the app. Then there are the "
+    "branches, which are open on weekdays. If anything is missing, you can always ask somebody there."
+)
+HUM = "Mhm."
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Something that is said.
+
+    Attributes:
+        audio: float32, (samples,).
+        rate_hz: of it.
+        words: with the sample at which each begins.
+    """
+
+    audio: np.ndarray
+    rate_hz: int
+    words: tuple[tuple[str, int], ...] = ()
+
+
+def spoken(tts: TextToSpeech, text: str) -> Phrase:
+    """The text in this voice."""
+    pieces: list[SpeechPiece] = []
+
+    def take(piece: SpeechPiece) -> bool:
+        pieces.append(piece)
+        return True
+
+    tts.synthesize(text, take)
+    words = [(word.text, word.start_ms * tts.rate_hz // 1000) for piece in pieces for word in piece.words]
+    return Phrase(pcm16_to_float(b"".join(piece.pcm for piece in pieces)), tts.rate_hz, tuple(words))
+
+
+class Speech:
+    """A phrase, taken a unit at a time, over and over."""
+
+    def __init__(self, phrase: Phrase) -> None:
+        self._phrase = phrase
+        self._at = 0
+
+    def begin(self) -> None:
+        """From its first word."""
+        self._at = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was said once."""
+        return self._at >= len(self._phrase.audio)
+
+    def take(self) -> tuple[np.ndarray, str]:
+        """A unit of it, with the words that begin in it."""
+        samples = UNIT_MS * self._phrase.rate_hz // 1000
+        audio = self._phrase.audio[self._at : self._at + samples]
+        words = [word for word, at in self._phrase.words if self._at <= at < self._at + samples]
+        self._at += samples
+        return audio, "".join(f" {word}" for word in words)
+
+
+class Policy:
+    """What a baseline does with a unit; silent."""
+
+    def hear(self, audio: np.ndarray) -> None:
+        """A unit: float32, (samples,), 16 kHz."""
+
+    def vote(self) -> UnitResult:
+        """What is said in it."""
+        return UnitResult(Vote.LISTEN)
+
+    def hush(self) -> None:
+        """What is being said is given up."""
+
+
+class AlwaysTalk(Policy):
+    """From the first unit to the last."""
+
+    def __init__(self, phrase: Phrase) -> None:
+        self._speech = Speech(phrase)
+
+    def vote(self) -> UnitResult:
+        """More of it."""
+        if self._speech.is_over:
+            self._speech.begin()
+        audio, words = self._speech.take()
+        return UnitResult(Vote.SPEAK, words, audio)
+
+
+class Timer(Policy):
+    """Talks when nobody has for a while."""
+
+    def __init__(self, phrase: Phrase, vad: VoiceActivityDetector, silence_ms: int) -> None:
+        self._speech, self._vad = Speech(phrase), vad
+        self._stream = vad.open_stream()
+        self._gate = VoiceGate(
+            vad.window_samples,
+            rate_hz=vad.rate_hz,
+            start_ms=STOPS_MS,
+            stop_ms=silence_ms,
+            pause_ms=silence_ms,
+            confidence=0.7,
+            least_db=-60.0,
+        )
+        self._pending = np.zeros(0, np.float32)
+        self._talks = self._was_voiced = False
+
+    def hear(self, audio: np.ndarray) -> None:
+        """Listen for a voice."""
+        self._pending = np.concatenate((self._pending, audio))
+        window = self._vad.window_samples
+        while len(self._pending) >= window:
+            piece, self._pending = self._pending[:window], self._pending[window:]
+            self._gate.on_window(self._stream.probability(piece), float(np.vdot(piece, piece)) / window)
+
+    def vote(self) -> UnitResult:
+        """Begin when a voice has ended, stop when one has begun."""
+        is_voiced = self._gate.state in (GateState.SPEAKING, GateState.STOPPING)
+        ended, self._was_voiced = self._was_voiced and not is_voiced, is_voiced
+        if is_voiced and self._talks:
+            self._talks = False
+            return UnitResult(Vote.YIELD, end_of_turn=True)
+        if ended:
+            self._talks = True
+            self._speech.begin()
+        if not self._talks:
+            return UnitResult(Vote.LISTEN)
+        audio, words = self._speech.take()
+        self._talks = not self._speech.is_over
+        return UnitResult(Vote.SPEAK, words, audio, end_of_turn=not self._talks)
+
+    def hush(self) -> None:
+        """Wait for the next voice."""
+        self._talks = False
+
+
+class RandomBackchannel(Policy):
+    """Hums, whatever is heard."""
+
+    def __init__(self, phrase: Phrase, rng: np.random.Generator, rate_per_s: float) -> None:
+        self._speech, self._rng, self._rate_per_s = Speech(phrase), rng, rate_per_s
+        self._hums = False
+
+    def vote(self) -> UnitResult:
+        """In each unit as likely as in the next."""
+        if not self._hums and self._rng.random() < self._rate_per_s * UNIT_MS / 1000:
+            self._hums = True
+            self._speech.begin()
+        if not self._hums:
+            return UnitResult(Vote.LISTEN)
+        audio, _ = self._speech.take()
+        self._hums = not self._speech.is_over
+        return UnitResult(Vote.BACKCHANNEL, audio=audio)
+
+    def hush(self) -> None:
+        """Not now."""
+        self._hums = False
+
+
+class _NoSettings(BaseModel):
+    """A baseline has none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BaselineEngine:
+    """One conversation; see ``OmniEngine``.
+
+    Args:
+        build: the policy, anew for each conversation.
+        rate_hz: of what it says.
+    """
+
+    unit_ms = first_unit_ms = UNIT_MS
+    input_rate_hz = INPUT_HZ
+    context_units: int | None = None
+    takes_frames = False
+
+    def __init__(self, build: Callable[[], Policy], rate_hz: int) -> None:
+        self.output_rate_hz = rate_hz
+        self._build = build
+        self._policy = Policy()
+        self._phases = Phases()
+
+    def prepare(self, preparation: Preparation) -> None:
+        """See ``OmniEngine``."""
+        try:
+            _NoSettings.model_validate(preparation.settings)
+        except ValidationError as error:
+            raise ConfigError(f"a baseline has no settings, got {sorted(preparation.settings)}") from error
+        self._phases.enter(Call.PREPARE)
+        self._policy = self._build()
+
+    def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
+        """See ``OmniEngine``."""
+        before = self._phases.phase
+        active = self._phases.enter(Call.PREFILL)
+        try:
+            if frames:
+                raise ShapeError("a baseline takes no frames")
+            heard = checked_audio(audio, UNIT_MS * INPUT_HZ // 1000, frames=0)
+        except ShapeError:
+            self._phases.take_back(Call.PREFILL, before)
+            raise
+        if active:
+            self._policy.hear(heard)
+
+    def generate(self, *, force_listen: bool = False) -> UnitResult:
+        """See ``OmniEngine``."""
+        if not self._phases.enter(Call.GENERATE):
+            return UnitResult(Vote.LISTEN)
+        result = self._policy.vote()
+        if force_listen and not result.is_listen:
+            self._policy.hush()
+            return UnitResult(Vote.YIELD, end_of_turn=True)
+        return result
+
+    def finalize(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.FINALIZE)
+
+    def stop(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.STOP)
+
+    def cleanup(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.CLEANUP)
+        self._policy = Policy()
+
+
+class BaselineHost:
+    """All conversations with a baseline.
+
+    Args:
+        build: a policy, given how many were opened before it.
+        rate_hz: of what it says.
+    """
+
+    sessions: int | None = None
+
+    def __init__(self, build: Callable[[int], Policy], rate_hz: int) -> None:
+        self._build, self._rate_hz = build, rate_hz
+        self._opened = 0
+
+    def open_engine(self) -> BaselineEngine:
+        """See ``OmniHost``."""
+        number, self._opened = self._opened, self._opened + 1
+        return BaselineEngine(lambda: self._build(number), self._rate_hz)
+
+    def close(self) -> None:
+        """See ``OmniHost``."""
+
+
+def baselines(
+    speech: Phrase, hum: Phrase, vad: VoiceActivityDetector, *, seed: int, rate_per_s: float = RATE_PER_S
+) -> Mapping[str, BaselineHost]:
+    """All of them by name, in the order of a report.
+
+    Args:
+        speech: what the talking ones say.
+        hum: what the random listener says.
+        vad: for the timers.
+        seed: of the random listener, with the number of the conversation.
+        rate_per_s: how often it hums.
+    """
+
+    def timer(silence_ms: int) -> Callable[[int], Policy]:
+        return lambda number: Timer(speech, vad, silence_ms)
+
+    builders: dict[str, Callable[[int], Policy]] = {
+        "always_talk": lambda number: AlwaysTalk(speech),
+        "always_silent": lambda number: Policy(),
+        **{name: timer(silence_ms) for name, silence_ms in TIMERS_MS.items()},
+        "random_backchannel": lambda number: RandomBackchannel(
+            hum, np.random.default_rng([seed, number]), rate_per_s
+        ),
+    }
+    return {
+        name: BaselineHost(build, (hum if name == "random_backchannel" else speech).rate_hz)
+        for name, build in builders.items()
+    }

@@ -1,0 +1,141 @@
+"""Systems by name: the two-tier engine as a deployment would have it, engines of the registry, baselines.
+
+``two_tier`` hears, answers and speaks as the deployment ``embedded`` does: its policies have that
+deployment's settings, it answers from the shipped documents in flite's voice, and its words come from
+PocketSphinx in a process of its own, which knows the words of the same documents.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from configs.deployment import Choice
+from configs.load import load_deployment
+from core.errors import ConfigError
+from evals.duplex_bench.baselines import HUM, SPEECH, baselines, spoken
+from evals.duplex_bench.runner import Side
+from evals.turns.audio import KNOWLEDGE
+from models.llm.documents import DocumentLlm
+from models.omni import OMNI, OmniHost
+from models.omni.two_tier.content import ContentMaker
+from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
+from models.stt import STT
+from models.stt.pocketsphinx import PocketsphinxSettings
+from models.tts.flite import FliteTts
+from models.turn import TURN
+from models.vad import VAD, VoiceActivityDetector
+from pipelines.choices import engine_settings
+from pipelines.engines import plan_omni
+from processors.perception.engine_stt import transcript_from_fields
+from runtime.engine_process import EngineProcess, EngineProcessSettings
+
+TWO_TIER = "two_tier"
+BASELINES = ("always_talk", "always_silent", "timer_300", "timer", "timer_1000", "random_backchannel")
+DEPLOYMENT, RECOGNISER = "embedded", "pocketsphinx"
+# Several calls share a machine here that a deployment would not give them: late words are counted, not lost.
+LONGEST_S = 15.0
+# Voices and completeness of all clips that run side by side.
+THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Something that is measured.
+
+    Attributes:
+        name: of its row.
+        host: of its engines.
+        is_stepped: it has no clock and no thread: its units need not be waited for.
+    """
+
+    name: str
+    host: OmniHost
+    is_stepped: bool = False
+
+
+def known() -> tuple[str, ...]:
+    """Names of all systems."""
+    return (*OMNI.names(), *BASELINES)
+
+
+def open_host(
+    name: str, settings: Mapping[str, Any] | None = None, *, vad: VoiceActivityDetector, seed: int = 1
+) -> System:
+    """A system by its name. Loads what it needs; blocks.
+
+    Args:
+        name: of ``known``.
+        settings: of its host.
+        vad: shared weights.
+        seed: of the random listener.
+
+    Raises:
+        ConfigError: an unknown name, or wrong settings.
+        EngineError: it does not load.
+    """
+    if name == TWO_TIER:
+        return System(name, _two_tier(settings or {}, vad))
+    if name in OMNI:
+        chosen = engine_settings(
+            OMNI, Choice(name=name, settings=dict(settings or {})), {}, where="--settings"
+        )
+        return System(name, OMNI.create(name, chosen))
+    if name not in BASELINES:
+        raise ConfigError(f"unknown engine {name!r}", known=known())
+    if settings:
+        raise ConfigError(f"{name} has no settings")
+    voice = FliteTts()
+    made = baselines(spoken(voice, SPEECH), spoken(voice, HUM), vad, seed=seed)
+    return System(name, made[name], is_stepped=True)
+
+
+def _two_tier(settings: Mapping[str, Any], vad: VoiceActivityDetector) -> TwoTierHost:
+    try:
+        chosen = TwoTierSettings.model_validate(_deployed().model_dump() | dict(settings))
+    except ValidationError as error:
+        raise ConfigError(f"{TWO_TIER}: {error.error_count()} settings are wrong: {error}") from error
+    threads = ThreadPoolExecutor(THREADS, thread_name_prefix=TWO_TIER)
+    maker = ContentMaker(DocumentLlm(), FliteTts(), executor=threads)
+    return TwoTierHost(
+        vad=vad, turn=TURN.create("smart_turn"), maker=maker, executor=threads, settings=chosen
+    )
+
+
+def _deployed() -> TwoTierSettings:
+    """The small tier's policies as the deployment has them."""
+    [(_, settings)] = plan_omni(load_deployment(DEPLOYMENT))
+    if not isinstance(settings, TwoTierSettings):
+        raise ConfigError(f"the deployment {DEPLOYMENT!r} has another engine than {TWO_TIER}")
+    return settings
+
+
+def detector() -> VoiceActivityDetector:
+    """The shipped one."""
+    return VAD.create("silero")
+
+
+@asynccontextmanager
+async def recogniser(vad: VoiceActivityDetector) -> AsyncIterator[Side]:
+    """The shipped recogniser, in a process of its own, for as long as it is wanted.
+
+    Raises:
+        ConfigError: it is not installed.
+        EngineError: it does not load.
+    """
+    process = EngineProcess(
+        STT.row(RECOGNISER).target,
+        PocketsphinxSettings(documents=KNOWLEDGE),
+        decode=transcript_from_fields,
+        limits=EngineProcessSettings(request_timeout_s=LONGEST_S),
+        name=RECOGNISER,
+    )
+    await process.start()
+    try:
+        yield Side(process, vad)
+    finally:
+        await asyncio.shield(process.close())
