@@ -50,6 +50,13 @@ class DuplexPolicySettings(BaseModel):
 
     endpoint: EndpointSettings = Field(default_factory=_endpoint)
     barge_in: BargeInSettings = Field(default_factory=_barge_in)
+    false_start_silence_ms: int = Field(
+        1_500,
+        ge=0,
+        le=5_000,
+        description="least quiet before a turn is over in which the caller went on over the first words of "
+        "an answer: it had come too early, and should not come again in the next pause",
+    )
     backchannel: BackchannelSettings | None = BackchannelSettings()
     speculation: SpeculationSettings = SpeculationSettings()
 
@@ -141,6 +148,13 @@ class DuplexPolicy:
         self._acts: list[Act] = []
         self._in_turn = self._has_words = self._is_voiced = self._was_cut = False
         self._ends_turn = False
+        # The bot began too early in this turn, and since when the caller is quiet.
+        self._was_early = False
+        self._early_ms = chosen.barge_in.early_ms
+        self._false_start_ms = chosen.false_start_silence_ms
+        self._quiet_ms: int | None = None
+        # When the reply that is on was first heard.
+        self._heard_from_ms: int | None = None
         self._replies = 0
         self._reply_id: str | None = None
 
@@ -195,6 +209,7 @@ class DuplexPolicy:
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
         """The voice fell silent so long ago."""
         self._is_voiced = False
+        self._quiet_ms = at_ms - silence_ms
         self._endpoint.on_voice_stopped(at_ms, silence_ms=silence_ms)
         if self._hums is not None:
             self._hums.on_voice_stopped(at_ms, silence_ms=silence_ms)
@@ -245,6 +260,7 @@ class DuplexPolicy:
     def on_bot_started(self, at_ms: int) -> None:
         """Its first sound leaves."""
         if self._reply_id is not None:
+            self._heard_from_ms = at_ms
             self._follow(self._barge_in.on_bot_started(at_ms, self._reply_id), at_ms)
 
     def on_heard(self, last_word: int, *, is_rest_heard: bool = False) -> None:
@@ -255,6 +271,7 @@ class DuplexPolicy:
     def on_bot_stopped(self, at_ms: int, said: str) -> None:
         """It was said to its end, or does not come (nothing was said)."""
         reply_id, self._reply_id = self._reply_id, None
+        self._heard_from_ms = None
         self._busy(False)
         if said:
             self._endpoint.on_bot_said(said)
@@ -280,6 +297,8 @@ class DuplexPolicy:
             hum = self._hums.on_deadline(at_ms) if self._in_turn else None
             if hum is not None:
                 self._acts.append(Hum(hum.text))
+        if due_ms is not None and self._was_early and self._quiet_ms is not None:
+            due_ms = max(due_ms, self._quiet_ms + self._false_start_ms)
         end = self._endpoint.on_deadline(at_ms) if due_ms is not None and due_ms <= at_ms else None
         if end is not None:
             self._end_turn(end.silence_ms, end.completeness)
@@ -301,7 +320,7 @@ class DuplexPolicy:
 
     def _end_turn(self, silence_ms: int, completeness: float | None) -> None:
         text, cut = self._endpoint.text, self._was_cut
-        self._in_turn = self._was_cut = False
+        self._in_turn = self._was_cut = self._was_early = False
         self._endpoint.reset()
         self._guesser.reset()
         self._barge_in.on_turn_ended()
@@ -327,7 +346,9 @@ class DuplexPolicy:
         elif isinstance(decision, Restore):
             self._acts.append(Volume(0.0))
         elif isinstance(decision, Cut):
-            self._reply_id = None
+            began_ms, heard_ms = at_ms - decision.voice_ms, self._heard_from_ms
+            self._was_early = heard_ms is None or began_ms < heard_ms + self._early_ms
+            self._reply_id = self._heard_from_ms = None
             self._busy(False)
             self._acts += [Yield(), Volume(0.0)]
             self._open_turn()

@@ -37,6 +37,7 @@ REQUEST_WORDS = frozenset(
 # "And also, when" asks as well; behind more words than that a question word joins two clauses.
 ASKS_WITHIN = 4
 LEAST_TOLD_WORDS = 4
+OPENING_WORDS = frozenset("and but so or well okay ok then also".split())
 
 DIGITS = {word: 1 for word in "zero oh nought one two three four five six seven eight nine".split()}
 # "forty" stands for one digit of "forty two" and for two of "forty": the lower count keeps the number open.
@@ -151,8 +152,10 @@ def tells(text: str) -> bool:
     words = words_of(text)
     if len(words) < LEAST_TOLD_WORDS or words[-1] in CLOSING_WORDS:
         return False
-    asks = QUESTION_WORDS.intersection(words[:ASKS_WITHIN]) or REQUEST_WORDS.intersection(words)
-    return not asks
+    # "Is it", but "it is".
+    inverted = next((word for word in words if word not in OPENING_WORDS), "") in YES_NO_WORDS
+    asking = (QUESTION_WORDS - YES_NO_WORDS).intersection(words[:ASKS_WITHIN])
+    return not (inverted or asking or REQUEST_WORDS.intersection(words))
 
 
 def word_cue(text: str, asked: Asked = Asked.NOTHING) -> WordCue:
