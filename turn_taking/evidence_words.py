@@ -32,7 +32,7 @@ CLOSING_WORDS = frozenset("please thanks thank-you bye goodbye yes no yeah yep n
 # Somewhere in what somebody wants of whoever listens.
 REQUEST_WORDS = frozenset(
     "please want wanted need needed like help tell show give let looking wondering wonder lost stolen thank "
-    "thanks".split()
+    "thanks thank-you".split()
 )
 # "And also, when" asks as well; behind more words than that a question word joins two clauses.
 ASKS_WITHIN = 4

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from turn_taking.duplex_policy import Act, Ask, DuplexPolicy, GoOn, Guess, Hum, Open, Volume, Yield
+from turn_taking.duplex_policy import Act, Ask, Close, DuplexPolicy, GoOn, Guess, Hum, Open, Volume, Yield
 
 TICK_MS = 80
 
@@ -142,3 +142,56 @@ def test_yes_behind_a_question_is_an_answer() -> None:
     talk.voice(3_600, 300, text="yes")
     talk.run(8_000)
     assert [ask.text for ask in talk.of(Ask)] == ["yes"]
+
+
+def test_who_goes_on_over_the_first_words_of_an_answer_gets_the_floor_back_at_once() -> None:
+    talk = Talk()
+    talk.bot(1_000, 10_000, "We are open from nine to five on weekdays.")
+    talk.voice(1_300, 900, text="and the other thing is")
+    talk.run(6_000)
+    [cut_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Yield)]
+    # A voice in the middle of an answer is weighed for 700 ms.
+    assert cut_ms - 1_300 <= 420
+
+
+def test_behind_an_answer_that_came_too_early_the_next_one_waits() -> None:
+    talk = Talk()
+    talk.bot(1_000, 10_000, "We are open from nine to five on weekdays.")
+    talk.voice(1_300, 900, text="what are your hours")
+    talk.run(8_000)
+    [asked_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Ask)]
+    assert 2_200 + 1_500 <= asked_ms <= 2_200 + 1_500 + 2 * TICK_MS
+    # And the turn behind that is as any other.
+    later = Talk()
+    later.policy = talk.policy
+    talk.acts, talk._events = [], []
+    talk.policy.on_bot_stopped(8_000, "")
+    talk.voice(9_000, 1_000, text="what are your hours")
+    events = sorted(talk._events, key=lambda event: event[0])
+    for tick_ms in range(8_000, 14_000, TICK_MS):
+        while events and events[0][0] <= tick_ms:
+            at_ms, event = events.pop(0)
+            event(at_ms)
+        talk.acts += [(tick_ms, act) for act in talk.policy.on_tick(tick_ms)]
+    [asked_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Ask)]
+    assert asked_ms <= 10_000 + 500
+
+
+def test_who_tells_something_is_waited_for_longer_than_who_asks() -> None:
+    waits = {}
+    for text in ("what are your opening hours", "we went down to the market"):
+        talk = Talk()
+        talk.voice(1_000, 1_500, text=text)
+        talk.run(7_000)
+        [waits[text]] = [at_ms - 2_500 for at_ms, act in talk.acts if isinstance(act, Ask)]
+    asked_ms, told_ms = waits.values()
+    assert asked_ms <= 400 and 1_200 <= told_ms <= 1_200 + 2 * TICK_MS
+
+
+def test_a_turn_that_somebody_ends_is_over_with_the_next_tick() -> None:
+    talk = Talk()
+    talk.at(1_000, lambda now: talk.policy.on_voice_started(now, voiced_ms=128))
+    talk.at(3_000, lambda _now: talk.policy.end_turn())
+    talk.run(4_000)
+    [closed_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Close)]
+    assert 3_000 <= closed_ms <= 3_000 + TICK_MS

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.evidence_words import Asked, WordCue, asked_for, reads_as_question, word_cue
+from turn_taking.evidence_words import Asked, WordCue, asked_for, reads_as_question, tells, word_cue
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,33 @@ def test_a_question_begins_like_one():
 def test_any_text_has_one_cue_whatever_its_case_and_punctuation(text: str, asked: Asked):
     assert word_cue(text, asked) in WordCue
     assert asked_for(text) in Asked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yesterday we went down to the market",
+        "and it was the same payment twice",
+        "my neighbor has an old lady who lives alone",
+    ],
+)
+def test_who_asks_for_nothing_tells_something(text: str) -> None:
+    assert tells(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what are your opening hours",
+        "and is it open on sunday",
+        "i would like to block my card",
+        "my card is lost",
+        "so tell me about the fees",
+        "okay then thank you very much",
+        "yes of course",
+        "a savings account please",
+        "",
+    ],
+)
+def test_who_asks_or_answers_does_not_tell(text: str) -> None:
+    assert not tells(text)

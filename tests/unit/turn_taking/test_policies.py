@@ -211,6 +211,16 @@ def test_an_open_number_and_a_rise_are_waited_for_where_they_are_set():
     assert wait_ms(policy, since_ms) == 190
 
 
+def test_who_tells_something_is_waited_for_where_that_is_set_and_not_for_an_answer():
+    told = "we went down to the market"
+    for chosen, expected in ((EndpointSettings(), 190), (EndpointSettings(told_silence_ms=1_000), 1_000)):
+        policy = Endpointer(chosen)
+        assert wait_ms(policy, turn(policy, told, 0.9)) == expected
+    policy = Endpointer(EndpointSettings(told_silence_ms=1_000))
+    policy.on_bot_said("What did you do yesterday?")
+    assert wait_ms(policy, turn(policy, told, 0.9)) == 190
+
+
 def test_the_end_of_the_voice_counts_only_where_it_is_asked_for():
     deaf, keen = boundary(), boundary(voice=True)
     assert (deaf.wants_voice_end, keen.wants_voice_end) == (False, True)
