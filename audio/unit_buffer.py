@@ -21,6 +21,8 @@ import numpy as np
 
 from core.errors import ShapeError
 
+# What has not been taken when another unit is due is a unit; more than two are never worth hearing.
+MOST_UNITS = 2
 PIECES_PER_S = 100
 
 
@@ -68,7 +70,7 @@ class UnitBuffer:
         rate_hz: int,
         overrun: Overrun = Overrun.MERGE,
         slack_samples: int = 0,
-        most_units: int = 2,
+        most_units: int = MOST_UNITS,
     ) -> None:
         if unit_samples < 1 or slack_samples < 0 or most_units < 1:
             raise ShapeError("a unit has samples, and at least one is kept")
@@ -99,14 +101,15 @@ class UnitBuffer:
         self._held += len(audio)
         self._forget(self._held - self._most)
 
-    def take(self, unit_samples: int | None = None) -> Unit:
+    def take(self, unit_samples: int | None = None, *, shortens: bool = True) -> Unit:
         """The unit that is due.
 
         Args:
             unit_samples: its length, where it is another than usual (a first one).
+            shortens: what is more than a unit is dealt with; otherwise it waits.
         """
         wanted = self._unit if unit_samples is None else unit_samples
-        if self._held > wanted + self._slack:
+        if shortens and self._held > wanted + self._slack:
             audio = self._shortened(self._all(), wanted)
         else:
             audio = self._first(wanted)
@@ -116,6 +119,11 @@ class UnitBuffer:
         if heard < wanted:
             audio = np.concatenate((audio, np.zeros(wanted - heard, np.float32)))
         return Unit(audio, heard, lost)
+
+    def keep(self, samples: int) -> None:
+        """Forget all but the newest: nobody wants to hear it. It is not counted."""
+        if self._held > samples:
+            self._first(self._held - samples)
 
     def clear(self) -> None:
         """Forget what has come: nobody is going to take it."""

@@ -29,6 +29,8 @@ from pipecat.frames.frames import (
     Frame,
     TranscriptionFrame,
     TTSSpeakFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
@@ -46,7 +48,9 @@ from core.media import pcm16_to_float
 from core.timeline import Source
 from models.omni import OmniHost, Preparation, Vote
 from models.omni.two_tier.dialogue import Asked
+from models.omni.two_tier.ears import Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost
+from models.stt import Transcript
 from pipelines.call import Call
 from pipelines.cascade import SPEECH_ACTIVITY_S
 from pipelines.echo import open_echo_control
@@ -80,6 +84,7 @@ from processors.taps.notice import NoticeTap
 from processors.taps.turn_marks import TurnMarks
 from processors.turns.endpoint import word_confidences
 from processors.turns.idle import IdleKeeper
+from processors.turns.stop_words import StopWords
 from session_store.conversation import Conversation
 from telemetry.ticks import TickLog
 from telemetry.turns import TurnLog
@@ -92,6 +97,8 @@ LOG_S = 2.0
 # A client is told of votes so often, and of no more at a time.
 VOTES_S = 0.4
 MOST_VOTES = 64
+# What is spotted so long behind the end of its voice stops nothing any more.
+COMMAND_LATE_S = 1.5
 
 
 class _Votes:
@@ -228,10 +235,11 @@ async def build_duplex(
     turns = call.turns
     has_large_tier = isinstance(engines.omni[0], TwoTierHost)
     context = LLMContext()
-    echo, stt, tts, preparation = await asyncio.gather(
+    echo, stt, tts, stop_words, preparation = await asyncio.gather(
         open_echo_control(engines, transport, call),
         engines.build_stt(),
         engines.build_tts(),
+        engines.build_stop_words(),
         _preparation(engines),
     )
     thinking = await engines.answering.build(tools=tools, context=context) if has_large_tier else []
@@ -242,6 +250,8 @@ async def build_duplex(
     def on_perceived(frame: Frame) -> None:
         marks.typing(frame)
         idle.on_frame(frame)
+        if stop_words is not None:
+            _listen_once_more(stop_words, frame, over_bot=omni.is_speaking, tell=tell)
         if isinstance(frame, TranscriptionFrame):
             turns.words_arrived()
             if asking is not None:
@@ -301,9 +311,13 @@ async def build_duplex(
             asking.forget()
 
     words, clock = call.own_words, conversation.clock
+
+    def tell(heard: Told) -> None:
+        (beside.on_words if beside is not None else omni.on_words)(heard)
+
     user = DuplexTurns(
         context,
-        on_words=lambda heard: (beside.on_words if beside is not None else omni.on_words)(heard),
+        on_words=tell,
         are_own=(lambda text: words.explains(text, clock.now_us() // 1000)) if words is not None else None,
         foresee=on_guess,
         on_turn=idle.on_turn_started,
@@ -349,7 +363,12 @@ async def build_duplex(
         turns.heard(pcm)
         if beside is not None:
             beside.hear(pcm)
+        if stop_words is not None and not echo:
+            stop_words.hear(pcm)
 
+    if echo and stop_words is not None:
+        # A word is best heard in one signal: what echo control passes on switches between two.
+        echo[0].on_cancelled = stop_words.hear
     vad = SharedVadAnalyzer(
         engines.vad,
         executor=engines.executors.vad,
@@ -413,8 +432,39 @@ async def build_duplex(
 
     if rtvi:
         introduce(worker, conversation)
-    watching = [beside.run()] if beside is not None else []
-    return worker, [*watching, votes.run(worker)] if rtvi else watching
+    watching: list[Coroutine[Any, Any, None]] = []
+    if beside is not None:
+        watching.append(beside.run())
+    if rtvi:
+        watching.append(votes.run(worker))
+    if stop_words is not None:
+        watching.append(_close_at_end(stop_words))
+    return worker, watching
+
+
+def _listen_once_more(
+    stop_words: StopWords, frame: Frame, *, over_bot: bool, tell: Callable[[Told], None]
+) -> None:
+    """A short voice over the bot is listened to for commands when it has ended."""
+    if isinstance(frame, VADUserStartedSpeakingFrame) and over_bot:
+        stop_words.on_voice_started(int(frame.start_secs * 1000))
+    elif isinstance(frame, VADUserStoppedSpeakingFrame):
+        loop = asyncio.get_running_loop()
+        stopped_s = loop.time()
+
+        def on_spotted(heard: Transcript) -> None:
+            if loop.time() - stopped_s <= COMMAND_LATE_S:
+                tell(Spotted(heard.text, heard.floor_log_odds))
+
+        if stop_words.on_voice_stopped(on_spotted):
+            tell(Spotting())
+
+
+async def _close_at_end(stop_words: StopWords) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        stop_words.close()
 
 
 def _beside(engines: Engines, transport: BaseTransport, user: DuplexTurns) -> TurnsBeside:

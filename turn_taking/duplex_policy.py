@@ -148,6 +148,8 @@ class DuplexPolicy:
         self._acts: list[Act] = []
         self._in_turn = self._has_words = self._is_voiced = self._was_cut = False
         self._ends_turn = False
+        # A command that was spotted in the turn that is open.
+        self._command = ""
         # The bot began too early in this turn, and since when the caller is quiet.
         self._was_early = False
         self._early_ms = chosen.barge_in.early_ms
@@ -243,6 +245,17 @@ class DuplexPolicy:
             self._hums.on_text(self._endpoint.text)
         self._guess(self._guesser.on_final(text))
 
+    def on_spotting(self) -> None:
+        """The voice that just ended is listened to once more, for commands."""
+        self._barge_in.on_spotting()
+
+    def on_spotted(self, at_ms: int, text: str, *, floor_log_odds: float | None = None) -> None:
+        """What that was: a command, or nothing."""
+        self._follow(self._barge_in.on_spotted(at_ms, text, floor_log_odds=floor_log_odds), at_ms)
+        if self._barge_in.spotted_command and self._in_turn and not self._has_words:
+            # The recogniser may write another word of it, or none: it stands in the turn.
+            self._command = text
+
     # What the bot does.
 
     def on_reply_coming(self, at_ms: int, *, protected: bool = False) -> None:
@@ -314,12 +327,14 @@ class DuplexPolicy:
 
     def _open_turn(self) -> None:
         if not self._in_turn:
-            self._in_turn, self._has_words = True, False
+            self._in_turn, self._has_words, self._command = True, False, ""
             self._acts.append(Open())
             self._guess(self._guesser.on_turn())
 
     def _end_turn(self, silence_ms: int, completeness: float | None) -> None:
         text, cut = self._endpoint.text, self._was_cut
+        if not self._has_words and self._command:
+            text, self._has_words = self._command, True
         self._in_turn = self._was_cut = self._was_early = False
         self._endpoint.reset()
         self._guesser.reset()

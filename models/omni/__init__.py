@@ -170,7 +170,7 @@ class HearsWords(Protocol):
     """An engine that does not transcribe, and wants to know what was said."""
 
     def on_words(self, words: Any) -> None:
-        """What a recogniser beside understood (``two_tier.ears.Words``); from any thread."""
+        """What a specialist beside understood (``two_tier.ears.Told``); from any thread."""
         ...
 
 

@@ -20,7 +20,7 @@ from loguru import logger
 from core.errors import AgentError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.omni.two_tier.dialogue import Asked
-from models.omni.two_tier.ears import Ears, EarSettings, Words
+from models.omni.two_tier.ears import Ears, EarSettings, Told
 from models.turn import TurnCompleteness
 from models.vad import VoiceActivityDetector
 from processors.duplex.dialogue import Steps
@@ -93,7 +93,7 @@ class TurnsBeside:
         if len(self._pcm) >= self._unit_bytes:
             self._wake.set()
 
-    def on_words(self, words: Words) -> None:
+    def on_words(self, words: Told) -> None:
         """What the recogniser understood."""
         self._ears.on_words(words)
 

@@ -60,6 +60,8 @@ from pipecat.frames.frames import (
     TTSTextFrame,
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.text.base_text_aggregator import TextType
@@ -71,7 +73,7 @@ from core.clock import Clock
 from core.errors import AgentError, EngineError, MediaError
 from core.media import float_to_pcm16, pcm16_to_float
 from models.omni import EndsTurns, HearsWords, OmniEngine, OmniHost, Preparation, UnitResult, Vote
-from models.omni.two_tier.ears import Words
+from models.omni.two_tier.ears import Told
 from processors.duplex.camera import CameraSettings, decoded
 from processors.duplex.contents import Contents
 from processors.duplex.saying import PlacedWord, Saying
@@ -214,7 +216,7 @@ class DuplexOmniProcessor(FrameProcessor):
         # Hums that are to be said, with their rate.
         self._hums: deque[tuple[np.ndarray, int]] = deque(maxlen=4)
         # The caller speaks, and has interrupted: the engine is to listen, for a unit at least.
-        self._caller_speaks = self._yields = self._is_paused = False
+        self._caller_speaks = self._caller_voiced = self._yields = self._is_paused = False
         # The unit that is on its way was interrupted.
         self._drops_unit = False
         self._is_flushing = False
@@ -237,7 +239,7 @@ class DuplexOmniProcessor(FrameProcessor):
         """Whether an engine is on."""
         return self._engine is not None
 
-    def on_words(self, words: Words) -> None:
+    def on_words(self, words: Told) -> None:
         """What a recogniser beside understood, for an engine that wants to know."""
         if isinstance(self._engine, HearsWords):
             self._engine.on_words(words)
@@ -264,7 +266,11 @@ class DuplexOmniProcessor(FrameProcessor):
                 return
             if self._contents is not None and not self._is_between and self._contents.take(frame):
                 return
-        if isinstance(frame, UserStartedSpeakingFrame):
+        if isinstance(frame, VADUserStartedSpeakingFrame):
+            self._caller_voiced = True
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._caller_voiced = False
+        elif isinstance(frame, UserStartedSpeakingFrame):
             self._caller_speaks = True
         elif isinstance(frame, UserStoppedSpeakingFrame):
             self._caller_speaks = False
@@ -430,6 +436,7 @@ class DuplexOmniProcessor(FrameProcessor):
             clock=self._clock,
             must_listen=self._must_listen,
             is_quiet=lambda: not self._caller_speaks and self._reply is None,
+            hears_voice=lambda: self._caller_voiced,
             renewed=renewed,
             on_result=lambda result: self._say(result, engine.output_rate_hz),
             on_tick=self._note,

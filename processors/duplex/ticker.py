@@ -19,6 +19,8 @@ Full: an engine whose context is nearly full is prepared anew in a moment in whi
 latest when it is full; what is heard meanwhile waits, as far as the buffer goes. Paused: no unit is taken and
 nothing is heard.
 
+Silence: units in which nobody speaks may be left out (``gate``).
+
 ``run`` is the only task. Cancelled in any phase, it stops the engine and gives it back.
 """
 
@@ -32,10 +34,11 @@ import numpy as np
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
-from audio.unit_buffer import Overrun, Unit, UnitBuffer
+from audio.unit_buffer import MOST_UNITS, Overrun, Unit, UnitBuffer
 from core.clock import Clock
 from core.errors import AgentError, EngineError
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
+from processors.duplex.gate import GateSettings, Gating, UnitGate
 from processors.duplex.schedule import Due, UnitSchedule
 from runtime.loop_clock import LoopClock
 
@@ -46,6 +49,8 @@ class TickSettings(BaseModel):
     """How an engine is ticked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gate: GateSettings = GateSettings()
 
     overrun: Overrun = Field(
         Overrun.MERGE,
@@ -116,6 +121,7 @@ class Ticker:
         clock: of the units.
         must_listen: whether the bot has to be silent in the unit that begins.
         is_quiet: whether nobody speaks: a context that is nearly full may be begun anew.
+        hears_voice: whether the caller speaks: silence may be left out (``gate``).
         renewed: how a new context begins; None keeps the first preparation.
         on_result: told each result on the loop; must not block.
         on_tick: told what became of each unit, behind its result; must not block.
@@ -123,6 +129,7 @@ class Ticker:
     Attributes:
         units: that were taken.
         missed: that were not.
+        gated: that were left out because nobody spoke.
         renewals: contexts that were begun anew.
     """
 
@@ -135,6 +142,7 @@ class Ticker:
         clock: Clock | None = None,
         must_listen: Callable[[], bool] = lambda: False,
         is_quiet: Callable[[], bool] = lambda: True,
+        hears_voice: Callable[[], bool] = lambda: True,
         renewed: Callable[[], Awaitable[Preparation]] | None = None,
         on_result: Callable[[UnitResult], None],
         on_tick: Callable[[Tick], None] | None = None,
@@ -145,13 +153,20 @@ class Ticker:
         self._clock: Clock = clock or LoopClock()
         self._must_listen = must_listen
         self._is_quiet = is_quiet
+        self._hears_voice = hears_voice
+        self._gate: UnitGate | None = None
+        self._was_gated = False
         self._renewed = renewed
         self._on_result = on_result
         self._on_tick = on_tick
         rate_hz = engine.input_rate_hz
+        gate = self._settings.gate
+        before_ms = 0 if gate.gating is Gating.NONE else gate.before_ms
+        self._before_samples = rate_hz * before_ms // 1000
         self._buffer = UnitBuffer(
             rate_hz * engine.unit_ms // 1000,
             rate_hz=rate_hz,
+            most_units=max(MOST_UNITS, -(-before_ms // engine.unit_ms) + 1),
             overrun=self._settings.overrun,
             slack_samples=rate_hz * min(self._settings.slack_ms, engine.unit_ms) // 1000,
         )
@@ -164,7 +179,7 @@ class Ticker:
         self._schedule: UnitSchedule | None = None
         self._units_of_context = 0
         self._speaks = False
-        self.units = self.missed = self.renewals = 0
+        self.units = self.missed = self.gated = self.renewals = 0
 
     @property
     def buffer(self) -> UnitBuffer:
@@ -225,7 +240,7 @@ class Ticker:
                 if self._is_full():
                     await self._renew(preparation)
                 due = await self._next_due()
-                if not self._is_paused:
+                if not self._is_paused and self._is_wanted(due):
                     await self._unit(due)
         finally:
             await self._give_back()
@@ -241,6 +256,7 @@ class Ticker:
         engine = self._engine
         first_ms = engine.first_unit_ms if not self.units else engine.unit_ms
         self._schedule = UnitSchedule(engine.unit_ms, first_ms, self._clock.now_us())
+        self._gate = UnitGate(self._settings.gate, self._clock.now_ms())
 
     def _forget_heard(self) -> None:
         self._buffer.clear()
@@ -257,11 +273,30 @@ class Ticker:
         self._schedule.taken(due)
         return due
 
+    def _is_wanted(self, due: Due) -> bool:
+        """Whether the gate is open; a closed one keeps what a voice may begin in."""
+        assert self._gate is not None
+        is_active = self._speaks or self._hears_voice()
+        if not self._gate.is_open(due.at_us // 1000, is_active=is_active):
+            self.gated += 1 + due.missed
+            self._buffer.keep(self._before_samples)
+            self._was_gated = True
+            return False
+        return True
+
     async def _unit(self, due: Due) -> None:
+        # Behind a closed gate the beginning of a voice has waited: it is heard at once, unit by unit.
+        was_gated, self._was_gated = self._was_gated, False
+        unit_samples = self._engine.input_rate_hz * self._engine.unit_ms // 1000
+        while was_gated and self._buffer.held_samples >= 2 * unit_samples:
+            await self._one(due, shortens=False)
+        await self._one(due)
+
+    async def _one(self, due: Due, *, shortens: bool = True) -> None:
         began_us = self._clock.now_us()
         await self._barrier()
         ready_us = self._clock.now_us()
-        unit, frames = self._take()
+        unit, frames = self._take(shortens=shortens)
         forced = self._must_listen()
         result = await self._call(
             self._hear_and_say, unit.audio, frames, forced, within_ms=self._longest_unit_ms()
@@ -297,9 +332,9 @@ class Ticker:
             )
             self._on_tick(tick)
 
-    def _take(self) -> tuple[Unit, tuple[np.ndarray, ...]]:
+    def _take(self, *, shortens: bool) -> tuple[Unit, tuple[np.ndarray, ...]]:
         first_samples = self._engine.input_rate_hz * self._engine.first_unit_ms // 1000
-        unit = self._buffer.take(first_samples if not self.units else None)
+        unit = self._buffer.take(first_samples if not self.units else None, shortens=shortens)
         frames, self._frames = tuple(self._frames), []
         return unit, frames
 

@@ -37,7 +37,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMes
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from models.omni.two_tier.dialogue import Asked
-from models.omni.two_tier.ears import Words
+from models.omni.two_tier.ears import Told, Words
 from models.stt import Transcript
 
 WAITING = 256
@@ -62,7 +62,7 @@ class DuplexTurns(FrameProcessor):
         self,
         context: LLMContext,
         *,
-        on_words: Callable[[Words], None],
+        on_words: Callable[[Told], None],
         are_own: Callable[[str], bool] | None = None,
         foresee: Callable[[str | None], None] = lambda _text: None,
         on_turn: Callable[[], None] = lambda: None,

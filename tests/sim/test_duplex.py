@@ -224,3 +224,22 @@ def test_the_two_tier_engine_that_fails_is_apologised_for_and_answers_again(tmp_
     assert Once.failed == 2
     assert [turn["text"] for turn in bot_turns(call)] == ["The answer is yes. That is all."]
     assert len(call.bot_spans_ms(gap_ms=200)) >= 2
+
+
+def test_a_stop_that_the_recogniser_does_not_write_is_spotted(tmp_path: Path) -> None:
+    caller = [*QUESTION, voice(HUM_MS), silence(5_000)]
+    call = two_tier(
+        caller,
+        tmp_path,
+        scripts=[ANSWER, ("All right.",)],
+        speculation=OFF,
+        word_ms=500,
+        words=("what",),
+        commands=("stop", "stop"),
+        commands_floor=1.0,
+    )
+    cut, answer = bot_turns(call)
+    assert cut["truncated"] and answer["text"] == "All right."
+    assert user_texts(call)[1] == "stop stop"
+    (_, end_ms), *_ = call.bot_spans_ms(gap_ms=200)
+    assert end_ms - (3_000 + HUM_MS) <= 500

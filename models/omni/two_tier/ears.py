@@ -55,6 +55,28 @@ class Words:
     confidences: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Spotting:
+    """A voice over the bot that just ended is listened to once more, for commands; ``Spotted`` follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spotted:
+    """What that was.
+
+    Attributes:
+        text: the command; empty when it was none.
+        floor_log_odds: that the voice wants the floor, by how it sounds; None when nobody says.
+    """
+
+    text: str
+    floor_log_odds: float | None = None
+
+
+# What a specialist beside the engine tells of the caller.
+Told = Words | Spotting | Spotted
+
+
 class Ears:
     """One caller. Used from the engine's thread but for ``on_words``.
 
@@ -91,7 +113,7 @@ class Ears:
         self._estimate: Future[TurnEstimate] | None = None
         self._usual = UsualLevel()
         self._over_bot = False
-        self._words: deque[Words] = deque(maxlen=WAITING_WORDS)
+        self._words: deque[Told] = deque(maxlen=WAITING_WORDS)
         self._lock = threading.Lock()
 
     @property
@@ -104,7 +126,7 @@ class Ears:
         """Whether somebody speaks."""
         return self._gate.state in (GateState.SPEAKING, GateState.STOPPING)
 
-    def on_words(self, words: Words) -> None:
+    def on_words(self, words: Told) -> None:
         """From any thread; heard with the next unit."""
         with self._lock:
             self._words.append(words)
@@ -195,5 +217,10 @@ class Ears:
         with self._lock:
             words, self._words = list(self._words), deque(maxlen=WAITING_WORDS)
         for each in words:
-            told = self._policy.on_final if each.is_final else self._policy.on_partial
-            told(self.now_ms, each.text, confidences=each.confidences)
+            if isinstance(each, Spotting):
+                self._policy.on_spotting()
+            elif isinstance(each, Spotted):
+                self._policy.on_spotted(self.now_ms, each.text, floor_log_odds=each.floor_log_odds)
+            else:
+                told = self._policy.on_final if each.is_final else self._policy.on_partial
+                told(self.now_ms, each.text, confidences=each.confidences)

@@ -25,7 +25,7 @@ from models.omni import Preparation, UnitResult, Vote
 from models.omni.phases import Call, Phases, checked_audio
 from models.omni.two_tier.content import Content, ContentMaker
 from models.omni.two_tier.dialogue import Asked, Dialogue, SpokenDialogue
-from models.omni.two_tier.ears import Ears, EarSettings, Words
+from models.omni.two_tier.ears import Ears, EarSettings, Told
 from models.turn import TurnCompleteness
 from models.vad import VoiceActivityDetector
 from turn_taking.duplex_policy import (
@@ -181,8 +181,8 @@ class TwoTierEngine:
         if settings.greeting and not preparation.history:
             self._dialogue.say(settings.greeting)
 
-    def on_words(self, words: Words) -> None:
-        """What a recogniser beside understood; from any thread."""
+    def on_words(self, words: Told) -> None:
+        """What a recogniser or a spotter beside understood; from any thread."""
         ears = self._ears
         if ears is not None:
             ears.on_words(words)

@@ -278,3 +278,46 @@ def test_cancelled_in_any_phase_the_engine_is_given_back(at_s: float) -> None:
     costs: dict[str, float | None] = {"prepare": 20.0, "hear_and_say": 30.0, "finalize": 10.0}
     bench = play(Bench(OmniScript(), costs_ms=costs), lambda _bench: asyncio.sleep(at_s))
     assert not bench.engine.is_open
+
+
+def gated(gating: str, **gate: int) -> TickSettings:
+    return TickSettings.model_validate({"gate": {"gating": gating, **gate}})
+
+
+@pytest.mark.parametrize(("gating", "units"), [("none", 249), ("vad", 13), ("wake", 50)])
+def test_in_a_silence_units_are_left_out_where_nobody_wants_them(gating: str, units: int) -> None:
+    settings = gated(gating, hold_ms=1_000, wake_ms=7_000)
+    bench = Bench(OmniScript(votes=lambda _unit: Vote.LISTEN), settings=settings, hears_voice=lambda: False)
+    play(bench, lambda bench: bench.talk(20))
+    # A second each at the beginning and, woken, 8 and 16 seconds into it, with the 480 ms before.
+    assert bench.ticker.units == pytest.approx(units, abs=2)
+    assert len({tick.slot for tick in bench.ticks}) + bench.ticker.gated == pytest.approx(249, abs=2)
+    assert bench.ticker.missed == 0
+
+
+def test_the_beginning_of_a_voice_is_heard_behind_a_closed_gate() -> None:
+    voiced = False
+    settings = gated("vad", hold_ms=1_000, before_ms=480)
+    bench = Bench(OmniScript(votes=lambda _unit: Vote.LISTEN), settings=settings, hears_voice=lambda: voiced)
+
+    async def caller(bench: Bench) -> None:
+        nonlocal voiced
+        await bench.talk(5)
+        taken = bench.ticker.units
+        voiced = True
+        await bench.talk(0.08)
+        heard = sum(tick.heard_ms for tick in bench.ticks[taken:])
+        # What was kept, and the unit itself; nothing of it shortened.
+        assert 440 <= heard <= 560
+        assert not any(tick.left_out_ms for tick in bench.ticks[taken:])
+        await bench.talk(1)
+
+    play(bench, caller)
+    assert max(tick.late_us for tick in bench.ticks) <= 1
+
+
+def test_a_bot_that_speaks_keeps_the_gate_open() -> None:
+    settings = gated("vad", hold_ms=1_000)
+    bench = Bench(OmniScript(votes=lambda _unit: Vote.SPEAK), settings=settings, hears_voice=lambda: False)
+    play(bench, lambda bench: bench.talk(10))
+    assert bench.ticker.gated == 0

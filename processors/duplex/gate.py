@@ -1,0 +1,70 @@
+"""Is the engine asked at all while nobody speaks?
+
+An engine that is asked in every unit may act in silence: ask whether somebody is still there, go on by
+itself. Where nobody wants that, two thirds of its units are spent on hearing nothing. ``vad`` leaves out the
+units of a mutual silence from ``hold_ms`` on; ``wake`` asks again after each ``wake_ms`` of it, for
+``hold_ms``.
+
+What was heard just before a voice is sure of itself is kept and heard first. Pure; times in milliseconds.
+"""
+
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Gating(Enum):
+    """Which units are taken."""
+
+    NONE = "none"
+    VAD = "vad"
+    WAKE = "wake"
+
+
+class GateSettings(BaseModel):
+    """When silence is left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gating: Gating = Field(
+        Gating.NONE,
+        description="none: every unit is taken; vad: not those of a silence; wake: of a silence some",
+    )
+    hold_ms: int = Field(
+        3_000, ge=200, le=60_000, description="silence behind the last voice that the engine still hears"
+    )
+    wake_ms: int = Field(
+        10_000, ge=1_000, le=600_000, description="``wake``: silence after which it is asked again"
+    )
+    before_ms: int = Field(
+        480, ge=0, le=2_000, description="audio from before a voice is noticed, which is heard with it"
+    )
+
+
+class UnitGate:
+    """One conversation.
+
+    Args:
+        settings: see the model.
+        began_ms: the conversation begins: as if somebody had spoken.
+    """
+
+    def __init__(self, settings: GateSettings, began_ms: int) -> None:
+        self._settings = settings
+        self._active_ms = began_ms
+
+    def is_open(self, at_ms: int, *, is_active: bool) -> bool:
+        """Whether the unit that is due is taken.
+
+        Args:
+            at_ms: when it is due.
+            is_active: somebody speaks, the engine included.
+        """
+        chosen = self._settings
+        if chosen.gating is Gating.NONE:
+            return True
+        quiet_ms = at_ms - self._active_ms
+        if is_active or (chosen.gating is Gating.WAKE and quiet_ms >= chosen.hold_ms + chosen.wake_ms):
+            self._active_ms = at_ms
+            return True
+        return quiet_ms <= chosen.hold_ms
