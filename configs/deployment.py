@@ -163,9 +163,6 @@ class Duplex(_Part):
         "policy",
         description="who has an engine without a policy of its own fall silent: itself, or ``turns``",
     )
-    prepare: dict[str, Any] = Field(
-        default_factory=dict, description="settings of a conversation that the engine knows, by name"
-    )
     llm_voice: Path | None = Field(None, description="WAV: what the engine's language model sounds like")
     tts_voice: Path | None = Field(None, description="WAV: what the engine's voice sounds like")
     tick_log: Path | None = Field(

@@ -49,7 +49,7 @@ from core.timeline import Source
 from models.omni import OmniHost, Preparation, Vote
 from models.omni.two_tier.dialogue import Asked
 from models.omni.two_tier.ears import Spotted, Spotting, Told
-from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost
+from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
 from models.stt import Transcript
 from pipelines.call import Call
 from pipelines.cascade import SPEECH_ACTIVITY_S
@@ -137,14 +137,26 @@ class _OfCall:
 
     sessions: int | None = None
 
-    def __init__(self, host: TwoTierHost, dialogue: CallDialogue) -> None:
+    def __init__(self, host: TwoTierHost, dialogue: CallDialogue, *, has_echo: bool) -> None:
         self._host, self._dialogue = host, dialogue
+        self._settings = _with_echo(host.settings) if has_echo else host.settings
 
     def open_engine(self) -> TwoTierEngine:
-        return self._host.open_engine(self._dialogue)
+        return self._host.open_engine(self._dialogue, self._settings)
 
     def close(self) -> None:
         """The host is not of this call alone."""
+
+
+def _of_call(host: OmniHost, dialogue: CallDialogue, *, has_echo: bool) -> OmniHost:
+    return _OfCall(host, dialogue, has_echo=has_echo) if isinstance(host, TwoTierHost) else host
+
+
+def _with_echo(settings: TwoTierSettings) -> TwoTierSettings:
+    """What begins in the first moments of an answer may be its echo: it is weighed like any other voice."""
+    policy = settings.policy
+    barge_in = policy.barge_in.model_copy(update={"early_ms": 0})
+    return settings.model_copy(update={"policy": policy.model_copy(update={"barge_in": barge_in})})
 
 
 async def run_duplex(
@@ -332,7 +344,10 @@ async def build_duplex(
     if has_large_tier:
         dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
         contents = Contents(engines.output_rate_hz, dialogue.arrived)
-        hosts = [_OfCall(host, dialogue) if isinstance(host, TwoTierHost) else host for host in engines.omni]
+        hosts = [
+            _OfCall(host, dialogue, has_echo=bool(echo)) if isinstance(host, TwoTierHost) else host
+            for host in engines.omni
+        ]
     else:
         beside = _beside(engines, transport, user)
     votes, write = _Votes(turns), _ticks_to(log)
@@ -524,7 +539,6 @@ async def _preparation(engines: Engines) -> Preparation:
         engines.deployment.bot.system_prompt,
         llm_ref_audio=llm_voice,
         tts_ref_audio=tts_voice,
-        settings=duplex.prepare,
     )
 
 

@@ -96,11 +96,19 @@ class TwoTierHost:
         self._vad, self._turn, self._maker, self._executor = vad, turn, maker, executor
         self._settings = settings or TwoTierSettings()
 
-    def open_engine(self, dialogue: Dialogue | None = None) -> "TwoTierEngine":
+    @property
+    def settings(self) -> TwoTierSettings:
+        """Of conversations that bring none of their own."""
+        return self._settings
+
+    def open_engine(
+        self, dialogue: Dialogue | None = None, settings: TwoTierSettings | None = None
+    ) -> "TwoTierEngine":
         """An engine for one conversation.
 
         Args:
             dialogue: its large tier; None: the shared model and voice.
+            settings: its own; None: those of all.
 
         Raises:
             ConfigError: there is neither.
@@ -109,7 +117,8 @@ class TwoTierHost:
             if self._maker is None:
                 raise ConfigError("two_tier: nothing finds words: neither a dialogue nor a maker of contents")
             dialogue = SpokenDialogue(self._maker, messages=self._settings.dialogue)
-        return TwoTierEngine(self._vad, self._turn, dialogue, self._executor, self._settings)
+        chosen = settings or self._settings
+        return TwoTierEngine(self._vad, self._turn, dialogue, self._executor, chosen)
 
     def close(self) -> None:
         """End the large tier's thread."""
