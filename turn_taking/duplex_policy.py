@@ -166,6 +166,11 @@ class DuplexPolicy:
         return self._in_turn
 
     @property
+    def awaits_end(self) -> bool:
+        """Whether a voice has fallen silent of which it is not decided what comes of it."""
+        return self._endpoint.next_deadline_ms() is not None
+
+    @property
     def weighs_cut(self) -> bool:
         """Whether nobody knows yet if the caller meant to interrupt: the rest may be said on."""
         return self._barge_in.state is State.CUT

@@ -131,7 +131,10 @@ class TurnsBeside:
         if self._ends_turn:
             self._ends_turn = False
             self._policy.end_turn()
-        return self._policy.on_tick(self._ears.now_ms)
+        acts = self._policy.on_tick(self._ears.now_ms)
+        if any(isinstance(act, Ask | Close) for act in acts):
+            self._ears.turn_over()
+        return acts
 
     def _follow(self, act: Act) -> None:
         if isinstance(act, Open):

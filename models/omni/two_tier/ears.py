@@ -26,6 +26,8 @@ from turn_taking.voice_gate import GateEvent, GateState, VoiceGate
 
 # Finals and partials that wait for the next unit; a recogniser is slower than that.
 WAITING_WORDS = 64
+# Audio before a voice was detected that the completeness model hears too, as in a cascade.
+PRE_SPEECH_MS = 500
 
 
 class EarSettings(BaseModel):
@@ -182,12 +184,20 @@ class Ears:
         if learns and not self._over_bot and began is not None and ended is not None:
             self._usual.learn(level_db, voiced_ms=(ended - began) * 1000 // self._vad.rate_hz)
 
+    def turn_over(self) -> None:
+        """What was heard belongs to a turn that is over: the next pause is judged without it."""
+        self._heard.clear()
+        self._heard_samples = 0
+
     def _keep(self, audio: np.ndarray) -> None:
+        """The turn so far; between turns no more than a soft first sound."""
         if self._turn is None:
             return
+        is_turn = self._gate.state is not GateState.QUIET or self._policy.awaits_end
+        keep = self._turn.max_samples if is_turn else PRE_SPEECH_MS * self._vad.rate_hz // 1000
         self._heard.append(audio)
         self._heard_samples += len(audio)
-        while self._heard_samples - len(self._heard[0]) >= self._turn.max_samples:
+        while self._heard_samples - len(self._heard[0]) >= keep:
             self._heard_samples -= len(self._heard.popleft())
 
     def _ask(self) -> None:

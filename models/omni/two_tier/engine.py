@@ -273,8 +273,10 @@ class TwoTierEngine:
         elif isinstance(act, Open):
             self._dialogue.turn(is_open=True)
         elif isinstance(act, Ask):
+            self._turn_over()
             self._ask(act)
         elif isinstance(act, Close):
+            self._turn_over()
             self._close(act)
         elif isinstance(act, Hum):
             self._hum = self._dialogue.hum(act.text)
@@ -287,6 +289,10 @@ class TwoTierEngine:
             self._end_hum()
         elif isinstance(act, GoOn):
             self._go_on()
+
+    def _turn_over(self) -> None:
+        if self._ears is not None:
+            self._ears.turn_over()
 
     def _ask(self, act: Ask) -> None:
         if self._lost is not None:
