@@ -499,7 +499,7 @@ class _Process:
         async with self._lock:
             if self._shared is None:
                 deployment = load_deployment(os.environ.get("PARLEY_CONFIG", "embedded"))
-                engines = await Engines.load(deployment)
+                engines = await Engines.load(deployment, duplex=True)
                 opened = open_conversations(deployment, engines.answering)
                 self._shared = engines, await self._open.enter_async_context(opened)
             return self._shared

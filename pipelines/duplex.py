@@ -18,7 +18,7 @@ apologises.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from typing import Any
 
@@ -27,6 +27,8 @@ from loguru import logger
 from pipecat.frames.frames import (
     EndFrame,
     Frame,
+    InterruptionFrame,
+    LLMContextFrame,
     TranscriptionFrame,
     TTSSpeakFrame,
     VADUserStartedSpeakingFrame,
@@ -48,7 +50,7 @@ from core.media import pcm16_to_float
 from core.timeline import Source
 from models.omni import OmniHost, Preparation, Vote
 from models.omni.two_tier.dialogue import Asked
-from models.omni.two_tier.ears import Spotted, Spotting, Told
+from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
 from models.stt import Transcript
 from pipelines.call import Call
@@ -73,8 +75,9 @@ from processors.duplex.beside import TurnsBeside
 from processors.duplex.contents import Contents
 from processors.duplex.dialogue import CallDialogue
 from processors.duplex.omni import DuplexOmniProcessor
+from processors.duplex.questions import Questions
 from processors.duplex.ticker import Tick
-from processors.duplex.turns import DuplexTurns
+from processors.duplex.turns import IS_WRITTEN, DuplexTurns
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.fusion.perception import Perception
 from processors.playout.assistant import HeardAssistantAggregator
@@ -91,6 +94,7 @@ from telemetry.turns import TurnLog
 from transports.client_delay import TellsClientDelay
 from transports.gain import SetsGain
 from turn_taking.asking_back import AskingBack
+from turn_taking.self_voice import SelfVoice
 
 # Lines of a log that is on a slow disk are waited for when a call ends.
 LOG_S = 2.0
@@ -99,6 +103,8 @@ VOTES_S = 0.4
 MOST_VOTES = 64
 # What is spotted so long behind the end of its voice stops nothing any more.
 COMMAND_LATE_S = 1.5
+# The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``).
+OWN_VOICE_S = 0.32
 
 
 class _Votes:
@@ -142,7 +148,7 @@ class _OfCall:
         self._settings = _with_echo(host.settings) if has_echo else host.settings
 
     def open_engine(self) -> TwoTierEngine:
-        return self._host.open_engine(self._dialogue, self._settings)
+        return self._host.open_engine(self._dialogue.end(), self._settings)
 
     def close(self) -> None:
         """The host is not of this call alone."""
@@ -192,8 +198,8 @@ async def run_duplex(
         timeout_ms=bot.idle_timeout_ms,
         idle_ms=call.turns.idle_ms,
     )
-    log = _open_log(engines, call)
     async with engines.answering.tools(call.conversation) as tools:
+        log = _open_log(engines, call)
         try:
             worker, beside = await build_duplex(
                 engines, transport, call, tools=tools, idle=idle, log=log, rtvi=rtvi
@@ -245,7 +251,7 @@ async def build_duplex(
     deployment = engines.deployment
     hearing, duplex, conversation = deployment.hearing, deployment.duplex, call.conversation
     turns = call.turns
-    has_large_tier = isinstance(engines.omni[0], TwoTierHost)
+    is_two_tier = [isinstance(host, TwoTierHost) for host in engines.omni]
     context = LLMContext()
     echo, stt, tts, stop_words, preparation = await asyncio.gather(
         open_echo_control(engines, transport, call),
@@ -254,16 +260,16 @@ async def build_duplex(
         engines.build_stop_words(),
         _preparation(engines),
     )
-    thinking = await engines.answering.build(tools=tools, context=context) if has_large_tier else []
+    thinking = await engines.answering.build(tools=tools, context=context)
     marks = TurnMarks(turns)
-    asks_back = has_large_tier and hearing.ask_back is not None
+    asks_back = all(is_two_tier) and hearing.ask_back is not None
     asking = AskingBack(hearing.ask_back) if asks_back else None
 
     def on_perceived(frame: Frame) -> None:
         marks.typing(frame)
         idle.on_frame(frame)
-        if stop_words is not None:
-            _listen_once_more(stop_words, frame, over_bot=omni.is_speaking, tell=tell)
+        if spotter is not None:
+            spotter.on_frame(frame, over_bot=omni.is_speaking)
         if isinstance(frame, TranscriptionFrame):
             turns.words_arrived()
             if asking is not None:
@@ -278,7 +284,19 @@ async def build_duplex(
         notice=on_perceived,
     )
     guard = deployment.thinking.guard
-    waits = WaitGuard(guard.waiting, apology=guard.apology, on_mask=turns.masked, on_wait=idle.on_waiting)
+
+    def is_asked(frame: LLMContextFrame) -> bool:
+        """Whether the deployment's model answers: an engine of its own words has heard the question."""
+        return omni.wants_content or IS_WRITTEN in frame.metadata
+
+    def on_wait(waiting: bool) -> None:
+        idle.on_waiting(waiting)
+        if not waiting:
+            omni.on_settled()
+
+    waits = WaitGuard(
+        guard.waiting, apology=guard.apology, on_mask=turns.masked, on_wait=on_wait, is_asked=is_asked
+    )
     gate = CommitGate(
         conversation,
         context,
@@ -299,6 +317,9 @@ async def build_duplex(
     def on_thought(frame: Frame) -> None:
         marks.thinking(frame)
         waits.answering(frame)
+        contents.thought(frame)
+        if isinstance(frame, InterruptionFrame):
+            user.interruption_passed()
 
     thought = NoticeTap(on_thought)
     waits.speak_through(thought.push_frame)
@@ -313,20 +334,27 @@ async def build_duplex(
         turns.user_turn_ended(silence_ms=asked.silence_ms, completeness=asked.completeness)
         turns.user_said(asked.text)
         idle.on_turn_ended(asked.text)
-        if has_large_tier:
+        if omni.wants_content:
             waits.turn_ended(silence_ms=asked.silence_ms)
 
-    def on_void() -> None:
-        idle.on_turn_ended("")
+    def on_forgotten() -> None:
         perception.forget_words()
         if asking is not None:
             asking.forget()
 
+    def on_void() -> None:
+        idle.on_turn_ended("")
+        on_forgotten()
+
     words, clock = call.own_words, conversation.clock
 
     def tell(heard: Told) -> None:
-        (beside.on_words if beside is not None else omni.on_words)(heard)
+        if beside is not None and not omni.wants_content:
+            beside.on_words(heard)
+        else:
+            omni.on_words(heard)
 
+    spotter = _Spotter(stop_words, tell) if stop_words is not None else None
     user = DuplexTurns(
         context,
         on_words=tell,
@@ -335,21 +363,13 @@ async def build_duplex(
         on_turn=idle.on_turn_started,
         on_asked=on_asked,
         on_void=on_void,
+        on_forgotten=on_forgotten,
     )
     user.speak_through(thought.push_frame)
-    dialogue: CallDialogue | None = None
-    contents: Contents | None = None
-    beside: TurnsBeside | None = None
-    hosts: Sequence[OmniHost] = engines.omni
-    if has_large_tier:
-        dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
-        contents = Contents(engines.output_rate_hz, dialogue.arrived)
-        hosts = [
-            _OfCall(host, dialogue, has_echo=bool(echo)) if isinstance(host, TwoTierHost) else host
-            for host in engines.omni
-        ]
-    else:
-        beside = _beside(engines, transport, user)
+    dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
+    contents = Contents(engines.output_rate_hz, dialogue.arrived)
+    hosts = [_of_call(host, dialogue, has_echo=bool(echo)) for host in engines.omni]
+    beside = None if all(is_two_tier) else _beside(engines, transport, user, lambda: not omni.wants_content)
     votes, write = _Votes(turns), _ticks_to(log)
 
     def on_tick(tick: Tick) -> None:
@@ -362,6 +382,7 @@ async def build_duplex(
         prepare=lambda: _with_history(preparation, conversation),
         playout=call.playout,
         contents=contents,
+        holds_first=is_two_tier[0],
         settings=duplex.ticks,
         executors=engines.executors.omni,
         apologise=lambda: thought.push_frame(TTSSpeakFrame(guard.apology, append_to_context=False)),
@@ -369,7 +390,13 @@ async def build_duplex(
         on_pause_expired=lambda: _end_soon(worker, "the conversation was paused for too long"),
         on_tick=on_tick,
     )
-    idle.end_turn = _end_turn(beside.end_turn if beside is not None else omni.end_turn)
+
+    async def end_turn() -> None:
+        omni.end_turn()
+        if beside is not None:
+            beside.end_turn()
+
+    idle.end_turn = end_turn
     idle.holds_reply = lambda: omni.is_speaking
     call.playout.follower = Followers(*(each for each in (beside, idle) if each is not None))
     assistant = HeardAssistantAggregator(context, None)
@@ -404,9 +431,10 @@ async def build_duplex(
             stt,
             perception,
             user,
-            *([waits] if has_large_tier else []),
+            waits,
             gate,
-            *(speculation.around(thinking) if has_large_tier else []),
+            Questions(is_asked),
+            *speculation.around(thinking),
             thought,
             tts,
             omni,
@@ -428,7 +456,7 @@ async def build_duplex(
             metrics_enabled=False,
             system_logs_enabled=False,
             # What they push is a guess, or is said by the engine when its time has come.
-            ignored_sources=[speculation.head, *thinking, *([tts] if has_large_tier else [])],
+            ignored_sources=[speculation.head, *thinking, *([tts] if all(is_two_tier) else [])],
         ),
         idle_timeout_secs=None,
     )
@@ -454,25 +482,45 @@ async def build_duplex(
         watching.append(votes.run(worker))
     if stop_words is not None:
         watching.append(_close_at_end(stop_words))
+    if call.self_voice is not None:
+        watching.append(_look_for_own_voice(call.self_voice, lambda: omni.is_speaking, tell))
     return worker, watching
 
 
-def _listen_once_more(
-    stop_words: StopWords, frame: Frame, *, over_bot: bool, tell: Callable[[Told], None]
-) -> None:
+class _Spotter:
     """A short voice over the bot is listened to for commands when it has ended."""
-    if isinstance(frame, VADUserStartedSpeakingFrame) and over_bot:
-        stop_words.on_voice_started(int(frame.start_secs * 1000))
-    elif isinstance(frame, VADUserStoppedSpeakingFrame):
-        loop = asyncio.get_running_loop()
-        stopped_s = loop.time()
 
-        def on_spotted(heard: Transcript) -> None:
-            if loop.time() - stopped_s <= COMMAND_LATE_S:
-                tell(Spotted(heard.text, heard.floor_log_odds))
+    def __init__(self, stop_words: StopWords, tell: Callable[[Told], None]) -> None:
+        self._stop_words = stop_words
+        self._tell = tell
+        self._number = 0
 
-        if stop_words.on_voice_stopped(on_spotted):
-            tell(Spotting())
+    def on_frame(self, frame: Frame, *, over_bot: bool) -> None:
+        """A frame of voice activity."""
+        if isinstance(frame, VADUserStartedSpeakingFrame) and over_bot:
+            self._stop_words.on_voice_started(int(frame.start_secs * 1000))
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._number += 1
+            number, loop = self._number, asyncio.get_running_loop()
+            stopped_s = loop.time()
+
+            def on_spotted(heard: Transcript) -> None:
+                if loop.time() - stopped_s <= COMMAND_LATE_S:
+                    self._tell(Spotted(number, heard.text, heard.floor_log_odds))
+
+            if self._stop_words.on_voice_stopped(on_spotted):
+                self._tell(Spotting(number))
+
+
+async def _look_for_own_voice(
+    self_voice: SelfVoice, is_speaking: Callable[[], bool], tell: Callable[[Told], None]
+) -> None:
+    """While the bot speaks: whether what is heard is its own voice, by the levels."""
+    while True:
+        await asyncio.sleep(OWN_VOICE_S)
+        own = self_voice.is_own() if is_speaking() else None
+        if own is not None:
+            tell(OwnVoice(own))
 
 
 async def _close_at_end(stop_words: StopWords) -> None:
@@ -482,7 +530,9 @@ async def _close_at_end(stop_words: StopWords) -> None:
         stop_words.close()
 
 
-def _beside(engines: Engines, transport: BaseTransport, user: DuplexTurns) -> TurnsBeside:
+def _beside(
+    engines: Engines, transport: BaseTransport, user: DuplexTurns, is_on: Callable[[], bool]
+) -> TurnsBeside:
     hearing, duplex = engines.deployment.hearing, engines.deployment.duplex
 
     def set_gain_db(gain_db: float) -> None:
@@ -498,15 +548,9 @@ def _beside(engines: Engines, transport: BaseTransport, user: DuplexTurns) -> Tu
         executor=engines.executors.vad,
         turn_executor=engines.executors.turn,
         yields=duplex.yields == "policy",
+        is_on=is_on,
         set_gain_db=set_gain_db,
     )
-
-
-def _end_turn(end_turn: Callable[[], None]) -> Callable[[], Coroutine[Any, Any, None]]:
-    async def end() -> None:
-        end_turn()
-
-    return end
 
 
 async def _end_soon(worker: PipelineWorker, reason: str) -> None:

@@ -30,17 +30,18 @@ from turn_taking.utterances import asks
 def _endpoint() -> EndpointSettings:
     """Surer than a cascade's of what is not over: who is answered too early has to talk against the bot."""
     return EndpointSettings(
-        complete_without_filler=0.5,
+        complete_without_filler=0.35,
         max_silence_ms=1_200,
         hanging_silence_ms=2_000,
         unfinished_probability=0.9,
         told_silence_ms=1_200,
+        cut_silence_ms=640,
     )
 
 
 def _barge_in() -> BargeInSettings:
     """Quick to give back a floor that was taken too early: who goes on at once had not finished."""
-    return BargeInSettings(early_ms=1_000, early_confirm_ms=200)
+    return BargeInSettings(early_ms=1_000, early_confirm_ms=100)
 
 
 class DuplexPolicySettings(BaseModel):
@@ -93,6 +94,11 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Forget:
+    """What was understood last was not meant: no turn has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Guess:
     """The turn may be over with these words: their answer may be made.
 
@@ -129,7 +135,7 @@ class GoOn:
     from_word: int
 
 
-Act = Open | Ask | Close | Guess | Hum | Volume | Yield | GoOn
+Act = Open | Ask | Close | Forget | Guess | Hum | Volume | Yield | GoOn
 
 
 class DuplexPolicy:
@@ -159,6 +165,12 @@ class DuplexPolicy:
         self._heard_from_ms: int | None = None
         self._replies = 0
         self._reply_id: str | None = None
+        self._protected = False
+
+    @property
+    def voice_number(self) -> int:
+        """Of the last voice."""
+        return self._barge_in.voice_number
 
     @property
     def in_turn(self) -> bool:
@@ -237,10 +249,13 @@ class DuplexPolicy:
     def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
         """The last words about the voice that ended last."""
         self._follow(self._barge_in.on_final(at_ms, text, confidences=confidences), at_ms)
-        kind = self._barge_in.last_kind
+        kind, has_reply = self._barge_in.last_kind, self._reply_id is not None
         is_idle = kind is None or kind.leaves_floor
-        if not text or (is_idle and (self._reply_id is not None or not self._in_turn)):
+        # Over a reply a turn begins with a cut, or with words that claim the floor.
+        is_unsure = has_reply and not self._in_turn and not (kind is not None and kind.claims_floor)
+        if not text or is_unsure or (is_idle and (has_reply or not self._in_turn)):
             # Nothing was meant: it stands in no turn.
+            self._acts.append(Forget())
             return
         self._open_turn()
         self._has_words = True
@@ -250,23 +265,37 @@ class DuplexPolicy:
             self._hums.on_text(self._endpoint.text)
         self._guess(self._guesser.on_final(text))
 
+    def on_self_voice(self, at_ms: int, *, own: bool) -> None:
+        """What is heard is the bot's own voice, or surely is not."""
+        self._follow(self._barge_in.on_self_voice(at_ms, own=own), at_ms)
+
     def on_spotting(self) -> None:
         """The voice that just ended is listened to once more, for commands."""
         self._barge_in.on_spotting()
 
-    def on_spotted(self, at_ms: int, text: str, *, floor_log_odds: float | None = None) -> None:
-        """What that was: a command, or nothing."""
-        self._follow(self._barge_in.on_spotted(at_ms, text, floor_log_odds=floor_log_odds), at_ms)
+    def on_spotted(
+        self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
+    ) -> None:
+        """What the voice of this number was: a command, or nothing."""
+        decision = self._barge_in.on_spotted(at_ms, text, voice=voice, floor_log_odds=floor_log_odds)
+        self._follow(decision, at_ms)
         if self._barge_in.spotted_command and self._in_turn and not self._has_words:
             # The recogniser may write another word of it, or none: it stands in the turn.
             self._command = text
 
     # What the bot does.
 
-    def on_reply_coming(self, at_ms: int, *, protected: bool = False) -> None:
-        """An answer is on its way; ``protected``: only a stop word interrupts it."""
+    def on_reply_coming(self, at_ms: int, *, protected: bool = False, reply_id: str = "") -> None:
+        """An answer is on its way.
+
+        Args:
+            at_ms: when.
+            protected: only a stop word interrupts it.
+            reply_id: where replies have names; otherwise the one that is coming is meant from here on.
+        """
         self._replies += 1
-        self._reply_id = f"reply.{self._replies}"
+        self._reply_id = reply_id or f"reply.{self._replies}"
+        self._protected = protected
         self._busy(True)
         self._follow(self._barge_in.on_reply(at_ms, self._reply_id, protected=protected), at_ms)
 
@@ -279,23 +308,29 @@ class DuplexPolicy:
         """Its first sound leaves."""
         if self._reply_id is not None:
             self._heard_from_ms = at_ms
-            self._follow(self._barge_in.on_bot_started(at_ms, self._reply_id), at_ms)
+            decision = self._barge_in.on_bot_started(at_ms, self._reply_id, protected=self._protected)
+            self._follow(decision, at_ms)
 
     def on_heard(self, last_word: int, *, is_rest_heard: bool = False) -> None:
         """So much of it was said."""
         if self._reply_id is not None:
             self._barge_in.on_heard(self._reply_id, last_word, is_rest_heard=is_rest_heard)
 
-    def on_bot_stopped(self, at_ms: int, said: str) -> None:
-        """It was said to its end, or does not come (nothing was said)."""
-        reply_id, self._reply_id = self._reply_id, None
-        self._heard_from_ms = None
-        self._busy(False)
+    def on_bot_stopped(self, at_ms: int, said: str, *, reply_id: str = "") -> None:
+        """It was said to its end, or does not come (nothing was said).
+
+        ``reply_id``: where replies have names; another may be on its way by then.
+        """
+        over = reply_id or self._reply_id
+        if over == self._reply_id:
+            self._reply_id = self._heard_from_ms = None
+            self._busy(False)
+        reply_id = over or ""
         if said:
             self._endpoint.on_bot_said(said)
             if asks(said):
                 self._barge_in.on_question(at_ms)
-        if reply_id is not None:
+        if reply_id:
             self._follow(self._barge_in.on_bot_stopped(at_ms, reply_id), at_ms)
 
     # Time.
@@ -373,6 +408,8 @@ class DuplexPolicy:
             self._acts += [Yield(), Volume(0.0)]
             self._open_turn()
             self._was_cut = True
+            if not self._was_early:
+                self._endpoint.on_cut()
         elif isinstance(decision, Resume):
             if not self._has_words:
                 self._in_turn = self._was_cut = False

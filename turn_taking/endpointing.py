@@ -111,6 +111,13 @@ class EndpointSettings(BaseModel):
         description="wait behind a sentence that asks for nothing, where the bot asked nothing either: who "
         "tells something goes on; None: as ever",
     )
+    cut_silence_ms: int | None = Field(
+        None,
+        ge=100,
+        le=5_000,
+        description="``max_silence_ms`` of a turn that interrupted the bot, and no wait for telling: who "
+        "interrupts wants something; None: as ever",
+    )
     min_silence_ms: int = Field(
         190, ge=100, le=2_000, description="wait after a turn that is surely complete"
     )
@@ -259,6 +266,10 @@ class EndpointPolicy(Protocol):
         """The last words of the bot, before the caller answers."""
         ...
 
+    def on_cut(self) -> None:
+        """The turn that is on interrupted the bot."""
+        ...
+
     def next_look_ms(self) -> int | None:
         """When the model is to be asked again, None when no answer would be waited for."""
         ...
@@ -325,7 +336,7 @@ class TurnSilence(ABC):
         self._contour: Contour | None = None
         self._remember_voice()
         self._looked_ms = 0
-        self._done = False
+        self._done = self._has_cut = False
 
     @property
     def text(self) -> str:
@@ -461,6 +472,10 @@ class TurnSilence(ABC):
         """The last words of the bot, before the caller answers."""
         self._asked = asked_for(text)
 
+    def on_cut(self) -> None:
+        """The turn that is on interrupted the bot."""
+        self._has_cut = True
+
     def next_look_ms(self) -> int | None:
         """When the model is to be asked again, None when no answer would be waited for."""
         return None
@@ -525,7 +540,9 @@ class Endpointer(TurnSilence):
             and not reads_as_question(self._text)
         ):
             wait_ms = max(wait_ms, chosen.rising_silence_ms)
-        if chosen.told_silence_ms is not None and self._asked is Asked.NOTHING and tells(self._text):
+        waits_for_more = chosen.told_silence_ms is not None and not self._has_cut
+        if waits_for_more and self._asked is Asked.NOTHING and tells(self._text):
+            assert chosen.told_silence_ms is not None
             wait_ms = max(wait_ms, chosen.told_silence_ms)
         return wait_ms
 
@@ -540,8 +557,11 @@ class Endpointer(TurnSilence):
         )
         if sounds_unfinished and last_word(self._text) in TRAILING_WORDS:
             return chosen.hanging_silence_ms
+        max_ms = chosen.max_silence_ms
+        if self._has_cut and chosen.cut_silence_ms is not None:
+            max_ms = max(chosen.min_silence_ms, min(max_ms, chosen.cut_silence_ms))
         if self._completeness is None or last_word(self._text) in chosen.heard_for_fillers:
-            return chosen.max_silence_ms
+            return max_ms
         # The estimate is graded, so the wait is: a threshold would treat 0.79 as 0.01.
         share = min(1.0, self._completeness / self._complete_from(self._filler_log_odds))
-        return round(chosen.max_silence_ms - (chosen.max_silence_ms - chosen.min_silence_ms) * share)
+        return round(max_ms - (max_ms - chosen.min_silence_ms) * share)

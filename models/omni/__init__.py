@@ -64,6 +64,7 @@ class UnitResult:
         text: what is said in this unit.
         audio: float32, (samples,), at the engine's output rate, in [-1, 1]; empty for silence.
         end_of_turn: nothing more of what is being said comes.
+        written: all that is to be said, as far as it is known; empty from an engine that does not know.
         is_aside: what is said is no part of the conversation, as a phrase that covers a silence.
         n_tokens: of the language model.
         n_tts_tokens: of the voice.
@@ -84,6 +85,7 @@ class UnitResult:
     cost_tts_ms: float = 0.0
     kv_tokens: int = 0
     is_aside: bool = False
+    written: str = ""
 
     @property
     def is_listen(self) -> bool:
@@ -167,10 +169,14 @@ class OmniEngine(Protocol):
 
 @runtime_checkable
 class HearsWords(Protocol):
-    """An engine that does not transcribe, and wants to know what was said."""
+    """An engine that says what others find: it wants to know what was understood."""
 
     def on_words(self, words: Any) -> None:
         """What a specialist beside understood (``two_tier.ears.Told``); from any thread."""
+        ...
+
+    def on_settled(self) -> None:
+        """The answer that was owed begins, or does not come; from any thread."""
         ...
 
 

@@ -47,6 +47,7 @@ class WaitGuard(FrameProcessor):
         on_mask: told that a phrase covers the silence of this turn; must not block.
         on_wait: told that an answer is owed, and that it is no more: its first word is there, or it does not
             come; must not block.
+        is_asked: whether the model behind is asked this; otherwise nobody waits for it.
         clock: for tests.
 
     Attributes:
@@ -60,6 +61,7 @@ class WaitGuard(FrameProcessor):
         apology: str,
         on_mask: Callable[[], None] | None = None,
         on_wait: Callable[[bool], None] | None = None,
+        is_asked: Callable[[LLMContextFrame], bool] = lambda _frame: True,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
@@ -67,6 +69,7 @@ class WaitGuard(FrameProcessor):
         self._masking = Masking(settings.masking) if settings.masking is not None else None
         self._on_mask = on_mask
         self._on_wait = on_wait
+        self._is_asked = is_asked
         # Since when the caller is silent, from the end of the turn to its question.
         self._quiet_since_ms: int | None = None
         self._asked_ms = 0
@@ -91,7 +94,7 @@ class WaitGuard(FrameProcessor):
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if direction is FrameDirection.DOWNSTREAM:
-            if isinstance(frame, LLMContextFrame) and not frame.speculation:
+            if isinstance(frame, LLMContextFrame) and not frame.speculation and self._is_asked(frame):
                 self._said = _last_words(frame.context)
                 self._begin(self._mask_ms())
             elif isinstance(frame, (InterruptionFrame, EndFrame, CancelFrame)):

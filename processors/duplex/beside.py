@@ -12,6 +12,7 @@ waits is bounded by ``WAITING_MS``; the oldest goes.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 
@@ -31,6 +32,7 @@ from turn_taking.duplex_policy import (
     Close,
     DuplexPolicy,
     DuplexPolicySettings,
+    Forget,
     GoOn,
     Open,
     Volume,
@@ -39,6 +41,7 @@ from turn_taking.duplex_policy import (
 
 UNIT_MS = 80
 WAITING_MS = 2_000
+WAITING_EVENTS = 256
 
 _BotEvent = Callable[[DuplexPolicy, int], None]
 
@@ -55,6 +58,7 @@ class TurnsBeside:
         executor: for voice activity; completeness is asked in ``turn_executor``.
         turn_executor: see there.
         yields: whether the bot is to be silent when the caller means it; otherwise the engine sees to that.
+        is_on: whether the engine that is on has no small tier: otherwise nothing that is decided here counts.
         set_gain_db: the bot's volume, while it is not known; must not block.
     """
 
@@ -69,6 +73,7 @@ class TurnsBeside:
         executor: Executor,
         turn_executor: Executor,
         yields: bool,
+        is_on: Callable[[], bool] = lambda: True,
         set_gain_db: Callable[[float], None] = lambda _gain_db: None,
     ) -> None:
         self._steps = steps
@@ -76,11 +81,13 @@ class TurnsBeside:
         self._ears = Ears(self._policy, vad=vad, turn=turn, executor=turn_executor, settings=ears)
         self._executor = executor
         self._yields = yields
+        self._is_on = is_on
         self._set_gain_db = set_gain_db
         self._unit_bytes = vad.rate_hz * UNIT_MS // 1000 * PCM_BYTES_PER_SAMPLE
         self._waiting_bytes = vad.rate_hz * WAITING_MS // 1000 * PCM_BYTES_PER_SAMPLE
         self._pcm = bytearray()
-        self._events: list[_BotEvent] = []
+        self._events: deque[_BotEvent] = deque(maxlen=WAITING_EVENTS)
+        self._coming: deque[str] = deque(maxlen=WAITING_EVENTS)
         self._wake = asyncio.Event()
         self._speaking = False
         self._ends_turn = False
@@ -111,14 +118,14 @@ class TurnsBeside:
                 while len(self._pcm) >= self._unit_bytes:
                     pcm = bytes(self._pcm[: self._unit_bytes])
                     del self._pcm[: self._unit_bytes]
-                    events, self._events = self._events, []
+                    events = [self._events.popleft() for _ in range(len(self._events))]
                     try:
                         acts = await loop.run_in_executor(self._executor, self._unit, pcm, events)
                     except AgentError as error:
                         # One specialist fails, the call goes on: a unit was not heard.
                         logger.warning(f"turns beside the engine: a unit was not heard: {error}")
                         continue
-                    for act in acts:
+                    for act in acts if self._is_on() else ():
                         self._follow(act)
         finally:
             self._ears.close()
@@ -143,6 +150,8 @@ class TurnsBeside:
             self._steps.on_asked(Asked(act.text, act.silence_ms, act.completeness))
         elif isinstance(act, Close | GoOn):
             self._steps.on_turn(is_open=False)
+        elif isinstance(act, Forget):
+            self._steps.on_forgotten()
         elif isinstance(act, Yield) and self._yields:
             self._steps.on_dropped()
         elif isinstance(act, Volume) and self._yields:
@@ -158,25 +167,33 @@ class TurnsBeside:
 
     def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
         """See ``FollowsReplies``."""
-        self._events.append(lambda policy, now_ms: policy.on_reply_coming(now_ms, protected=protected))
+        if reply_id not in self._coming:
+            self._coming.append(reply_id)
+            self._note(
+                lambda policy, now_ms: policy.on_reply_coming(now_ms, protected=protected, reply_id=reply_id)
+            )
 
     def on_reply_saying(self, reply_id: str, text: str) -> None:
         """See ``FollowsReplies``."""
-        self._events.append(lambda policy, _now_ms: policy.on_saying(text))
+        self._note(lambda policy, _now_ms: policy.on_saying(text))
 
     def on_reply_started(self, reply_id: str) -> None:
         """See ``FollowsReplies``."""
         self._speaking = True
-        self._events.append(lambda policy, now_ms: policy.on_bot_started(now_ms))
+        self._note(lambda policy, now_ms: policy.on_bot_started(now_ms))
 
     def on_reply_progress(self, heard: HeardSoFar) -> None:
         """See ``FollowsReplies``."""
         last_word = heard.mark.last_word
         if last_word is not None:
-            self._events.append(lambda policy, _now_ms: policy.on_heard(last_word))
+            self._note(lambda policy, _now_ms: policy.on_heard(last_word))
 
     def on_reply_over(self, reply: HeardReply) -> None:
         """See ``FollowsReplies``."""
         self._speaking = False
-        text = reply.text
-        self._events.append(lambda policy, now_ms: policy.on_bot_stopped(now_ms, text))
+        text, reply_id = reply.text, reply.reply_id
+        self._note(lambda policy, now_ms: policy.on_bot_stopped(now_ms, text, reply_id=reply_id))
+
+    def _note(self, event: _BotEvent) -> None:
+        """For the next unit; when no audio comes any more, the oldest are forgotten."""
+        self._events.append(event)

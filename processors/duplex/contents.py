@@ -6,6 +6,9 @@ as it begins and filled as the frames come; the frames go no further. What is in
 audio at the engine's rate, words at their places (of a voice without word times: where its audio stood when
 they came).
 
+While the engine that is on finds its own words, a reply passes as it is, from its first frame to its last,
+whatever engine is on by then.
+
 An interruption that comes down the pipeline takes back everything that was made and not said, and what comes
 late of it is dropped by the id of its context. Pure work of microseconds; the contents of a call that nobody
 takes from are bounded by the model's answer.
@@ -17,9 +20,11 @@ from collections.abc import Callable
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     Frame,
+    InterruptionFrame,
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMTextFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
@@ -27,7 +32,6 @@ from pipecat.frames.frames import (
 )
 
 from audio.resample import Resampler
-from core.errors import EngineError
 from core.media import pcm16_to_float
 from models.omni.two_tier.content import Content
 from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
@@ -35,6 +39,16 @@ from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
 _US_PER_S = 1_000_000
 # Contexts whose late frames are known.
 _VOID = 64
+# More responses than that are never on their way to the voice.
+_WRITTEN = 8
+
+
+class _Written:
+    """What the model writes of a response, before the voice and while it speaks."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.content: Content | None = None
 
 
 class _Making:
@@ -62,36 +76,86 @@ class Contents:
         self._rate_hz = rate_hz
         self._give = give
         self._response: _Making | None = None
+        # A response, and contexts, that pass as they are.
+        self._passes_response = False
+        self._passing: set[str] = set()
         self._making: dict[str, _Making] = {}
         # Where each context begins in its content, in samples.
         self._began: dict[str, int] = {}
         self._void: deque[str] = deque(maxlen=_VOID)
         self._given: list[Content] = []
+        # Responses that the model has begun and the voice has not.
+        self._written: deque[_Written] = deque(maxlen=_WRITTEN)
+        self._writing: _Written | None = None
         self._resampler: Resampler | None = None
         self._heard_hz = rate_hz
 
-    def take(self, frame: Frame) -> bool:
-        """Whether the frame was a part of a content, and goes no further."""
-        if isinstance(frame, TTSAudioRawFrame):
+    def thought(self, frame: Frame) -> None:
+        """A frame in front of the voice: what is not heard of an answer is known by what was written."""
+        if isinstance(frame, LLMFullResponseStartFrame) and not frame.skip_tts:
+            self._writing = _Written()
+            self._written.append(self._writing)
+        elif isinstance(frame, LLMTextFrame) and self._writing is not None:
+            self._writing.text += frame.text
+            if self._writing.content is not None:
+                self._writing.content.wrote(frame.text)
+        elif isinstance(frame, LLMFullResponseEndFrame | InterruptionFrame):
+            self._writing = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something was made, or is being made, that was not said."""
+        return any(not content.is_over for content in self._given)
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the voice says something by itself."""
+        return bool(self._passing)
+
+    def take(self, frame: Frame, *, captures: bool) -> bool:
+        """Whether the frame is a part of a content, and goes no further.
+
+        Args:
+            frame: of the voice.
+            captures: whether a reply that begins with it is for the engine.
+        """
+        context_id = getattr(frame, "context_id", None) or ""
+        if isinstance(frame, TTSStartedFrame):
+            if not captures:
+                self._passing.add(context_id)
+                return False
+            self._begin(frame)
+        elif isinstance(frame, LLMFullResponseStartFrame):
+            self._passes_response = not captures or bool(frame.skip_tts)
+            if self._passes_response:
+                return False
+            self._response = _Making(self._of_response(), in_response=True)
+        elif isinstance(frame, LLMFullResponseEndFrame):
+            return self._end_response()
+        elif context_id in self._passing:
+            if isinstance(frame, TTSStoppedFrame):
+                self._passing.discard(context_id)
+            return False
+        elif isinstance(frame, TTSAudioRawFrame):
             self._audio(frame)
         elif isinstance(frame, TTSTextFrame):
             self._word(frame)
         elif isinstance(frame, AggregatedTextFrame):
-            return self._text(frame)
-        elif isinstance(frame, TTSStartedFrame):
-            self._begin(frame)
+            return self._text(frame, captures=captures)
         elif isinstance(frame, TTSStoppedFrame):
-            self._end(frame.context_id or "")
-        elif isinstance(frame, LLMFullResponseStartFrame):
-            if frame.skip_tts:
-                return False
-            self._response = _Making(Content(self._rate_hz), in_response=True)
-        elif isinstance(frame, LLMFullResponseEndFrame):
-            return self._end_response(frame)
+            self._end(context_id)
         else:
             # A voice says so behind a phrase; the end of the engine's own reply does it.
-            return isinstance(frame, LLMAssistantPushAggregationFrame)
+            return captures and isinstance(frame, LLMAssistantPushAggregationFrame)
         return True
+
+    def _of_response(self) -> Content:
+        content = Content(self._rate_hz)
+        if self._written:
+            written = self._written.popleft()
+            written.content = content
+            content.wrote(written.text)
+        return content
 
     def interrupted(self) -> None:
         """Nothing of what was made is wanted any more."""
@@ -101,13 +165,12 @@ class Contents:
         if self._response is not None:
             self._response.content.cancel()
         self._response = None
+        self._passes_response = False
+        self._passing.clear()
+        self._written.clear()
         self._void.extend(self._making)
         self._making.clear()
         self._began.clear()
-
-    def closed(self) -> None:
-        """The call is over, or nobody says anything any more."""
-        self.interrupted()
 
     def _begin(self, frame: TTSStartedFrame) -> None:
         context_id = frame.context_id or ""
@@ -157,13 +220,14 @@ class Contents:
             # A voice that times by the clock, or not at all: no later than what is there of its audio.
             making.content.add_word(text, making.content.made_samples)
 
-    def _text(self, frame: AggregatedTextFrame) -> bool:
+    def _text(self, frame: AggregatedTextFrame, *, captures: bool) -> bool:
         """What is about to be said. What is only shown passes."""
-        if not frame.will_be_spoken:
+        if not frame.will_be_spoken or self._passes_response or not captures:
             return False
         making = self._making.get(frame.context_id or "", self._response)
         if making is not None:
-            making.content.wrote(frame.raw_text or frame.text)
+            if not making.in_response:
+                making.content.wrote(frame.raw_text or frame.text)
             making.is_announced = making.open_contexts == 0
         return True
 
@@ -175,11 +239,14 @@ class Contents:
         making.open_contexts -= 1
         self._end_if_made(making)
 
-    def _end_response(self, frame: LLMFullResponseEndFrame) -> bool:
+    def _end_response(self) -> bool:
+        passes, self._passes_response = self._passes_response, False
         response, self._response = self._response, None
+        if passes:
+            return False
         if response is None:
-            # A response that is shown, or the end of one that was interrupted.
-            return not frame.skip_tts
+            # The end of one that was interrupted.
+            return True
         response.may_follow = response.is_announced
         self._end_if_made(response)
         return True
@@ -192,8 +259,3 @@ class Contents:
             making.may_follow = False
             if not making.open_contexts:
                 making.content.end()
-
-    def failed(self, reason: str) -> None:
-        """The voice failed: what is not there yet does not come."""
-        for making in set(self._making.values()):
-            making.content.end(EngineError(reason, engine="voice"))

@@ -5,11 +5,12 @@ event loop (``Steps``), where the pipeline is; and the contents that the pipelin
 (``processors.duplex.contents``), handed to the engine that is on. Contents that come while no engine is
 prepared wait for the next one, a few of them.
 
-Nothing waits here. An engine that is gone asks for nothing any more, and its contents are kept for the one
-that follows.
+Nothing waits here. Each engine has its own end of the dialogue (``CallDialogue.end``): one that was given up
+and comes back later asks for nothing, and takes nothing from the one that followed it.
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,9 +45,12 @@ class Steps(Protocol):
     def on_dropped(self) -> None:
         """Nothing of what is being made is wanted."""
 
+    def on_forgotten(self) -> None:
+        """What was understood last was not meant."""
+
 
 class CallDialogue:
-    """See ``Dialogue``. Made on the event loop, and belongs to it.
+    """Of one call. Made on the event loop, and belongs to it.
 
     Args:
         steps: carries out what is asked for.
@@ -59,45 +63,93 @@ class CallDialogue:
         self._steps = steps
         self._kept = kept
         self._loop = asyncio.get_running_loop()
-        self._take: Take | None = None
+        # Between the loop, where contents begin, and the engine's thread, which opens and closes.
+        self._lock = threading.Lock()
+        self._end: DialogueEnd | None = None
         self._waiting: deque[Content] = deque(maxlen=WAITING_CONTENTS)
+
+    def end(self) -> "DialogueEnd":
+        """An engine's end: the one that is heard from here on."""
+        return DialogueEnd(self)
 
     @property
     def is_open(self) -> bool:
         """Whether an engine takes what is made."""
-        return self._take is not None
+        return self._end is not None
 
     def arrived(self, content: Content) -> None:
         """The voice begins to make something."""
-        take = self._take
-        if take is None:
-            self._waiting.append(content)
-        else:
-            take(content)
+        with self._lock:
+            take = self._end.take if self._end is not None else None
+            if take is None:
+                self._waiting.append(content)
+            else:
+                take(content)
 
-    # In the engine's thread.
+    # For the ends, in the threads of their engines.
+
+    def opened(self, end: "DialogueEnd", take: Take) -> None:
+        """This one is on: what has waited is its."""
+        with self._lock:
+            end.take, self._end = take, end
+            while self._waiting:
+                take(self._waiting.popleft())
+
+    def closed(self, end: "DialogueEnd") -> None:
+        """This one is not on any more, if it was; a turn that it had begun is over."""
+        with self._lock:
+            was_on, end.take = self._end is end, None
+            if was_on:
+                self._end = None
+        if was_on:
+            self._post(lambda: self._steps.on_turn(is_open=False))
+
+    def post(self, end: "DialogueEnd", step: Callable[[Steps], None]) -> None:
+        """Have this done on the loop, for the one that is on."""
+        if self._end is end:
+            self._post(lambda: step(self._steps))
+
+    def kept(self, text: str) -> bytes | None:
+        """See the class."""
+        return self._kept(text)
+
+    def _post(self, step: Callable[[], None]) -> None:
+        # The process is ending when the loop is closed.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(step)
+
+
+class DialogueEnd:
+    """One engine's; see ``Dialogue``. Used in the engine's thread.
+
+    Attributes:
+        take: takes contents; None while it is not on.
+    """
+
+    def __init__(self, call: CallDialogue) -> None:
+        self.rate_hz = call.rate_hz
+        self.take: Take | None = None
+        self._call = call
 
     def open(self, preparation: Preparation, take: Take) -> None:
         """See ``Dialogue``; who the bot is and what was said are in the session."""
-        self._take = take
-        while self._waiting:
-            take(self._waiting.popleft())
+        self._call.opened(self, take)
 
     def foresee(self, text: str | None) -> None:
         """See ``Dialogue``."""
-        self._post(lambda: self._steps.on_foreseen(text))
+        self._call.post(self, lambda steps: steps.on_foreseen(text))
 
     def ask(self, asked: Asked) -> None:
         """See ``Dialogue``."""
-        self._post(lambda: self._steps.on_asked(asked))
+        self._call.post(self, lambda steps: steps.on_asked(asked))
 
     def say(self, text: str) -> None:
         """See ``Dialogue``."""
-        self._post(lambda: self._steps.on_said(text))
+        self._call.post(self, lambda steps: steps.on_said(text))
 
     def hum(self, text: str) -> Content | None:
         """See ``Dialogue``."""
-        pcm = self._kept(text)
+        pcm = self._call.kept(text)
         if pcm is None:
             return None
         content = Content(self.rate_hz, is_aside=True)
@@ -107,7 +159,7 @@ class CallDialogue:
 
     def drop(self) -> None:
         """See ``Dialogue``."""
-        self._post(self._steps.on_dropped)
+        self._call.post(self, lambda steps: steps.on_dropped())
 
     def cut(self, text: str) -> None:
         """See ``Dialogue``; the playout clock knows it better."""
@@ -117,13 +169,12 @@ class CallDialogue:
 
     def turn(self, *, is_open: bool) -> None:
         """See ``Dialogue``."""
-        self._post(lambda: self._steps.on_turn(is_open=is_open))
+        self._call.post(self, lambda steps: steps.on_turn(is_open=is_open))
+
+    def forget(self) -> None:
+        """See ``Dialogue``."""
+        self._call.post(self, lambda steps: steps.on_forgotten())
 
     def close(self) -> None:
         """See ``Dialogue``."""
-        self._take = None
-
-    def _post(self, step: Callable[[], None]) -> None:
-        # The process is ending when the loop is closed.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(step)
+        self._call.closed(self)

@@ -71,7 +71,7 @@ from audio.paced_output import PacedOutput
 from audio.resample import Resampler
 from core.clock import Clock
 from core.errors import AgentError, EngineError, MediaError
-from core.media import float_to_pcm16, pcm16_to_float
+from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from models.omni import EndsTurns, HearsWords, OmniEngine, OmniHost, Preparation, UnitResult, Vote
 from models.omni.two_tier.ears import Told
 from processors.duplex.camera import CameraSettings, decoded
@@ -85,6 +85,8 @@ from runtime.loop_clock import LoopClock
 
 # Softer than this in front of a reply is padding of the engine's (-60 dBFS).
 SILENT_PEAK = 0.001
+# An answer that is longer is cut where the call ends.
+END_S = 30
 
 
 class DuplexSettings(BaseModel):
@@ -143,6 +145,8 @@ class _Reply:
         # What was announced of them, with how many; of each word that was, the id of its announcement.
         self.texts: deque[tuple[str, int]] = deque()
         self.segments: deque[int] = deque()
+        # All that is to be said, where the engine knows it.
+        self.planned = ""
         self.sent_us = 0
         self.is_begun = self.is_over = False
         self.written = 0
@@ -155,7 +159,8 @@ class DuplexOmniProcessor(FrameProcessor):
         hosts: engines, the ones behind the first for when it fails.
         prepare: how a conversation begins, with what was said so far; asked anew for each engine and context.
         playout: its books take what is said, as it is written.
-        contents: of an engine with a large tier in the pipeline: what the voice makes goes there.
+        contents: for an engine with a large tier in the pipeline: what the voice makes goes there.
+        holds_first: what the voice says before the first engine is on waits for it.
         settings: see the model.
         clock: of the units.
         executors: makes the thread of an engine.
@@ -176,6 +181,7 @@ class DuplexOmniProcessor(FrameProcessor):
         prepare: Callable[[], Preparation],
         playout: Playout | None = None,
         contents: Contents | None = None,
+        holds_first: bool = True,
         settings: DuplexSettings | None = None,
         clock: Clock | None = None,
         executors: Callable[[], Executor] = lambda: EngineThread("omni"),
@@ -190,7 +196,9 @@ class DuplexOmniProcessor(FrameProcessor):
         self._playout = playout
         self._contents = contents
         # No engine goes on at this moment: what the voice says is heard as it is.
-        self._is_between = False
+        self._is_between = not holds_first
+        # The voice says something by itself until then: an engine of its own words is to listen.
+        self._voice_until_us = 0
         self._engine: OmniEngine | None = None
         self._settings = settings or DuplexSettings()
         self._clock: Clock = clock or LoopClock()
@@ -235,14 +243,25 @@ class DuplexOmniProcessor(FrameProcessor):
         return self._paced
 
     @property
-    def has_engine(self) -> bool:
-        """Whether an engine is on."""
-        return self._engine is not None
+    def wants_content(self) -> bool:
+        """Whether the engine that is on says what others find: the deployment's model is asked."""
+        return isinstance(self._engine, HearsWords)
+
+    @property
+    def _captures(self) -> bool:
+        """Whether what the voice makes is for the engine; before the first one is on, it waits for it."""
+        has_taker = self._engine is None or self.wants_content
+        return self._contents is not None and has_taker and not self._is_between
 
     def on_words(self, words: Told) -> None:
         """What a recogniser beside understood, for an engine that wants to know."""
         if isinstance(self._engine, HearsWords):
             self._engine.on_words(words)
+
+    def on_settled(self) -> None:
+        """The answer that was owed begins, or does not come."""
+        if isinstance(self._engine, HearsWords):
+            self._engine.on_settled()
 
     def end_turn(self) -> None:
         """The caller's turn is over with what was understood."""
@@ -264,8 +283,10 @@ class DuplexOmniProcessor(FrameProcessor):
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMContextFrame):
                 return
-            if self._contents is not None and not self._is_between and self._contents.take(frame):
+            if self._contents is not None and self._contents.take(frame, captures=self._captures):
                 return
+            if isinstance(frame, TTSAudioRawFrame):
+                self._follow_voice(frame)
         if isinstance(frame, VADUserStartedSpeakingFrame):
             self._caller_voiced = True
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
@@ -276,12 +297,13 @@ class DuplexOmniProcessor(FrameProcessor):
             self._caller_speaks = False
         elif isinstance(frame, InterruptionFrame):
             if self._contents is not None:
-                # The engine decided it, or sees what it says taken away.
                 self._contents.interrupted()
-            else:
+            # An engine with a large tier decided it, or sees what it says taken away.
+            if not self._captures:
                 # Every turn of the caller begins with one: only who speaks has something to give up.
                 self._yields = self._yields or self._reply is not None
                 self._drops_unit = True
+            self._voice_until_us = 0
             self._drop()
         elif isinstance(frame, DuplexPauseFrame):
             await self._pause(frame.pause_ms)
@@ -294,6 +316,11 @@ class DuplexOmniProcessor(FrameProcessor):
         await self.push_frame(frame, direction)
         if isinstance(frame, StartFrame):
             self._begin()
+
+    def _follow_voice(self, frame: TTSAudioRawFrame) -> None:
+        samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
+        from_us = max(self._voice_until_us, self._clock.now_us())
+        self._voice_until_us = from_us + samples * 1_000_000 // frame.sample_rate
 
     # What is heard and seen.
 
@@ -352,6 +379,13 @@ class DuplexOmniProcessor(FrameProcessor):
 
     async def _end_in_good_order(self) -> None:
         """What is being said is said to its end."""
+        if self._captures and self._contents is not None:
+            contents, deadline_us = self._contents, self._clock.now_us() + END_S * 1_000_000
+            # What is over is known in the engine's thread, which has no event for it.
+            while (  # noqa: ASYNC110
+                contents.is_waiting or self._reply is not None
+            ) and self._clock.now_us() < deadline_us:
+                await asyncio.sleep(0.02)
         paced, reply = self._paced, self._reply
         units = next((task for task in self._tasks if task.get_name().endswith("::units")), None)
         if units is not None:
@@ -379,9 +413,11 @@ class DuplexOmniProcessor(FrameProcessor):
                     f"{self}: an engine is given up, {failures} in a row: {type(error).__name__}: {error}"
                 )
                 self._is_between = True
+                self._drop()
+                # What was being made for it is nobody's, and what comes late of it is known by its context.
                 if self._contents is not None:
                     self._contents.interrupted()
-                await self._flush()
+                await self.broadcast_interruption()
                 if self._apologise is not None and failures == 1:
                     await self._apologise()
                 if not units and failures < self._settings.most_failures:
@@ -436,11 +472,15 @@ class DuplexOmniProcessor(FrameProcessor):
             clock=self._clock,
             must_listen=self._must_listen,
             is_quiet=lambda: not self._caller_speaks and self._reply is None,
-            hears_voice=lambda: self._caller_voiced,
+            hears_voice=self._is_anything_on,
             renewed=renewed,
             on_result=lambda result: self._say(result, engine.output_rate_hz),
             on_tick=self._note,
         )
+
+    def _is_anything_on(self) -> bool:
+        """The caller speaks, or there is something to be said: no unit is left out."""
+        return self._caller_voiced or (self._contents is not None and self._contents.is_waiting)
 
     def _note(self, tick: Tick) -> None:
         self.ticks += 1
@@ -449,7 +489,8 @@ class DuplexOmniProcessor(FrameProcessor):
 
     def _must_listen(self) -> bool:
         """Asked once a unit, as it begins."""
-        must = self._yields
+        is_voice_on = not self.wants_content and self._clock.now_us() < self._voice_until_us
+        must = self._yields or is_voice_on
         self._drops_unit = False
         self._yields = self._yields and self._caller_speaks
         return must
@@ -478,7 +519,7 @@ class DuplexOmniProcessor(FrameProcessor):
     def _go_on(self, result: UnitResult, paced: PacedOutput, rate_hz: int) -> None:
         audio, reply = result.audio, self._reply
         if reply is not None and reply.is_over and paced.held_samples:
-            if self._contents is not None or reply.is_aside != result.is_aside:
+            if self._captures or reply.is_aside != result.is_aside:
                 # Behind the one that is still being said; nobody's is longer than some units.
                 self._behind.append(result)
                 return
@@ -492,6 +533,7 @@ class DuplexOmniProcessor(FrameProcessor):
             if reply is not None:
                 self._over.append(reply)
             reply = self._reply = _Reply(is_aside=result.is_aside)
+        reply.planned = result.written or reply.planned
         self._tell_words(reply, reply.saying.add(result.text, len(audio), rate_hz))
         paced.push(audio, self._clock.now_us())
 
@@ -510,7 +552,8 @@ class DuplexOmniProcessor(FrameProcessor):
             reply.texts.append((" ".join(word.text for word in words), len(words)))
 
     def _tell_written(self, reply: _Reply) -> None:
-        text, reply.written = reply.saying.text[reply.written :], len(reply.saying.text)
+        known = reply.planned or reply.saying.text
+        text, reply.written = known[reply.written :], max(reply.written, len(known))
         if self._playout is not None and text and not reply.is_aside:
             self._playout.written(reply.reply_id, text)
 
@@ -530,7 +573,7 @@ class DuplexOmniProcessor(FrameProcessor):
         """The engine yields: the same as when it is interrupted."""
         spoke = self._reply is not None and self._reply.is_begun
         self._drop()
-        if spoke and self._contents is not None and not self._is_between:
+        if spoke and self._captures:
             await self.push_frame(InterruptionFrame())
         elif spoke:
             await self.broadcast_interruption()

@@ -288,8 +288,11 @@ class Ticker:
         # Behind a closed gate the beginning of a voice has waited: it is heard at once, unit by unit.
         was_gated, self._was_gated = self._was_gated, False
         unit_samples = self._engine.input_rate_hz * self._engine.unit_ms // 1000
-        while was_gated and self._buffer.held_samples >= 2 * unit_samples:
+        behind = self._buffer.held_samples // unit_samples - 1 if was_gated else 0
+        for _ in range(behind):
             await self._one(due, shortens=False)
+            if self._is_paused:
+                return
         await self._one(due)
 
     async def _one(self, due: Due, *, shortens: bool = True) -> None:

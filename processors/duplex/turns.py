@@ -10,7 +10,10 @@ interruption of whatever is being made when a turn turns out to be meant. The en
 itself at that time.
 
 A guess goes to ``foresee``. What is to be said goes to ``speak``, which is behind the model: the gate and the
-model may be at work.
+model may be at work. It goes when an interruption that was sent before it has passed there.
+
+What somebody writes is asked for the deployment's own model (``IS_WRITTEN``), whatever engine speaks: a
+speech model reads nothing.
 
 Owns one task, which carries out the steps in their order; it ends with the processor. Full (``WAITING``
 steps behind): the loop has stood still for minutes; guesses are left out, nothing else.
@@ -19,6 +22,7 @@ steps behind): the loop has stood still for minutes; guesses are left out, nothi
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -41,6 +45,10 @@ from models.omni.two_tier.ears import Told, Words
 from models.stt import Transcript
 
 WAITING = 256
+# Key of a context's metadata: somebody wrote it.
+IS_WRITTEN = "parley_is_written"
+# An interruption passes within milliseconds; a model's client that holds it is not waited for longer.
+PASS_S = 1.0
 
 Step = Callable[[], Awaitable[None]]
 
@@ -56,6 +64,7 @@ class DuplexTurns(FrameProcessor):
         on_turn: told that a turn begins; must not block.
         on_asked: told that a turn is over, before its question goes on; must not block.
         on_void: told that a turn is over and had no words; must not block.
+        on_forgotten: told that what was understood last was not meant; must not block.
     """
 
     def __init__(
@@ -68,6 +77,7 @@ class DuplexTurns(FrameProcessor):
         on_turn: Callable[[], None] = lambda: None,
         on_asked: Callable[[Asked], None] = lambda _asked: None,
         on_void: Callable[[], None] = lambda: None,
+        on_forgotten: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._context = context
@@ -75,6 +85,8 @@ class DuplexTurns(FrameProcessor):
         self._are_own = are_own
         self._foresee = foresee
         self._tell_turn, self._tell_asked, self._tell_void = on_turn, on_asked, on_void
+        self._tell_forgotten = on_forgotten
+        self._passed = asyncio.Event()
         self._speak: Callable[[Frame], Awaitable[None]] = self.push_frame
         self._steps: deque[Step] = deque()
         self._wake = asyncio.Event()
@@ -112,6 +124,7 @@ class DuplexTurns(FrameProcessor):
 
     def _hear(self, frame: TranscriptionFrame | InterimTranscriptionFrame) -> None:
         if self._are_own is not None and self._are_own(frame.text):
+            self._tell_forgotten()
             return
         confidences: tuple[float, ...] = ()
         if isinstance(frame.result, Transcript):
@@ -143,7 +156,19 @@ class DuplexTurns(FrameProcessor):
 
     def on_dropped(self) -> None:
         """See ``Steps``."""
-        self._do(self.broadcast_interruption)
+        self._do(self._interrupt)
+
+    def on_forgotten(self) -> None:
+        """See ``Steps``."""
+
+        async def step() -> None:
+            self._tell_forgotten()
+
+        self._do(step)
+
+    def interruption_passed(self) -> None:
+        """An interruption has come to where phrases enter the pipeline."""
+        self._passed.set()
 
     def _do(self, step: Step) -> None:
         self._steps.append(step)
@@ -159,6 +184,13 @@ class DuplexTurns(FrameProcessor):
                     await step()
                 except Exception as error:  # the edge of a call: one step is lost, the call goes on
                     logger.opt(exception=error).error(f"{self}: a step failed: {type(error).__name__}")
+
+    async def _interrupt(self) -> None:
+        self._passed.clear()
+        await self.broadcast_interruption()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PASS_S):
+                await self._passed.wait()
 
     async def _begin(self) -> None:
         if not self._is_open:
@@ -185,11 +217,14 @@ class DuplexTurns(FrameProcessor):
     async def _append(self, messages: list[LLMContextMessage], *, runs: bool) -> None:
         """What somebody writes ends what is being said, as what he says does."""
         if runs:
-            await self.broadcast_interruption()
+            await self._interrupt()
         for message in messages:
             self._context.add_message(message)
         if runs:
-            await self._run()
+            await self._run(is_written=True)
 
-    async def _run(self) -> None:
-        await self.push_frame(LLMContextFrame(self._context))
+    async def _run(self, *, is_written: bool = False) -> None:
+        frame = LLMContextFrame(self._context)
+        if is_written:
+            frame.metadata[IS_WRITTEN] = True
+        await self.push_frame(frame)

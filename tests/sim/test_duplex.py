@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipecat.frames.frames import LLMMessagesAppendFrame
+from pipecat.frames.frames import EndFrame, LLMMessagesAppendFrame
 
 from core.errors import EngineError
 from models.omni import Vote
-from models.omni.two_tier.engine import TwoTierHost
+from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from session_store.events import Kind
 from telemetry.ticks import read_ticks
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.scripted_llm import HANG
+from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
 from tests.sim.call import OFF, Beside, SimulatedCall, silence, simulate, voice
 from tests.sim.test_barge_in import ANSWER, LONG, QUESTION, bot_turns, level, user_texts
@@ -243,3 +244,71 @@ def test_a_stop_that_the_recogniser_does_not_write_is_spotted(tmp_path: Path) ->
     assert user_texts(call)[1] == "stop stop"
     (_, end_ms), *_ = call.bot_spans_ms(gap_ms=200)
     assert end_ms - (3_000 + HUM_MS) <= 500
+
+
+def test_of_an_interrupted_answer_it_is_known_what_was_not_heard(tmp_path: Path) -> None:
+    caller = [*QUESTION, voice(SHOUT_MS), silence(4_000)]
+    call = two_tier(caller, tmp_path, scripts=[ANSWER, ("Sure.",)], speculation=OFF)
+    cut, _ = bot_turns(call)
+    assert f"{cut['text']} {cut['unheard']}".split() == LONG.split()
+
+
+def test_a_call_that_ends_in_good_order_has_its_answer_said_to_the_end(tmp_path: Path) -> None:
+    async def ends(beside: Beside) -> None:
+        await asyncio.sleep(3.0)
+        report = beside.call.report
+        assert report is not None
+        await report(EndFrame())  # type: ignore[arg-type]
+
+    call = two_tier([*QUESTION, silence(20_000)], tmp_path, scripts=[ANSWER], speculation=OFF, beside=ends)
+    [turn] = bot_turns(call)
+    assert (turn["text"], turn["truncated"]) == (LONG, False)
+
+
+# Engines of both kinds behind each other.
+
+
+def tier(**policy: Any) -> TwoTierHost:
+    settings = TwoTierSettings.model_validate({"policy": {"speculation": OFF, **policy}})
+    return TwoTierHost(settings, vad=EnergyVad(), turn=ScriptedTurn([0.95]), executor=InlineExecutor())
+
+
+def test_behind_an_engine_of_its_own_words_the_two_tier_engine_answers(tmp_path: Path) -> None:
+    broken = ScriptedOmniHost(OmniScript(votes=lambda _unit: Vote.LISTEN, fails_at=10))
+    caller = [silence(5_000), voice(1_000), silence(5_000)]
+    call = simulate(caller, tmp_path, omni=[broken, tier()], speculation=OFF)
+    assert user_texts(call) == ["what is it what is"]
+    assert [turn["text"] for turn in bot_turns(call)] == ["The answer is yes. That is all."]
+    assert len(call.model.asked) == 1
+
+
+def test_behind_the_two_tier_engine_one_of_its_own_words_speaks(tmp_path: Path) -> None:
+    class Deaf(EnergyVad):
+        """Ears that do not open."""
+
+        def open_stream(self) -> Any:
+            raise EngineError("no", engine="ears")
+
+    host = TwoTierHost(vad=Deaf(), turn=None, executor=InlineExecutor())
+    second = ScriptedOmniHost(says(range(60, 80)))
+    caller = [silence(500), voice(1_000), silence(9_000)]
+    call = simulate(caller, tmp_path, omni=[host, second], speculation=OFF)
+    assert user_texts(call) == ["what is it what is"]
+    [turn] = bot_turns(call)
+    assert turn["text"].split()[0] == "w60" and call.model.asked == []
+
+
+def test_what_is_written_beside_an_engine_of_its_own_words_is_answered_by_the_model(tmp_path: Path) -> None:
+    host = ScriptedOmniHost(OmniScript(votes=lambda _unit: Vote.LISTEN))
+    call = simulate([silence(9_000)], tmp_path, omni=[host], speculation=OFF, beside=_types)
+    assert user_texts(call) == ["and on sunday"]
+    assert [turn["text"] for turn in bot_turns(call)] == ["The answer is yes. That is all."]
+
+
+def test_an_engine_listens_while_the_voice_greets(tmp_path: Path) -> None:
+    host = ScriptedOmniHost(says(range(0, 60)))
+    call = simulate([silence(9_000)], tmp_path, omni=[host], greeting=LONG, duplex={"yields": "engine"})
+    _, units = read_ticks(tmp_path / "ticks" / f"{call.call.call_id}.jsonl")
+    # The voice takes 6 s for it.
+    forced = [tick for tick in units if tick["forced"]]
+    assert len(forced) * 80 == pytest.approx(6_000, abs=400)

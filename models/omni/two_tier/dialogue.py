@@ -82,6 +82,10 @@ class Dialogue(Protocol):
         """The caller takes the floor, or gives it back without a word."""
         ...
 
+    def forget(self) -> None:
+        """What was understood last was not meant."""
+        ...
+
     def close(self) -> None:
         """The conversation is over."""
         ...
@@ -153,6 +157,9 @@ class SpokenDialogue:
             self._said.append(Message("assistant", text.strip()))
 
     def turn(self, *, is_open: bool) -> None:
+        """See ``Dialogue``."""
+
+    def forget(self) -> None:
         """See ``Dialogue``."""
 
     def close(self) -> None:

@@ -59,7 +59,13 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Spotting:
-    """A voice over the bot that just ended is listened to once more, for commands; ``Spotted`` follows."""
+    """A voice over the bot that just ended is listened to once more, for commands; ``Spotted`` follows.
+
+    Attributes:
+        number: of both.
+    """
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +73,25 @@ class Spotted:
     """What that was.
 
     Attributes:
+        number: see there.
         text: the command; empty when it was none.
         floor_log_odds: that the voice wants the floor, by how it sounds; None when nobody says.
     """
 
+    number: int
     text: str
     floor_log_odds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OwnVoice:
+    """By its level the voice that is on is the bot's own, or surely is not."""
+
+    is_own: bool
+
+
 # What a specialist beside the engine tells of the caller.
-Told = Words | Spotting | Spotted
+Told = Words | Spotting | Spotted | OwnVoice
 
 
 class Ears:
@@ -116,6 +131,8 @@ class Ears:
         self._usual = UsualLevel()
         self._over_bot = False
         self._words: deque[Told] = deque(maxlen=WAITING_WORDS)
+        # The voice, as the policy counts them, that is being listened to once more.
+        self._spotting: dict[int, int] = {}
         self._lock = threading.Lock()
 
     @property
@@ -228,9 +245,13 @@ class Ears:
             words, self._words = list(self._words), deque(maxlen=WAITING_WORDS)
         for each in words:
             if isinstance(each, Spotting):
+                self._spotting = {each.number: self._policy.voice_number}
                 self._policy.on_spotting()
             elif isinstance(each, Spotted):
-                self._policy.on_spotted(self.now_ms, each.text, floor_log_odds=each.floor_log_odds)
+                voice, odds = self._spotting.get(each.number), each.floor_log_odds
+                self._policy.on_spotted(self.now_ms, each.text, voice=voice, floor_log_odds=odds)
+            elif isinstance(each, OwnVoice):
+                self._policy.on_self_voice(self.now_ms, own=each.is_own)
             else:
                 told = self._policy.on_final if each.is_final else self._policy.on_partial
                 told(self.now_ms, each.text, confidences=each.confidences)

@@ -34,6 +34,7 @@ from turn_taking.duplex_policy import (
     Close,
     DuplexPolicy,
     DuplexPolicySettings,
+    Forget,
     GoOn,
     Guess,
     Hum,
@@ -44,6 +45,8 @@ from turn_taking.duplex_policy import (
 
 ENGINE = "two_tier"
 UNIT_MS = 80
+# From the first word of an answer to its first sound, and more.
+SETTLED_MS = 3_000
 
 
 class TwoTierSettings(BaseModel):
@@ -158,6 +161,7 @@ class TwoTierEngine:
         # Contents that have come and were not looked at yet; from any thread.
         self._arrived: deque[Content] = deque()
         self._ends_turn = threading.Event()
+        self._is_settled = threading.Event()
         self._forget()
 
     def _forget(self) -> None:
@@ -172,6 +176,11 @@ class TwoTierEngine:
         self._hum: Content | None = None
         self._gain = self._gain_to = 1.0
         self._yields = self._is_owed = self._has_reprompted = False
+        # The open turn cut something off: a reply, or one that was owed.
+        self._has_cut = False
+        # No answer is owed any more, as whoever makes them knows; since when.
+        self._settled_ms: int | None = None
+        self._is_settled.clear()
 
     def prepare(self, preparation: Preparation) -> None:
         """See ``OmniEngine``; the settings are those of ``TwoTierSettings``."""
@@ -195,6 +204,10 @@ class TwoTierEngine:
         ears = self._ears
         if ears is not None:
             ears.on_words(words)
+
+    def on_settled(self) -> None:
+        """The answer that was owed begins, or does not come; from any thread."""
+        self._is_settled.set()
 
     def end_turn(self) -> None:
         """The caller's turn is over with what was understood; from any thread."""
@@ -223,6 +236,7 @@ class TwoTierEngine:
             self._ends_turn.clear()
             self._policy.end_turn()
         self._take_in()
+        self._give_up_waiting()
         for act in self._policy.on_tick(self._ears.now_ms):
             self._follow(act)
         if self._lost is not None and not self._policy.weighs_cut:
@@ -278,12 +292,15 @@ class TwoTierEngine:
         elif isinstance(act, Close):
             self._turn_over()
             self._close(act)
+        elif isinstance(act, Forget):
+            self._dialogue.forget()
         elif isinstance(act, Hum):
             self._hum = self._dialogue.hum(act.text)
         elif isinstance(act, Volume):
             self._gain_to = 10 ** (act.gain_db / 20)
         elif isinstance(act, Yield):
             self._yields = self._speaks
+            self._has_cut = bool(self._replies) or self._is_owed
             self._lost, self._replies = self._replies, deque()
             self._dialogue.cut(self._lost[0].said if self._yields else "")
             self._end_hum()
@@ -297,23 +314,31 @@ class TwoTierEngine:
     def _ask(self, act: Ask) -> None:
         if self._lost is not None:
             self._lose()
+        if self._replies or self._is_owed:
+            # A turn that began under a reply, without an interruption: that is one now.
+            self._yields = self._speaks
+            self._dialogue.drop()
         self._drop()
-        self._has_reprompted = False
+        self._has_reprompted = self._has_cut = False
         self._dialogue.ask(Asked(act.text, act.silence_ms, act.completeness))
-        self._is_owed = True
+        self._is_owed, self._settled_ms = True, None
+        self._is_settled.clear()
         self._policy.on_reply_coming(self._now_ms)
 
     def _close(self, act: Close) -> None:
         """Nobody answers a cough, but a bot that fell silent over it says so. Once: a room may be noisy."""
         self._dialogue.turn(is_open=False)
-        if act.cut and self._lost and self._settings.reprompt and not self._has_reprompted:
+        has_cut, self._has_cut = self._has_cut and act.cut, False
+        if has_cut and self._settings.reprompt and not self._has_reprompted:
             self._has_reprompted = True
-            self._lose()
+            if self._lost is not None:
+                self._lose()
             self._dialogue.say(self._settings.reprompt)
 
     def _go_on(self) -> None:
         """What was cut for nothing is said on, from the beginning of the word that was cut."""
         lost, self._lost = self._lost, None
+        self._has_cut = False
         self._dialogue.cut("")
         self._dialogue.turn(is_open=False)
         if not lost:
@@ -325,13 +350,14 @@ class TwoTierEngine:
         first.is_begun = False
         lost.extend(self._replies)
         self._replies = lost
-        self._policy.on_reply_coming(self._now_ms, protected=first.content.is_protected)
+        self._announce()
 
     def _lose(self) -> None:
         """The caller meant it: what was cut is given up, and what is made of it."""
         for reply in self._lost or ():
             self._over(reply)
         self._lost = None
+        self._is_owed = False
         self._dialogue.drop()
 
     def _drop(self) -> None:
@@ -374,13 +400,29 @@ class TwoTierEngine:
                 continue
             self._replies.append(reply)
             if len(self._replies) == 1:
-                self._policy.on_reply_coming(self._now_ms, protected=content.is_protected)
+                self._announce()
+
+    def _announce(self) -> None:
+        """The first one that waits is coming."""
+        if self._replies:
+            self._policy.on_reply_coming(self._now_ms, protected=self._replies[0].content.is_protected)
+
+    def _give_up_waiting(self) -> None:
+        """An answer that does not come is not waited for: what is said now is said to a silent bot."""
+        if self._is_settled.is_set() and self._settled_ms is None:
+            self._settled_ms = self._now_ms
+        if not self._is_owed or self._replies or self._lost is not None or self._settled_ms is None:
+            return
+        if self._now_ms - self._settled_ms >= SETTLED_MS:
+            self._is_owed = False
+            self._policy.on_bot_stopped(self._now_ms, "")
 
     def _spoken(self) -> UnitResult | None:
         while self._replies and not self._replies[0].content.is_wanted:
             # The large tier took it back: somebody wrote, or the call is ending.
             gone = self._replies.popleft()
             self._policy.on_bot_stopped(self._now_ms, gone.said)
+            self._announce()
         if not self._replies:
             return None
         reply, policy, now_ms = self._replies[0], self._policy, self._now_ms
@@ -405,17 +447,22 @@ class TwoTierEngine:
         if content.error is not None:
             logger.warning(f"two_tier: an answer broke off: {content.error}")
             self._dialogue.say(self._settings.apology)
-        if self._replies:
-            policy.on_reply_coming(now_ms, protected=self._replies[0].content.is_protected)
-        elif content.is_aside and self._is_owed:
+        self._announce()
+        if not self._replies and content.is_aside and self._is_owed:
             policy.on_reply_coming(now_ms)
         if not reply.is_begun:
             return None
         return self._result(reply, audio, words, is_last=True)
 
     def _result(self, reply: _Reply, audio: np.ndarray, words: str, *, is_last: bool = False) -> UnitResult:
-        is_aside = reply.content.is_aside
-        return UnitResult(Vote.SPEAK, words, self._at_volume(audio), end_of_turn=is_last, is_aside=is_aside)
+        return UnitResult(
+            Vote.SPEAK,
+            words,
+            self._at_volume(audio),
+            end_of_turn=is_last,
+            is_aside=reply.content.is_aside,
+            written=reply.content.text,
+        )
 
     def _hummed(self) -> UnitResult | None:
         if self._hum is None:

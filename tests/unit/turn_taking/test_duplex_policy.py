@@ -4,7 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
-from turn_taking.duplex_policy import Act, Ask, Close, DuplexPolicy, GoOn, Guess, Hum, Open, Volume, Yield
+from turn_taking.duplex_policy import (
+    Act,
+    Ask,
+    Close,
+    DuplexPolicy,
+    Forget,
+    GoOn,
+    Guess,
+    Hum,
+    Open,
+    Volume,
+    Yield,
+)
 
 TICK_MS = 80
 
@@ -107,7 +119,8 @@ def test_a_listener_changes_the_volume_and_nothing_else(text: str) -> None:
     talk.bot(1_000, 6_000, "We are open from nine to five on weekdays.")
     talk.voice(3_000, 350, text=text)
     talk.run(10_000)
-    assert [act for _, act in talk.acts if not isinstance(act, Guess)] == [Volume(-12.0), Volume(0.0)]
+    acts = [act for _, act in talk.acts if not isinstance(act, Guess | Forget)]
+    assert acts == [Volume(-12.0), Volume(0.0)]
     assert talk.policy.may_speak
 
 
@@ -195,3 +208,43 @@ def test_a_turn_that_somebody_ends_is_over_with_the_next_tick() -> None:
     talk.run(4_000)
     [closed_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Close)]
     assert 3_000 <= closed_ms <= 3_000 + TICK_MS
+
+
+def test_words_that_are_hardly_understood_over_the_bot_begin_no_turn() -> None:
+    talk = Talk()
+    talk.bot(1_000, 8_000, "We are open from nine to five on weekdays.")
+    talk.voice(3_000, 650, text="what is it", confidence=0.1)
+    talk.run(7_000)
+    assert not talk.of(Open) and not talk.of(Ask) and not talk.of(Yield)
+
+
+def test_a_protected_reply_is_still_protected_when_it_sounds() -> None:
+    talk = Talk()
+    talk.at(900, lambda now: talk.policy.on_reply_coming(now, protected=True))
+    talk.at(1_000, talk.policy.on_bot_started)
+    talk.voice(3_000, 1_500)
+    talk.run(6_000)
+    assert not talk.of(Yield)
+
+
+def test_the_end_of_one_reply_is_not_that_of_the_next() -> None:
+    talk = Talk()
+    policy = talk.policy
+    talk.at(1_000, lambda now: policy.on_reply_coming(now, reply_id="a"))
+    talk.at(1_010, policy.on_bot_started)
+    talk.at(3_000, lambda now: policy.on_reply_coming(now, reply_id="b"))
+    talk.at(3_010, lambda now: policy.on_bot_stopped(now, "one", reply_id="a"))
+    talk.at(3_020, policy.on_bot_started)
+    talk.at(6_000, lambda now: policy.on_bot_stopped(now, "two", reply_id="b"))
+    talk.voice(7_000, 800, text="yes")
+    talk.run(12_000)
+    assert [ask.text for ask in talk.of(Ask)] == ["yes"]
+
+
+def test_who_interrupts_is_not_waited_for_as_who_tells_something_is() -> None:
+    talk = Talk()
+    talk.bot(1_000, 8_000, "We are open from nine to five on weekdays.")
+    talk.voice(4_000, 1_800, text="i meant the business account", completeness=0.05)
+    talk.run(9_000)
+    [asked_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Ask)]
+    assert asked_ms - 5_800 <= 640 + 2 * TICK_MS

@@ -204,3 +204,29 @@ def test_a_greeting_is_said_first(executor: ThreadPoolExecutor) -> None:
     talk.until(lambda: bool(talk.results and talk.results[-1].end_of_turn))
     assert talk.said == "Hello there." and talk.llm.asked == []
     talk.close()
+
+
+@pytest.mark.parametrize("talk", [([f"{LONG} ", LONG],)], indirect=True)
+def test_a_noise_that_cut_for_good_is_asked_about_once(talk: Talk) -> None:
+    talk.say("count please")
+    talk.until(lambda: len(talk.said.split()) >= 12)
+    # Longer than anybody coughs, and no word of it is understood.
+    talk.say("", units=40)
+    talk.until(lambda: "catch that" in talk.said)
+    assert Vote.YIELD in [result.vote for result in talk.results]
+    talk.until(lambda: bool(talk.results[-1].end_of_turn))
+    talk.say("", units=40)
+    talk.silence(60)
+    assert talk.said.count("catch that") == 1 and len(talk.llm.asked) == 1
+
+
+@pytest.mark.parametrize("talk", [([HANG],)], indirect=True)
+def test_an_answer_that_does_not_come_holds_no_floor(talk: Talk) -> None:
+    talk.say("count please")
+    talk.silence(20)
+    asked = len(talk.llm.asked)
+    talk.engine.on_settled()
+    talk.silence(60)
+    talk.say("yes")
+    talk.until(lambda: len(talk.llm.asked) > asked)
+    assert talk.llm.asked[-1][-1].text == "yes"
