@@ -177,6 +177,11 @@ class Playout:
         """The next piece of a reply, as its model writes it: what is not heard of it is known by that."""
         self.books.written_by_model(reply_id, text)
 
+    def saying(self, reply_id: str, text: str) -> None:
+        """The next piece of a reply whose model speaks as it writes: see ``HeardClock.goes_on``."""
+        self.books.written_by_model(reply_id, text)
+        self.books.goes_on(reply_id, text)
+
     def set_client_delay_ms(self, delay_ms: int) -> None:
         """A report of the client or of the transport: how long a packet takes to the ear."""
         self.books.delay_ms = delay_ms
@@ -386,6 +391,9 @@ class PlayoutEntry(FrameProcessor):
             frame.metadata[HEARD_LATER] = True
 
     def _words(self, frame: TTSTextFrame) -> None:
+        if HEARD_LATER in frame.metadata:
+            # In the books already, by ``Playout.saying``.
+            return
         context = self._context(frame.context_id)
         if context is None:
             return
