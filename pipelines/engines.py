@@ -193,8 +193,8 @@ def plan_realtime(deployment: Deployment) -> RealtimeRow[Any] | None:
     for place, choice in enumerate(duplex.fallback):
         if choice.name in REALTIME_SERVICES:
             raise ConfigError(
-                f"duplex.fallback.{place}: {choice.name!r} is a realtime service; only an engine stands behind "
-                "an engine in this version"
+                f"duplex.fallback.{place}: {choice.name!r} is a realtime service; only an engine stands "
+                "behind an engine in this version"
             )
     if duplex.engine.name not in REALTIME_SERVICES:
         if duplex.engine.name not in OMNI:
@@ -203,8 +203,8 @@ def plan_realtime(deployment: Deployment) -> RealtimeRow[Any] | None:
         return None
     if duplex.fallback:
         raise ConfigError(
-            f"duplex.fallback: {duplex.engine.name!r} is a realtime service; only an engine has another behind "
-            "it in this version"
+            f"duplex.fallback: {duplex.engine.name!r} is a realtime service; only an engine has another "
+            "behind it in this version"
         )
     row = service_row(REALTIME_SERVICES, duplex.engine, where="duplex.engine")
     assert isinstance(row, RealtimeRow)

@@ -162,9 +162,7 @@ class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
                 else None
             ),
             turn_detection=(
-                events.TurnDetection(
-                    threshold=settings.threshold, silence_duration_ms=settings.silence_ms
-                )
+                events.TurnDetection(threshold=settings.threshold, silence_duration_ms=settings.silence_ms)
                 if by_silence
                 else events.SemanticTurnDetection(
                     eagerness=settings.eagerness, create_response=True, interrupt_response=True
@@ -284,7 +282,7 @@ class GeminiLive(RealtimeRow[GeminiLiveSettings]):
     ) -> "LLMService[Any]":
         """See ``RealtimeRow.build``."""
         self.check()
-        from google.genai.types import HttpOptions
+        from google.genai.types import HttpOptions  # type: ignore[import-untyped,unused-ignore]
         from pipecat.services.google.gemini_live.llm import GeminiLiveLLMService, GeminiVADParams
 
         settings = self.settings
