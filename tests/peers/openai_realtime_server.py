@@ -20,6 +20,8 @@ from aiohttp import WSMsgType, web
 RATE_HZ = 24_000
 _LOUD = 1_000
 _PIECE_MS = 100
+_SAMPLES = 8_000 * np.sin(2 * np.pi * 400 * np.arange(RATE_HZ * _PIECE_MS // 1000) / RATE_HZ)
+_TONE = base64.b64encode(_SAMPLES.astype("<i2").tobytes()).decode()
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,9 @@ class _Client:
                 await self.send("conversation.item.done", item={**message, "status": "completed"})
         except asyncio.CancelledError:
             status = "cancelled"
+            # What was on its way when the voice was noticed.
+            for _ in range(2):
+                await self.send("response.output_audio.delta", delta=_TONE, **place)
             raise
         finally:
             details = {"error": {"message": "the model is overloaded"}} if answer.failed else None
@@ -250,11 +255,9 @@ class _Client:
     async def _stream(self, answer: Answer, place: dict[str, Any]) -> None:
         pieces = max(1, answer.audio_ms // _PIECE_MS)
         texts = list(answer.text)
-        tone = 8_000 * np.sin(2 * np.pi * 400 * np.arange(RATE_HZ * _PIECE_MS // 1000) / RATE_HZ)
-        delta = base64.b64encode(tone.astype("<i2").tobytes()).decode()
         for number in range(pieces):
             due = len(answer.text) * (number + 1) // pieces
             while len(answer.text) - len(texts) < due:
                 await self.send("response.output_audio_transcript.delta", delta=texts.pop(0), **place)
-            await self.send("response.output_audio.delta", delta=delta, **place)
+            await self.send("response.output_audio.delta", delta=_TONE, **place)
             await asyncio.sleep(answer.pieces_ms / 1000)
