@@ -147,7 +147,8 @@ class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
         """See ``RealtimeRow.build``."""
         self.check()
         from pipecat.services.openai.realtime import events
-        from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
+
+        from processors.duplex.openai_realtime import InterruptedRealtimeService
 
         settings = self.settings
         by_silence = settings.turn_detection == "server_vad"
@@ -170,10 +171,10 @@ class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
             ),
         )
         said = events.AudioOutput(format=events.PCMAudioFormat(), voice=settings.voice)
-        return OpenAIRealtimeLLMService(
+        return InterruptedRealtimeService(
             api_key=secret(self.name, settings.api_key_env),
             base_url=settings.base_url,
-            settings=OpenAIRealtimeLLMService.Settings(
+            settings=InterruptedRealtimeService.Settings(
                 model=settings.model,
                 system_instruction=system_instruction,
                 session_properties=events.SessionProperties(
