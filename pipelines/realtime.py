@@ -24,7 +24,6 @@ from pipecat.frames.frames import (
     EndFrame,
     ErrorFrame,
     Frame,
-    LLMMessagesAppendFrame,
     LLMRunFrame,
     TranscriptionFrame,
     TTSSpeakFrame,
@@ -60,9 +59,8 @@ from pipelines.lifetime import (
     record_turns,
     run_beside,
 )
-from processors.dialogue.engine_llm import text_of
 from processors.dialogue.rtvi import CheckedRtvi
-from processors.duplex.realtime import AnswerWatch, CallerTurns, RealtimeReplies, ServiceGate
+from processors.duplex.realtime import AnswerWatch, CallerTurns, RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Opening, RealtimeRow, Turns
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.fusion.perception import Perception
@@ -231,7 +229,6 @@ async def build_realtime(
     watch = AnswerWatch(deployment.duplex.answer_ms, on_waiting=idle.on_waiting)
 
     def on_perceived(frame: Frame) -> None:
-        marks.typing(frame)
         idle.on_frame(frame)
         if isinstance(frame, VADUserStartedSpeakingFrame):
             caller.on_voice_started(round(frame.start_secs * 1000))
@@ -241,11 +238,16 @@ async def build_realtime(
             turns.words_arrived()
             caller.on_words()
             watch.on_words()
-        elif isinstance(frame, LLMMessagesAppendFrame):
-            for typed in _typed(frame):
-                caller.take(typed)
+
+    def on_typed(text: str) -> None:
+        turns.user_typed(text)
+        idle.on_turn_ended(text)
+        caller.take(text, typed=True)
+        watch.on_turn_ended()
+        watch.on_words()
 
     gate = ServiceGate(takes_contexts=start.is_sent)
+    typed = TypedWords(gate.push_frame, on_typed)
     replies = RealtimeReplies(
         call.playout, continuous=row.continuous, on_speaks=watch.on_answer, notice=marks.thinking
     )
@@ -273,6 +275,7 @@ async def build_realtime(
                 VADProcessor(
                     vad_analyzer=vad, speech_activity_period=SPEECH_ACTIVITY_S, enable_direct_mode=True
                 ),
+                typed,
                 user,
                 # Behind the turns: the service's words come from there.
                 perception,
@@ -410,15 +413,6 @@ def _strategies(turns: Turns) -> UserTurnStrategies:
         start=[ExternalUserTurnStartStrategy(enable_interruptions=not alone)],
         stop=[ExternalUserTurnStopStrategy(wait_for_transcript=alone)],
     )
-
-
-def _typed(frame: LLMMessagesAppendFrame) -> list[str]:
-    texts = (
-        text_of(message.get("content"))
-        for message in frame.messages
-        if isinstance(message, dict) and message.get("role") == "user"
-    )
-    return [text for text in texts if text]
 
 
 def _history(conversation: Conversation) -> tuple[tuple[str, str], ...]:

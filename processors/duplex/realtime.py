@@ -29,6 +29,7 @@ from pipecat.frames.frames import (
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMMessagesAppendFrame,
     LLMTextFrame,
     SpeechOutputAudioRawFrame,
     TTSAudioRawFrame,
@@ -42,6 +43,7 @@ from audio.audible import is_loud_pcm16
 from core.clock import Clock
 from core.errors import AgentError
 from core.media import PCM_BYTES_PER_SAMPLE
+from processors.dialogue.engine_llm import text_of
 from processors.fusion.perception import Perceived
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
@@ -57,6 +59,35 @@ LAST_WORDS_S = 0.5
 # Answers that did not come in a row, behind which nobody waits for another.
 MOST_UNANSWERED = 2
 _SENTENCE_ENDS = (".", "?", "!", "…")
+
+
+class TypedWords(FrameProcessor):
+    """In front of the user aggregator: leads what the caller typed past it.
+
+    The aggregator would keep it for a context that a realtime service does not answer; behind it the service
+    and the assistant aggregator take the same frame in, and the latter asks for the answer.
+
+    Args:
+        hand_on: pushes a frame behind the aggregator.
+        on_typed: told the words; must not block.
+    """
+
+    def __init__(self, hand_on: Callable[[Frame], Awaitable[None]], on_typed: Callable[[str], None]) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._hand_on = hand_on
+        self._on_typed = on_typed
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is not FrameDirection.DOWNSTREAM or not isinstance(frame, LLMMessagesAppendFrame):
+            await self.push_frame(frame, direction)
+            return
+        for message in frame.messages:
+            if isinstance(message, dict) and message.get("role") == "user":
+                text = text_of(message.get("content"))
+                if text:
+                    self._on_typed(text)
+        await self._hand_on(frame)
 
 
 class ServiceGate(FrameProcessor):
@@ -273,9 +304,11 @@ class CallerTurns:
             self._words_us = self._voice_us
         self._voice_us = None
 
-    def take(self, text: str) -> None:
-        """The turn is whole."""
-        began_us, self._words_us = self._words_us, None
+    def take(self, text: str, *, typed: bool = False) -> None:
+        """The turn is whole; ``typed``: no voice said it."""
+        began_us = None
+        if not typed:
+            began_us, self._words_us = self._words_us, None
         if text.strip():
             task = asyncio.create_task(self._commit(text, began_us), name="caller_turns.commit")
             self._tasks.add(task)

@@ -469,7 +469,8 @@ class PlayoutExit(FrameProcessor):
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own
         await super().setup(setup)
-        self._playout.rate_hz = setup.audio_out_sample_rate
+        # A transport with a rate of its own has said so: the first packet leaves before its frame is here.
+        self._playout.rate_hz = self._playout.rate_hz or setup.audio_out_sample_rate
         self._pump = self.create_task(self._tell(), name=f"{self}::heard")
 
     async def cleanup(self) -> None:

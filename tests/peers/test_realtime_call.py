@@ -1,5 +1,6 @@
 """A call with a realtime service: a file as the caller, the provider's protocol on loopback, real time."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.transports.base_transport import TransportParams
 
 from configs.deployment import Bot, Choice, Deployment, Duplex, Remembering, Thinking
@@ -20,6 +22,7 @@ from pipelines.engines import Engines, Executors, Loaded, plan_realtime
 from pipelines.sessions import open_conversations
 from processors.dialogue.reply_watch import GuardSettings
 from processors.dialogue.services import Documents, DocumentsSettings
+from processors.playout.heard import HeardReply
 from runtime.in_place_engine import InPlaceEngine
 from session_store.events import Event, Kind
 from session_store.settings import StoreSettings
@@ -66,6 +69,7 @@ async def hold(
     session_id: str | None = None,
     duplex: dict[str, Any] | None = None,
     limit_s: int = 12,
+    typed: str = "",
 ) -> Held:
     output = tmp_path / "call.wav"
     choice = Choice(name="openai_realtime", settings={"base_url": server.url, "silence_ms": 300})
@@ -88,7 +92,7 @@ async def hold(
         open_conversations(deployment, answering) as conversations,
     ):
         async with conversations.open(session_id) as conversation:
-            call = Call(conversation, "file")
+            call = Call(conversation, "file", output_rate_hz=RATE_HZ)
             played = FileCall(
                 float_to_pcm16(np.concatenate(caller)),
                 rate_hz=RATE_HZ,
@@ -105,14 +109,35 @@ async def hold(
                 audio_out_sample_rate=RATE_HZ,
                 audio_out_end_silence_secs=0,
             )
-            await run_duplex(
-                engines, FileTransport(played, params), call, rtvi=False, finished=played.finished
-            )
+            transport = FileTransport(played, params)
+            if typed:
+                types(transport, call, typed, behind_greeting=bool(greeting))
+            await run_duplex(engines, transport, call, rtvi=bool(typed), finished=played.finished)
             played.recording.close()
         events = await conversations.store.events(conversation.session_id, limit=10_000)
     stereo, _ = soundfile.read(output, dtype="float32")
     whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
     return Held(stereo[:whole], events, tuple(call.turns.finished), conversation.session_id)
+
+
+def types(transport: FileTransport, call: Call, text: str, *, behind_greeting: bool) -> None:
+    """As RTVI's ``send-text`` puts it into the pipeline: at once, or when the greeting has been heard."""
+    heard = asyncio.Event()
+    tell = call.playout.on_reply
+
+    def on_reply(reply: HeardReply) -> None:
+        heard.set()
+        if tell is not None:
+            tell(reply)
+
+    call.playout.on_reply = on_reply
+
+    @transport.event_handler("on_client_connected")
+    async def on_connected(_transport: object, _client: object) -> None:
+        if behind_greeting:
+            await heard.wait()
+        report: Any = call.report
+        await report(LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True))
 
 
 def _accept(result: object) -> Transcript:
@@ -145,6 +170,8 @@ async def test_a_question_is_heard_answered_and_written_down(tmp_path: Path):
     assert answered.payload["text"] == "It costs five euros."
     assert not answered.payload["truncated"]
     assert abs(answered.payload["audio_ms"] - 1_200) <= 20
+    # It is over when it has been heard, not when the call is.
+    assert answered.arrival_us - answered.event_us == pytest.approx(1_200_000, abs=150_000)
     # The turn is where the voice began, though its words came a second later.
     assert said.event_us < answered.event_us
     assert answered.event_us - said.event_us == pytest.approx(1_300_000, abs=400_000)
@@ -248,3 +275,16 @@ async def test_an_answer_that_never_comes_is_apologised_for_and_the_second_one_e
     steps = np.diff(held.bot_ms())
     assert sum(steps > 400) == 1
     assert held.events[-1].kind is Kind.LEFT
+
+
+@pytest.mark.parametrize("greeting", ["", "Good day."])
+async def test_typed_words_are_answered_and_written_down(tmp_path: Path, greeting: str):
+    async with RealtimeServer([QUESTION]) as server:
+        held = await hold(server, [silence(1_500)], tmp_path, greeting=greeting, typed="How much is it?")
+    assert "How much is it?" in str(server.sent("conversation.item.create"))
+    assert len(server.sent("response.create")) == (2 if greeting else 1)
+    [said] = held.of(Kind.USER_TURN)
+    assert said.payload["text"] == "How much is it?"
+    assert [turn.payload["text"] for turn in held.of(Kind.BOT_TURN)] == ["Hello there."] * (
+        2 if greeting else 1
+    )
