@@ -1,6 +1,7 @@
 """A call with a realtime service: a file as the caller, the provider's protocol on loopback, real time."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
 from tests.peers.openai_realtime_server import Answer, RealtimeServer
+from tests.peers.test_command import command
 from tests.sim.call import RATE_HZ, silence, voice
 from transports.local.file import FileCall, FileTransport
 
@@ -288,3 +290,24 @@ async def test_typed_words_are_answered_and_written_down(tmp_path: Path, greetin
     assert [turn.payload["text"] for turn in held.of(Kind.BOT_TURN)] == ["Hello there."] * (
         2 if greeting else 1
     )
+
+
+async def test_the_command_holds_a_call_with_a_service(tmp_path: Path):
+    soundfile.write(tmp_path / "q.wav", np.concatenate([silence(200), voice(600), silence(500)]), RATE_HZ)
+    async with RealtimeServer([QUESTION]) as server:
+        (tmp_path / "own.yaml").write_text(
+            "bot: {greeting: Good day.}\n"
+            "duplex:\n  engine:\n    name: openai_realtime\n"
+            f"    settings: {{base_url: '{server.url}', silence_ms: 300}}\n"
+        )
+        status, _, error = await command(
+            "--mode", "duplex", "--transport", "file", "--config", str(tmp_path / "own.yaml"),
+            "--input", str(tmp_path / "q.wav"), "--output", str(tmp_path / "call.wav"),
+        )  # fmt: skip
+    assert status == 0, error
+    document = json.loads((tmp_path / "call.json").read_text())
+    assert document["engines"]["omni"] == "openai_realtime"
+    assert [(turn["user_text"], turn["bot_text"]) for turn in document["turns"]] == [
+        ("", "Hello there."),
+        ("How much is it?", "It costs five euros."),
+    ]
