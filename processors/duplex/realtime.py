@@ -52,6 +52,9 @@ from session_store.conversation import Conversation
 
 # A silence of a continuous service that ends its reply: Pipecat takes its turns for over after as much.
 GAP_MS = 800
+# Of a continuous service, which sends no faster than it speaks, is held back at the beginning of a reply: a
+# piece that is late by less leaves no gap.
+LEAD_MS = 120
 # A voice that ended so long ago and was not written down was no turn: a cough, a noise.
 FORGOTTEN_MS = 5_000
 # Of a call that ends, for the last words on their way to the session, where they are kept.
@@ -145,6 +148,9 @@ class RealtimeReplies(FrameProcessor):
         self._sounds = False
         self._text = ""
         self._silent_ms = 0
+        # Of a continuous service: the beginning of a reply, until it is played.
+        self._held: list[bytes] | None = []
+        self._held_ms = 0
         # Behind an interruption nothing counts until the service begins another reply.
         self._deaf = False
         self.late_frames = 0
@@ -200,6 +206,7 @@ class RealtimeReplies(FrameProcessor):
         if self._playout.follower is not None:
             self._playout.follower.on_reply_begun(self._reply_id)
         self._text, self._silent_ms = "", 0
+        self._held, self._held_ms = [], 0
         await self.push_frame(frame)
 
     async def _end(self) -> None:
@@ -255,9 +262,16 @@ class RealtimeReplies(FrameProcessor):
             if not is_loud:
                 return
             await self._begin()
-        await self._sound(frame.audio, frame.sample_rate)
-        samples = len(frame.audio) // PCM_BYTES_PER_SAMPLE
-        self._silent_ms = 0 if is_loud else self._silent_ms + samples * 1000 // frame.sample_rate
+        duration_ms = len(frame.audio) // PCM_BYTES_PER_SAMPLE * 1000 // frame.sample_rate
+        if self._held is None:
+            await self._sound(frame.audio, frame.sample_rate)
+        else:
+            self._held.append(frame.audio)
+            self._held_ms += duration_ms
+            if self._held_ms >= LEAD_MS:
+                held, self._held = self._held, None
+                await self._sound(b"".join(held), frame.sample_rate)
+        self._silent_ms = 0 if is_loud else self._silent_ms + duration_ms
         if self._silent_ms >= GAP_MS:
             await self._end()
 

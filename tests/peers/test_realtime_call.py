@@ -34,6 +34,7 @@ from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
+from tests.peers.openai_live_server import LiveServer
 from tests.peers.openai_realtime_server import Answer, RealtimeServer
 from tests.peers.test_command import command
 from tests.sim.call import RATE_HZ, silence, voice
@@ -62,7 +63,7 @@ class Held:
 
 
 async def hold(
-    server: RealtimeServer,
+    server: RealtimeServer | LiveServer,
     caller: Sequence[np.ndarray],
     tmp_path: Path,
     *,
@@ -72,9 +73,12 @@ async def hold(
     duplex: dict[str, Any] | None = None,
     limit_s: int = 12,
     typed: str = "",
+    patience_ms: int | None = None,
 ) -> Held:
     output = tmp_path / "call.wav"
     choice = Choice(name="openai_realtime", settings={"base_url": server.url, "silence_ms": 300})
+    if isinstance(server, LiveServer):
+        choice = Choice(name="openai_live", settings={"base_url": server.url})
     deployment = Deployment(
         bot=Bot(greeting=greeting, greeting_again="", system_prompt="Be brief."),
         thinking=Thinking(guard=GuardSettings(apology=APOLOGY)),
@@ -99,7 +103,7 @@ async def hold(
                 float_to_pcm16(np.concatenate(caller)),
                 rate_hz=RATE_HZ,
                 output=output,
-                patience_ms=5_000 if greeting else 200,
+                patience_ms=patience_ms or (5_000 if greeting else 200),
                 tail_ms=tail_ms,
                 limit_s=limit_s,
                 on_packet=call.on_packet,
@@ -311,3 +315,24 @@ async def test_the_command_holds_a_call_with_a_service(tmp_path: Path):
         ("", "Hello there."),
         ("How much is it?", "It costs five euros."),
     ]
+
+
+@pytest.mark.parametrize("greeting", ["", "Good day."])
+async def test_a_service_with_one_stream_is_heard_and_written_down(tmp_path: Path, greeting: str):
+    said = (" It", " costs", " five", " euros.")
+    async with LiveServer(heard=("How much", " is it?"), says=said) as server:
+        caller = [silence(1_000), voice(800), silence(600)]
+        # This server notes the wish for a greeting and says nothing: the caller does not wait for it.
+        held = await hold(server, caller, tmp_path, tail_ms=2_000, patience_ms=200, greeting=greeting)
+    assert server.session["instructions"] == "Be brief."
+    asked = [event["content"] for event in server.events if event["type"] == "session.commentary.append"]
+    assert len(asked) == (1 if greeting else 0)
+    [turn], [answered] = held.of(Kind.USER_TURN), held.of(Kind.BOT_TURN)
+    assert turn.payload["text"] == "How much is it?"
+    assert turn.event_us < answered.event_us
+    assert answered.payload["text"] == "It costs five euros."
+    assert not answered.payload["truncated"]
+    bot_ms = held.bot_ms()
+    assert bot_ms[-1] - bot_ms[0] == pytest.approx(1_200, abs=60)
+    # The silence that ended it is a part of it, and the silence around it is not.
+    assert answered.payload["audio_ms"] == pytest.approx(1_200 + 800, abs=100)
