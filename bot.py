@@ -418,7 +418,7 @@ async def _call_from_pcm(
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
-        call = Call(conversation, "file", playout=playout_settings(deployment))
+        call = Call(conversation, "file", playout=playout_settings(deployment), output_rate_hz=FILE_RATE_HZ)
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
             played = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=call.on_packet)
@@ -467,7 +467,12 @@ async def call_from_microphone(
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
-        call = Call(conversation, "local", playout=playout_settings(deployment))
+        call = Call(
+            conversation,
+            "local",
+            playout=playout_settings(deployment),
+            output_rate_hz=engines.output_rate_hz,
+        )
         transport = await devices.connect(
             input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=call.on_packet
         )

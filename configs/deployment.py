@@ -151,9 +151,22 @@ class Duplex(_Part):
     its apologies said by them.
     """
 
-    engine: Choice = Field(Choice(name="two_tier"), description="what hears, decides and speaks")
+    engine: Choice = Field(
+        Choice(name="two_tier"),
+        description="what hears, decides and speaks: an engine, or a realtime service",
+    )
     fallback: tuple[Choice, ...] = Field(
-        (), max_length=4, description="engines that go on when the one before fails; the first one is last"
+        (),
+        max_length=4,
+        description="engines that go on when the one before fails; the first one is last. No realtime "
+        "service has one or is one",
+    )
+    answer_ms: int = Field(
+        10_000,
+        ge=1_000,
+        le=120_000,
+        description="a realtime service has written down what the caller said and says nothing for so long: "
+        "an apology, and the second time in a row the end of the call",
     )
     ticks: DuplexSettings = DuplexSettings()
     turns: DuplexPolicySettings = Field(

@@ -39,6 +39,8 @@ class Call:
         peer_quiet_ms: how long the peer has given no sign of life.
         playout: what counts as heard.
         peer_cancels_echo: whether the other side's echo canceller is on; None when it does not say.
+        output_rate_hz: of the packets that leave, where the transport has a rate of its own; None where it
+            takes that of the pipeline.
 
     Attributes:
         call_id: unique.
@@ -61,6 +63,7 @@ class Call:
         peer_quiet_ms: Callable[[], int] | None = None,
         playout: PlayoutSettings | None = None,
         peer_cancels_echo: bool | None = None,
+        output_rate_hz: int | None = None,
     ) -> None:
         self.conversation = conversation
         self.transport = transport
@@ -80,6 +83,7 @@ class Call:
             peer_quiet_ms=peer_quiet_ms,
             clock=conversation.clock,
         )
+        self.playout.rate_hz = output_rate_hz or 0
 
     def on_packet(self, pcm: bytes) -> None:
         """A packet of the bot's audio leaves; for the transport."""

@@ -11,6 +11,7 @@ because a speech model does not write down what its caller says.
 The two-tier engine decides in its own small tier, and everything between the turns and the engine is its
 large one: any model and any voice of the registry, with tools, guesses, phrases that cover a silence and
 apologies.
+A service of the provider's in place of an engine has a pipeline of its own (``pipelines.realtime``).
 Beside another engine the same small tier says where a turn ends and when the bot is to be silent
 (``processors.duplex.beside``), questions end at the engine, and the voice only greets, prompts and
 apologises.
@@ -66,6 +67,7 @@ from pipelines.lifetime import (
     record_turns,
     run_beside,
 )
+from pipelines.realtime import run_realtime
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.durable_tools import DurableTools
 from processors.dialogue.rtvi import CheckedRtvi
@@ -187,6 +189,11 @@ async def run_duplex(
     Raises:
         ConfigError: the engines were loaded without duplex.
     """
+    if engines.realtime is not None:
+        await run_realtime(
+            engines, transport, call, rtvi=rtvi, handle_sigint=handle_sigint, finished=finished
+        )
+        return
     if not engines.omni:
         raise ConfigError("this process was started without full duplex: --mode duplex")
     runner = WorkerRunner(handle_sigint=handle_sigint)

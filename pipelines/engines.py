@@ -31,7 +31,8 @@ from models.tts.phrase_cache import PhraseCache
 from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering, AnsweringPlan, plan_answering
-from pipelines.choices import engine_or_service, engine_settings
+from pipelines.choices import engine_or_service, engine_settings, service_row
+from processors.duplex.services import REALTIME_SERVICES, RealtimeRow
 from processors.perception.engine_stt import EngineSttService, transcript_from_fields
 from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
@@ -67,6 +68,7 @@ class Plan:
         second_voice: settings of the embedded voice behind an embedded one, or None.
         answering: what answers.
         omni: full-duplex engines, the one that talks first: name and settings; empty when none is wanted.
+        realtime: the row of a full-duplex service in their place, or None.
     """
 
     vad: BaseModel
@@ -78,6 +80,7 @@ class Plan:
     second_voice: BaseModel | None
     answering: AnsweringPlan
     omni: tuple[tuple[str, BaseModel], ...] = ()
+    realtime: RealtimeRow[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class Loaded:
         echo: echo canceller, or None when no call uses one.
         commands: the command spotter, started by whoever closes it, or None.
         omni: hosts of full-duplex engines, the one that talks first.
+        realtime: the row of a full-duplex service in their place, or None.
     """
 
     vad: VoiceActivityDetector
@@ -105,6 +109,7 @@ class Loaded:
     echo: EchoCanceller | None = None
     commands: UtteranceEngine[Transcript] | None = None
     omni: tuple[OmniHost, ...] = ()
+    realtime: RealtimeRow[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -171,17 +176,50 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
             else None
         ),
         answering=plan_answering(deployment),
+        # First: it knows the names of both kinds.
+        realtime=plan_realtime(deployment) if duplex else None,
         omni=plan_omni(deployment) if duplex else (),
     )
 
 
+def plan_realtime(deployment: Deployment) -> RealtimeRow[Any] | None:
+    """The full-duplex service that a deployment names, checked; None when it names an engine.
+
+    Raises:
+        ConfigError: an unknown name or field, a wrong value, a missing key or package; a service with a
+            fallback, or as one.
+    """
+    duplex = deployment.duplex
+    for place, choice in enumerate(duplex.fallback):
+        if choice.name in REALTIME_SERVICES:
+            raise ConfigError(
+                f"duplex.fallback.{place}: {choice.name!r} is a realtime service; only an engine stands "
+                "behind an engine in this version"
+            )
+    if duplex.engine.name not in REALTIME_SERVICES:
+        if duplex.engine.name not in OMNI:
+            known = tuple(sorted((*OMNI.names(), *REALTIME_SERVICES.names())))
+            raise ConfigError(f"duplex.engine: unknown engine {duplex.engine.name!r}", known=known)
+        return None
+    if duplex.fallback:
+        raise ConfigError(
+            f"duplex.fallback: {duplex.engine.name!r} is a realtime service; only an engine has another "
+            "behind it in this version"
+        )
+    row = service_row(REALTIME_SERVICES, duplex.engine, where="duplex.engine")
+    assert isinstance(row, RealtimeRow)
+    return row
+
+
 def plan_omni(deployment: Deployment) -> tuple[tuple[str, BaseModel], ...]:
-    """The full-duplex engines that a deployment names: name and checked settings.
+    """The full-duplex engines that a deployment names: name and checked settings; none beside a service.
 
     Raises:
         ConfigError: an unknown name or field, a wrong value.
     """
     duplex = deployment.duplex
+    if duplex.engine.name in REALTIME_SERVICES:
+        return ()
     wheres = ("duplex.engine", *(f"duplex.fallback.{place}" for place in range(len(duplex.fallback))))
     return tuple(
         (choice.name, _as_heard(engine_settings(OMNI, choice, {}, where=where), deployment.hearing))
@@ -315,6 +353,7 @@ class Engines:
                 echo.result(),
                 commands,
                 omni=tuple(map(host_of, planned.omni)),
+                realtime=planned.realtime,
             )
             engines = cls(deployment, loaded, executors)
             if phrases is not None:
@@ -332,6 +371,11 @@ class Engines:
     def omni(self) -> tuple[OmniHost, ...]:
         """Hosts of full-duplex engines, the one that talks first; empty where none was wanted."""
         return self._loaded.omni
+
+    @property
+    def realtime(self) -> RealtimeRow[Any] | None:
+        """The row of a full-duplex service in place of engines, or None."""
+        return self._loaded.realtime
 
     async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
         """The recogniser of one call.
@@ -383,7 +427,7 @@ class Engines:
             "llm": chosen.thinking.llm.name,
             "fallback": chosen.thinking.fallback.name if chosen.thinking.fallback else None,
             "tts": chosen.speaking.tts.name,
-            "omni": chosen.duplex.engine.name if self.omni else None,
+            "omni": chosen.duplex.engine.name if self.omni or self.realtime else None,
         }
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loguru import logger
@@ -280,6 +280,7 @@ class Conversation:
         key: str | None = None,
         rendered: str = "",
         tokens: Sequence[object] = (),
+        event_us: int | None = None,
     ) -> Event:
         """Commit what the person said, with what can be learnt from it.
 
@@ -289,6 +290,7 @@ class Conversation:
             key: the same key is one turn. One that belongs to other words is refused.
             rendered: the words as the model is shown them, when that says more.
             tokens: what was perceived about them, as JSON.
+            event_us: when the person began to say them, where their words come late; None for now.
 
         Raises:
             KeyReusedError: nothing of this turn was written.
@@ -299,6 +301,8 @@ class Conversation:
         if rendered:
             extra["rendered"] = rendered
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport, **extra}, key=key)
+        if event_us is not None:
+            turn = replace(turn, event_us=min(event_us, turn.arrival_us))
         learnt = learn(text, self.state)
         state = [self.draft(Kind.STATE, "system", learnt, key=f"{turn.key}.state")] if learnt else []
         if key is None:

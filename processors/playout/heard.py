@@ -261,6 +261,19 @@ class HeardClock:
             reply.announced_text = f"{reply.announced_text} {text}".strip()
             reply.segment = _Segment(text, reply.queued_us)
 
+    def goes_on(self, reply_id: str, text: str) -> None:
+        """Another piece of the text that is being said, white space included, at no known place in its audio.
+
+        A model that speaks writes down what it says a little before or after the sound of it, so all of the
+        text is spread over all of the audio.
+        """
+        reply = self._open.get(reply_id)
+        if reply is not None:
+            reply.announced_text += text
+            segment = reply.segment or _Segment("", _words_end_us(reply))
+            reply.segment = _Segment(segment.text + text, segment.start_us)
+            reply.alarm_us = 0
+
     def part_begins(self, reply_id: str) -> int:
         """A stretch of the reply's audio begins; returns its place in the reply."""
         reply = self._open[reply_id]

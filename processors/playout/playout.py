@@ -177,6 +177,11 @@ class Playout:
         """The next piece of a reply, as its model writes it: what is not heard of it is known by that."""
         self.books.written_by_model(reply_id, text)
 
+    def saying(self, reply_id: str, text: str) -> None:
+        """The next piece of a reply whose model speaks as it writes: see ``HeardClock.goes_on``."""
+        self.books.written_by_model(reply_id, text)
+        self.books.goes_on(reply_id, text)
+
     def set_client_delay_ms(self, delay_ms: int) -> None:
         """A report of the client or of the transport: how long a packet takes to the ear."""
         self.books.delay_ms = delay_ms
@@ -386,6 +391,9 @@ class PlayoutEntry(FrameProcessor):
             frame.metadata[HEARD_LATER] = True
 
     def _words(self, frame: TTSTextFrame) -> None:
+        if HEARD_LATER in frame.metadata:
+            # In the books already, by ``Playout.saying``.
+            return
         context = self._context(frame.context_id)
         if context is None:
             return
@@ -461,7 +469,8 @@ class PlayoutExit(FrameProcessor):
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own
         await super().setup(setup)
-        self._playout.rate_hz = setup.audio_out_sample_rate
+        # A transport with a rate of its own has said so: the first packet leaves before its frame is here.
+        self._playout.rate_hz = self._playout.rate_hz or setup.audio_out_sample_rate
         self._pump = self.create_task(self._tell(), name=f"{self}::heard")
 
     async def cleanup(self) -> None:

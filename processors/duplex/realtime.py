@@ -1,0 +1,407 @@
+"""What a realtime service of Pipecat says and hears, for the playout clock and for the session.
+
+``ServiceGate`` stands in front of the service, ``RealtimeReplies`` behind it. A service names no replies,
+writes words down without their place, begins and ends each in an order of its own, and goes on sending for a
+moment behind an interruption. The replies leave here as those of a voice do: a start, a stretch of audio with
+an id, its end. Their text is told to the playout clock as it comes and spread over the audio. What has no id
+of its own is the service's; what the deployment's voice says passes as it is.
+
+A ``continuous`` service sends silence as well, and its transcripts alone say that it speaks: there a sound or
+a word begins a reply, and a silence ends it.
+
+``CallerTurns`` writes what the caller said into the session, at the moment when the voice began, because the
+words of a service come late: some behind the beginning of the answer. ``AnswerWatch`` notices an answer that
+does not come.
+
+The processors own no task; the other two own what their docstrings say.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from loguru import logger
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    Frame,
+    InputAudioRawFrame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMMessagesAppendFrame,
+    LLMTextFrame,
+    SpeechOutputAudioRawFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+
+from audio.audible import is_loud_pcm16
+from core.clock import Clock
+from core.errors import AgentError
+from core.media import PCM_BYTES_PER_SAMPLE
+from processors.dialogue.engine_llm import text_of
+from processors.fusion.perception import Perceived
+from processors.playout.assistant import HEARD_LATER
+from processors.playout.playout import Playout
+from runtime.loop_clock import LoopClock
+from session_store.conversation import Conversation
+
+# A silence of a continuous service that ends its reply: Pipecat takes its turns for over after as much.
+GAP_MS = 800
+# Of a continuous service, which sends no faster than it speaks, is held back at the beginning of a reply: a
+# piece that is late by less leaves no gap.
+LEAD_MS = 120
+# A voice that ended so long ago and was not written down was no turn: a cough, a noise.
+FORGOTTEN_MS = 5_000
+# Of a call that ends, for the last words on their way to the session, where they are kept.
+LAST_WORDS_S = 0.5
+# Answers that did not come in a row, behind which nobody waits for another.
+MOST_UNANSWERED = 2
+_SENTENCE_ENDS = (".", "?", "!", "…")
+
+
+class TypedWords(FrameProcessor):
+    """In front of the user aggregator: leads what the caller typed past it.
+
+    The aggregator would keep it for a context that a realtime service does not answer; behind it the service
+    and the assistant aggregator take the same frame in, and the latter asks for the answer.
+
+    Args:
+        hand_on: pushes a frame behind the aggregator.
+        on_typed: told the words; must not block.
+    """
+
+    def __init__(self, hand_on: Callable[[Frame], Awaitable[None]], on_typed: Callable[[str], None]) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._hand_on = hand_on
+        self._on_typed = on_typed
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is not FrameDirection.DOWNSTREAM or not isinstance(frame, LLMMessagesAppendFrame):
+            await self.push_frame(frame, direction)
+            return
+        for message in frame.messages:
+            if isinstance(message, dict) and message.get("role") == "user":
+                text = text_of(message.get("content"))
+                if text:
+                    self._on_typed(text)
+        await self._hand_on(frame)
+
+
+class ServiceGate(FrameProcessor):
+    """In front of the service: what is not for it.
+
+    Args:
+        takes_contexts: whether it is given those that the aggregator pushes with each turn. A service that
+            was begun without one would take the first for its beginning, be told what it has heard itself,
+            and answer once more.
+    """
+
+    def __init__(self, *, takes_contexts: bool) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._takes_contexts = takes_contexts
+        self._is_shut = False
+
+    def shut(self) -> None:
+        """The service is gone: it would complain about every piece of audio."""
+        self._is_shut = True
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction is FrameDirection.DOWNSTREAM:
+            if isinstance(frame, LLMContextFrame) and not self._takes_contexts:
+                return
+            if isinstance(frame, InputAudioRawFrame) and self._is_shut:
+                return
+        await self.push_frame(frame, direction)
+
+
+class RealtimeReplies(FrameProcessor):
+    """Behind the service, in front of the ``PlayoutEntry``.
+
+    Args:
+        playout: the clock of the call.
+        continuous: the service sends one stream, silence included.
+        on_speaks: the first sound of a reply is here; must not block.
+        notice: shown every frame; must not block.
+    """
+
+    def __init__(
+        self,
+        playout: Playout,
+        *,
+        continuous: bool = False,
+        on_speaks: Callable[[], None] | None = None,
+        notice: Callable[[Frame], None] | None = None,
+    ) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._playout = playout
+        self._continuous = continuous
+        self._on_speaks = on_speaks
+        self._notice = notice
+        self._reply_id: str | None = None
+        self._sounds = False
+        self._text = ""
+        self._silent_ms = 0
+        # Of a continuous service: the beginning of a reply, until it is played.
+        self._held: list[bytes] | None = []
+        self._held_ms = 0
+        # Behind an interruption nothing counts until the service begins another reply.
+        self._deaf = False
+        self.late_frames = 0
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether a reply is on its way."""
+        return self._reply_id is not None
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if self._notice is not None:
+            self._notice(frame)
+        if direction is not FrameDirection.DOWNSTREAM:
+            await self.push_frame(frame, direction)
+        elif isinstance(frame, InterruptionFrame):
+            self._forget()
+            self._deaf = not self._continuous
+            await self.push_frame(frame)
+        elif isinstance(frame, (LLMFullResponseStartFrame, LLMFullResponseEndFrame)):
+            await self._bracket(frame)
+        elif isinstance(frame, LLMTextFrame):
+            await self._said(frame)
+        elif isinstance(frame, SpeechOutputAudioRawFrame):
+            await self._stream(frame)
+        elif isinstance(frame, (TTSAudioRawFrame, TTSStartedFrame, TTSStoppedFrame, AggregatedTextFrame)):
+            if frame.context_id is not None:
+                await self.push_frame(frame)
+            elif isinstance(frame, TTSAudioRawFrame):
+                await self._sound(frame.audio, frame.sample_rate)
+            elif isinstance(frame, TTSTextFrame) and not self._deaf:
+                # For clients; the text was told when it was written.
+                frame.metadata[HEARD_LATER] = True
+                await self.push_frame(frame)
+        else:
+            await self.push_frame(frame)
+
+    async def _bracket(self, frame: LLMFullResponseStartFrame | LLMFullResponseEndFrame) -> None:
+        if self._continuous:
+            # Its words come in front of or behind its sound: the sound tells.
+            return
+        if isinstance(frame, LLMFullResponseEndFrame):
+            await self._end()
+            return
+        self._deaf = False
+        # Some services say it when they ask and again when the answer begins.
+        if self._reply_id is None:
+            await self._begin(frame)
+
+    async def _begin(self, frame: LLMFullResponseStartFrame | None = None) -> None:
+        frame = frame or LLMFullResponseStartFrame()
+        self._reply_id = self._playout.name_reply(frame)
+        if self._playout.follower is not None:
+            self._playout.follower.on_reply_begun(self._reply_id)
+        self._text, self._silent_ms = "", 0
+        self._held, self._held_ms = [], 0
+        await self.push_frame(frame)
+
+    async def _end(self) -> None:
+        reply_id = self._reply_id
+        if reply_id is None:
+            return
+        sounds = self._sounds
+        self._forget()
+        if self._playout.follower is not None:
+            self._playout.follower.on_reply_written(reply_id)
+        if sounds:
+            await self.push_frame(TTSStoppedFrame(context_id=reply_id))
+        await self.push_frame(LLMFullResponseEndFrame())
+
+    def _forget(self) -> None:
+        self._reply_id, self._sounds = None, False
+
+    async def _said(self, frame: LLMTextFrame) -> None:
+        if self._deaf:
+            self.late_frames += 1
+            return
+        if self._reply_id is None and self._continuous:
+            await self._begin()
+        if self._reply_id is not None and frame.text:
+            text = frame.text
+            if self._text.endswith(_SENTENCE_ENDS) and text[0].isupper():
+                # A service that gives whole sentences leaves out what stands between them.
+                text = " " + text
+            self._text = text
+            self._playout.saying(self._reply_id, text)
+        # Not for the context: what was heard of it is, and the playout clock says what that is.
+        frame.append_to_context = False
+        await self.push_frame(frame)
+
+    async def _sound(self, pcm: bytes, rate_hz: int) -> None:
+        reply_id = self._reply_id
+        if self._deaf or reply_id is None:
+            self.late_frames += 1
+            return
+        if not self._sounds:
+            self._sounds = True
+            if self._on_speaks is not None:
+                self._on_speaks()
+            await self.push_frame(TTSStartedFrame(context_id=reply_id))
+        await self.push_frame(
+            TTSAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1, context_id=reply_id)
+        )
+
+    async def _stream(self, frame: SpeechOutputAudioRawFrame) -> None:
+        """A piece of one stream without beginnings and ends."""
+        is_loud = is_loud_pcm16(frame.audio)
+        if self._reply_id is None:
+            if not is_loud:
+                return
+            await self._begin()
+        duration_ms = len(frame.audio) // PCM_BYTES_PER_SAMPLE * 1000 // frame.sample_rate
+        if self._held is None:
+            await self._sound(frame.audio, frame.sample_rate)
+        else:
+            self._held.append(frame.audio)
+            self._held_ms += duration_ms
+            if self._held_ms >= LEAD_MS:
+                held, self._held = self._held, None
+                await self._sound(b"".join(held), frame.sample_rate)
+        self._silent_ms = 0 if is_loud else self._silent_ms + duration_ms
+        if self._silent_ms >= GAP_MS:
+            await self._end()
+
+
+Perceive = Callable[[str], Awaitable[Perceived]]
+
+
+class CallerTurns:
+    """What the caller said, on its way into the session.
+
+    Owns a task for each turn that is not in it yet; ``close`` ends them.
+
+    Args:
+        conversation: the session.
+        transport: how the caller talks, for the record.
+        perceive: what was perceived of the turn.
+    """
+
+    def __init__(self, conversation: Conversation, *, transport: str, perceive: Perceive) -> None:
+        self._conversation = conversation
+        self._transport = transport
+        self._perceive = perceive
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Of the voice that nothing was written down of yet, and of the words that are not a turn yet.
+        self._voice_us: int | None = None
+        self._voice_ended_us: int | None = None
+        self._words_us: int | None = None
+
+    def on_voice_started(self, start_ms: int) -> None:
+        """A voice began ``start_ms`` ago."""
+        now_us = self._conversation.clock.now_us()
+        ended_us = self._voice_ended_us
+        if self._voice_us is None or (ended_us is not None and now_us - ended_us > FORGOTTEN_MS * 1000):
+            self._voice_us = now_us - start_ms * 1000
+        self._voice_ended_us = None
+
+    def on_voice_stopped(self) -> None:
+        """The voice ended."""
+        self._voice_ended_us = self._conversation.clock.now_us()
+
+    def on_words(self) -> None:
+        """Words of the turn were written down."""
+        if self._words_us is None:
+            self._words_us = self._voice_us
+        self._voice_us = None
+
+    def take(self, text: str, *, typed: bool = False) -> None:
+        """The turn is whole; ``typed``: no voice said it."""
+        began_us = None
+        if not typed:
+            began_us, self._words_us = self._words_us, None
+        if text.strip():
+            task = asyncio.create_task(self._commit(text, began_us), name="caller_turns.commit")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Wait for what is on its way, for ``LAST_WORDS_S``; the session keeps what it has taken."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_WORDS_S)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _commit(self, text: str, began_us: int | None) -> None:
+        try:
+            seen = await self._perceive(text)
+            await self._conversation.user_turn(
+                text,
+                transport=self._transport,
+                rendered=seen.text,
+                tokens=seen.tokens,
+                event_us=began_us,
+            )
+        except AgentError as error:
+            # The service answers by itself: nothing can be held back any more, and nothing is said about it.
+            logger.error(f"a turn is not in the session: {type(error).__name__}: {error}")
+
+
+class AnswerWatch:
+    """Whether the service answers what it has written down. ``run`` is a task that its caller owns.
+
+    Args:
+        answer_ms: how long an answer may take.
+        on_waiting: an answer is owed, or is no more; must not block.
+        clock: for tests.
+    """
+
+    def __init__(
+        self, answer_ms: int, *, on_waiting: Callable[[bool], None], clock: Clock | None = None
+    ) -> None:
+        self._answer_ms = answer_ms
+        self._on_waiting = on_waiting
+        self._clock: Clock = clock or LoopClock()
+        self._due_ms: int | None = None
+        self._answered = False
+        self._missing = 0
+        self._news = asyncio.Event()
+
+    def on_turn_ended(self) -> None:
+        """The caller fell silent: whatever was said until now is no answer to it."""
+        self._answered = False
+
+    def on_words(self) -> None:
+        """Words of the caller, or a wish for a greeting, are at the service."""
+        if not self._answered:
+            self._due_ms = self._clock.now_ms() + self._answer_ms
+            self._on_waiting(True)
+            self._news.set()
+
+    def on_answer(self) -> None:
+        """The first sound of an answer."""
+        self._answered, self._missing = True, 0
+        if self._due_ms is not None:
+            self._due_ms = None
+            self._on_waiting(False)
+            self._news.set()
+
+    async def run(self, apologise: Callable[[bool], Awaitable[None]]) -> None:
+        """Apologise for every answer that does not come; ``True`` when nobody is to wait for another."""
+        while True:
+            left_ms = None if self._due_ms is None else self._due_ms - self._clock.now_ms()
+            if left_ms is not None and left_ms <= 0:
+                self._due_ms = None
+                self._missing += 1
+                self._on_waiting(False)
+                await apologise(self._missing >= MOST_UNANSWERED)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if left_ms is None else left_ms / 1000):
+                    await self._news.wait()
+            self._news.clear()

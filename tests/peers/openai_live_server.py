@@ -1,0 +1,114 @@
+"""OpenAI's Live API on loopback: one stream of the model's audio, silence included, and pieces of words."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from aiohttp import WSMsgType, web
+
+RATE_HZ = 24_000
+_LOUD = 1_000
+_PIECE_MS = 80
+_PIECE = RATE_HZ * _PIECE_MS // 1000
+_TONE = (8_000 * np.sin(2 * np.pi * 400 * np.arange(_PIECE) / RATE_HZ)).astype("<i2").tobytes()
+
+
+@dataclass
+class LiveServer:
+    """One conversation: a voice that ends is written down and answered with a tone.
+
+    Args:
+        heard: fragments of what the caller said.
+        says: fragments of the answer, one with each piece of its sound from the third on.
+        answer_ms: length of the tone.
+        silence_ms: of the caller's audio, which ends a voice.
+
+    Attributes:
+        events: all that the client sent but its audio.
+        session: what the client wanted.
+    """
+
+    heard: Sequence[str] = ()
+    says: Sequence[str] = ()
+    answer_ms: int = 1_200
+    silence_ms: int = 300
+    events: list[dict[str, Any]] = field(default_factory=list)
+    session: dict[str, Any] = field(default_factory=dict)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/live/sessions"
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_get("/v1/live/sessions", self._serve)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        self._tones = 0
+        self._fragments: list[str] = []
+        self._speaking, self._quiet_ms = False, 0.0
+        speaking: asyncio.Task[None] | None = None
+        try:
+            async for message in socket:
+                if message.type is not WSMsgType.TEXT:
+                    continue
+                event = json.loads(message.data)
+                if event["type"] == "session.input_audio.append":
+                    await self._hear(socket, base64.b64decode(event["audio"]))
+                    continue
+                self.events.append(event)
+                if event["type"] == "session.start":
+                    self.session = event["session"]
+                    await socket.send_json({"type": "session.started", "session": {"id": "sess_1"}})
+                    speaking = asyncio.create_task(self._speak(socket))
+                elif event["type"] == "session.close":
+                    await socket.send_json({"type": "session.closed", "reason": "client"})
+        finally:
+            if speaking is not None:
+                speaking.cancel()
+        return socket
+
+    async def _hear(self, socket: web.WebSocketResponse, pcm: bytes) -> None:
+        audio = np.frombuffer(pcm, "<i2").astype(np.int32)
+        if audio.size and int(np.abs(audio).max()) > _LOUD:
+            self._speaking, self._quiet_ms = True, 0.0
+        elif self._speaking:
+            self._quiet_ms += audio.size * 1000 / RATE_HZ
+            if self._quiet_ms >= self.silence_ms:
+                self._speaking = False
+                for fragment in self.heard:
+                    await self._write(socket, "session.input_transcript.delta", fragment)
+                self._tones, self._fragments = self.answer_ms // _PIECE_MS, list(self.says)
+
+    async def _write(self, socket: web.WebSocketResponse, kind: str, fragment: str) -> None:
+        await socket.send_json({"type": kind, "delta": fragment, "start_ms": 0, "end_ms": 0})
+
+    async def _speak(self, socket: web.WebSocketResponse) -> None:
+        loop = asyncio.get_running_loop()
+        due_s, said = loop.time(), 0
+        while not socket.closed:
+            is_tone, self._tones = self._tones > 0, max(0, self._tones - 1)
+            said = said + 1 if is_tone else 0
+            piece = _TONE if is_tone else bytes(len(_TONE))
+            delta = base64.b64encode(piece).decode()
+            await socket.send_json({"type": "session.output_audio.delta", "delta": delta})
+            if said > 2 and self._fragments:
+                await self._write(socket, "session.output_transcript.delta", self._fragments.pop(0))
+            due_s += _PIECE_MS / 1000
+            await asyncio.sleep(max(0.0, due_s - loop.time()))

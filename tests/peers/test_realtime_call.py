@@ -1,0 +1,338 @@
+"""A call with a realtime service: a file as the caller, the provider's protocol on loopback, real time."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from pipecat.frames.frames import LLMMessagesAppendFrame
+from pipecat.transports.base_transport import TransportParams
+
+from configs.deployment import Bot, Choice, Deployment, Duplex, Remembering, Thinking
+from core.media import float_to_pcm16
+from models.stt import Transcript
+from pipelines.answering import Answering, AnsweringPlan
+from pipelines.call import Call
+from pipelines.duplex import run_duplex
+from pipelines.engines import Engines, Executors, Loaded, plan_realtime
+from pipelines.sessions import open_conversations
+from processors.dialogue.reply_watch import GuardSettings
+from processors.dialogue.services import Documents, DocumentsSettings
+from processors.playout.heard import HeardReply
+from runtime.in_place_engine import InPlaceEngine
+from session_store.events import Event, Kind
+from session_store.settings import StoreSettings
+from telemetry.turns import TurnRecord
+from tests.fakes.executor import InlineExecutor
+from tests.fakes.scripted_llm import ScriptedLanguageModel
+from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
+from tests.fakes.tts import ToneTts
+from tests.fakes.turn import ScriptedTurn
+from tests.fakes.vad import EnergyVad
+from tests.peers.openai_live_server import LiveServer
+from tests.peers.openai_realtime_server import Answer, RealtimeServer
+from tests.peers.test_command import command
+from tests.sim.call import RATE_HZ, silence, voice
+from transports.local.file import FileCall, FileTransport
+
+APOLOGY = "Sorry, something is wrong here."
+QUESTION = Answer("How much is it?", (" It", " costs", " five", " euros", "."), audio_ms=1_200)
+
+
+@dataclass
+class Held:
+    """What a call left behind."""
+
+    stereo: np.ndarray
+    events: Sequence[Event]
+    turns: Sequence[TurnRecord]
+    session_id: str
+
+    def of(self, kind: Kind) -> list[Event]:
+        return [event for event in self.events if event.kind is kind]
+
+    def bot_ms(self) -> list[int]:
+        """The 10 ms steps in which the bot is heard."""
+        loud = np.abs(self.stereo[:, 1]).reshape(-1, RATE_HZ // 100).max(axis=1) > 0.01
+        return [int(step) * 10 for step in np.flatnonzero(loud)]
+
+
+async def hold(
+    server: RealtimeServer | LiveServer,
+    caller: Sequence[np.ndarray],
+    tmp_path: Path,
+    *,
+    greeting: str = "",
+    tail_ms: int = 1_000,
+    session_id: str | None = None,
+    duplex: dict[str, Any] | None = None,
+    limit_s: int = 12,
+    typed: str = "",
+    patience_ms: int | None = None,
+) -> Held:
+    output = tmp_path / "call.wav"
+    choice = Choice(name="openai_realtime", settings={"base_url": server.url, "silence_ms": 300})
+    if isinstance(server, LiveServer):
+        choice = Choice(name="openai_live", settings={"base_url": server.url})
+    deployment = Deployment(
+        bot=Bot(greeting=greeting, greeting_again="", system_prompt="Be brief."),
+        thinking=Thinking(guard=GuardSettings(apology=APOLOGY)),
+        remembering=Remembering(store=StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db")),
+        duplex=Duplex(engine=choice, tick_log=None, **(duplex or {})),
+    )
+    answering = Answering(
+        deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), ScriptedLanguageModel()
+    )
+    ears = InPlaceEngine[Transcript](ScriptedStt(ScriptedSttSettings()), _accept)
+    loaded = Loaded(
+        EnergyVad(0.01), ScriptedTurn(), ears, ToneTts(), answering, realtime=plan_realtime(deployment)
+    )
+    inline = InlineExecutor()
+    async with (
+        Engines(deployment, loaded, Executors(inline, inline, inline, inline)) as engines,
+        open_conversations(deployment, answering) as conversations,
+    ):
+        async with conversations.open(session_id) as conversation:
+            call = Call(conversation, "file", output_rate_hz=RATE_HZ)
+            played = FileCall(
+                float_to_pcm16(np.concatenate(caller)),
+                rate_hz=RATE_HZ,
+                output=output,
+                patience_ms=patience_ms or (5_000 if greeting else 200),
+                tail_ms=tail_ms,
+                limit_s=limit_s,
+                on_packet=call.on_packet,
+            )
+            params = TransportParams(
+                audio_in_enabled=True,
+                audio_out_enabled=True,
+                audio_in_sample_rate=RATE_HZ,
+                audio_out_sample_rate=RATE_HZ,
+                audio_out_end_silence_secs=0,
+            )
+            transport = FileTransport(played, params)
+            if typed:
+                types(transport, call, typed, behind_greeting=bool(greeting))
+            await run_duplex(engines, transport, call, rtvi=bool(typed), finished=played.finished)
+            played.recording.close()
+        events = await conversations.store.events(conversation.session_id, limit=10_000)
+    stereo, _ = soundfile.read(output, dtype="float32")
+    whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
+    return Held(stereo[:whole], events, tuple(call.turns.finished), conversation.session_id)
+
+
+def types(transport: FileTransport, call: Call, text: str, *, behind_greeting: bool) -> None:
+    """As RTVI's ``send-text`` puts it into the pipeline: at once, or when the greeting has been heard."""
+    heard = asyncio.Event()
+    tell = call.playout.on_reply
+
+    def on_reply(reply: HeardReply) -> None:
+        heard.set()
+        if tell is not None:
+            tell(reply)
+
+    call.playout.on_reply = on_reply
+
+    @transport.event_handler("on_client_connected")
+    async def on_connected(_transport: object, _client: object) -> None:
+        if behind_greeting:
+            await heard.wait()
+        report: Any = call.report
+        await report(LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True))
+
+
+def _accept(result: object) -> Transcript:
+    assert isinstance(result, Transcript)
+    return result
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a key of the test")
+
+
+async def test_a_question_is_heard_answered_and_written_down(tmp_path: Path):
+    async with RealtimeServer([QUESTION]) as server:
+        held = await hold(server, [silence(300), voice(800), silence(600)], tmp_path)
+    assert server.headers["Authorization"] == "Bearer a key of the test"
+    assert server.model == "gpt-realtime-2.1"
+    heard = server.session["audio"]["input"]
+    assert heard["format"] == {"type": "audio/pcm", "rate": 24_000}
+    assert heard["transcription"]["model"] == "gpt-realtime-whisper"
+    assert heard["turn_detection"]["silence_duration_ms"] == 300
+    assert server.session["instructions"] == "Be brief."
+    # The caller's audio comes at 24 kHz, no faster and no slower than it was said.
+    (first_s, first), (last_s, _) = server.arrivals[0], server.arrivals[-1]
+    assert (server.samples - first) / (last_s - first_s) == pytest.approx(24_000, rel=0.05)
+    bot_ms = held.bot_ms()
+    assert bot_ms[-1] - bot_ms[0] == pytest.approx(1_200, abs=60)
+    [said], [answered] = held.of(Kind.USER_TURN), held.of(Kind.BOT_TURN)
+    assert said.payload["text"] == "How much is it?"
+    assert answered.payload["text"] == "It costs five euros."
+    assert not answered.payload["truncated"]
+    assert abs(answered.payload["audio_ms"] - 1_200) <= 20
+    # It is over when it has been heard, not when the call is.
+    assert answered.arrival_us - answered.event_us == pytest.approx(1_200_000, abs=150_000)
+    # The turn is where the voice began, though its words came a second later.
+    assert said.event_us < answered.event_us
+    assert answered.event_us - said.event_us == pytest.approx(1_300_000, abs=400_000)
+    assert said.arrival_us - said.event_us > 500_000
+    [turn] = held.turns
+    assert (turn.user_text, turn.bot_text) == ("How much is it?", "It costs five euros.")
+
+
+async def test_words_that_come_behind_the_answer_are_in_front_of_it_in_the_session(tmp_path: Path):
+    late = Answer("How much is it?", QUESTION.text, audio_ms=1_200, transcript_late_ms=900)
+    async with RealtimeServer([late]) as server:
+        held = await hold(server, [silence(300), voice(800), silence(600)], tmp_path)
+    [said], [answered] = held.of(Kind.USER_TURN), held.of(Kind.BOT_TURN)
+    assert said.payload["text"] == "How much is it?"
+    assert said.event_us < answered.event_us
+
+
+async def test_the_service_greets_with_the_words_of_the_deployment(tmp_path: Path):
+    async with RealtimeServer([QUESTION]) as server:
+        held = await hold(server, [voice(600), silence(600)], tmp_path, greeting="Good day.")
+    [asked] = server.sent("conversation.item.create")
+    assert "Greet them with these words: Good day." in str(asked["item"]["content"])
+    assert len(server.sent("response.create")) == 1
+    assert [turn.payload["text"] for turn in held.of(Kind.BOT_TURN)] == [
+        "Hello there.",
+        "It costs five euros.",
+    ]
+
+
+@pytest.mark.parametrize("pieces_ms", [0, 90], ids=["sent at once", "sent as it is said"])
+async def test_a_voice_over_the_bot_cuts_it_off_where_it_was_heard(tmp_path: Path, pieces_ms: int):
+    words = tuple(f" word{number}" for number in range(20))
+    long = Answer("Tell me all.", words, audio_ms=8_000, pieces_ms=pieces_ms)
+    async with RealtimeServer([long, QUESTION]) as server:
+        caller = [silence(300), voice(600), silence(2_500), voice(600), silence(600)]
+        held = await hold(server, caller, tmp_path)
+    first, second = held.of(Kind.BOT_TURN)
+    assert first.payload["truncated"]
+    # About 2.2 s of eight were heard: a quarter of the words, and the rest is kept as unheard.
+    [cut_ms] = server.truncated_ms
+    assert first.payload["audio_ms"] == pytest.approx(cut_ms, abs=250)
+    assert first.payload["audio_ms"] == pytest.approx(2_200, abs=400)
+    said = first.payload["text"].split()
+    assert 3 <= len(said) <= 8
+    known = [*said, *first.payload["unheard"].split()]
+    assert known == [word.strip() for word in words[: len(known)]]
+    assert len(known) == 20 if pieces_ms == 0 else len(known) < 12
+    assert second.payload["text"] == "It costs five euros."
+    assert len(held.of(Kind.USER_TURN)) == 2
+    # Silence between the cut and the next answer: nothing of the eight seconds is played on.
+    assert len(held.bot_ms()) * 10 == pytest.approx(first.payload["audio_ms"] + 1_200, abs=300)
+
+
+async def test_what_was_said_before_is_known_when_the_call_goes_on(tmp_path: Path):
+    async with RealtimeServer([QUESTION]) as server:
+        held = await hold(server, [silence(200), voice(600), silence(600)], tmp_path)
+    async with RealtimeServer([QUESTION]) as server:
+        await hold(server, [silence(200), voice(600), silence(600)], tmp_path, session_id=held.session_id)
+    # Nobody wants a greeting: a context would be answered, so it stands in the instructions.
+    assert not server.sent("response.create")
+    assert "user: How much is it?\nassistant: It costs five euros." in server.session["instructions"]
+
+
+@pytest.mark.parametrize("code", [1000, 1011])
+async def test_a_socket_that_closes_is_said_and_ends_the_call(tmp_path: Path, code: int):
+    async with RealtimeServer([QUESTION], close_on_voice=0, close_code=code) as server:
+        held = await hold(server, [silence(300), voice(600), silence(8_000)], tmp_path)
+    # The apology is heard, is no part of the conversation, and ends the call long before the caller would.
+    assert held.bot_ms()
+    assert len(held.stereo) / RATE_HZ < 6
+    assert not held.of(Kind.BOT_TURN)
+    assert held.events[-1].kind is Kind.LEFT
+
+
+async def test_a_key_that_is_refused_is_said_and_ends_the_call(tmp_path: Path):
+    async with RealtimeServer([QUESTION], status=401) as server:
+        held = await hold(server, [silence(8_000)], tmp_path)
+    assert held.bot_ms()
+    assert len(held.stereo) / RATE_HZ < 6
+    assert held.events[-1].kind is Kind.LEFT
+
+
+async def test_a_failed_response_is_said_and_ends_the_call(tmp_path: Path):
+    failed = Answer("How much is it?", failed=True)
+    async with RealtimeServer([failed]) as server:
+        held = await hold(server, [silence(300), voice(600), silence(8_000)], tmp_path)
+    assert held.bot_ms()
+    assert len(held.stereo) / RATE_HZ < 6
+    [said] = held.of(Kind.USER_TURN)
+    assert said.payload["text"] == "How much is it?"
+
+
+async def test_an_answer_that_never_comes_is_apologised_for_and_the_second_one_ends_the_call(
+    tmp_path: Path,
+):
+    nothing = Answer("Are you there?", silent=True)
+    async with RealtimeServer([nothing]) as server:
+        caller = [silence(300), voice(500), silence(2_500), voice(500), silence(8_000)]
+        held = await hold(server, caller, tmp_path, duplex={"answer_ms": 1_000}, tail_ms=4_000)
+    assert len(held.stereo) / RATE_HZ < 9
+    steps = np.diff(held.bot_ms())
+    assert sum(steps > 400) == 1
+    assert held.events[-1].kind is Kind.LEFT
+
+
+@pytest.mark.parametrize("greeting", ["", "Good day."])
+async def test_typed_words_are_answered_and_written_down(tmp_path: Path, greeting: str):
+    async with RealtimeServer([QUESTION]) as server:
+        held = await hold(server, [silence(1_500)], tmp_path, greeting=greeting, typed="How much is it?")
+    assert "How much is it?" in str(server.sent("conversation.item.create"))
+    assert len(server.sent("response.create")) == (2 if greeting else 1)
+    [said] = held.of(Kind.USER_TURN)
+    assert said.payload["text"] == "How much is it?"
+    assert [turn.payload["text"] for turn in held.of(Kind.BOT_TURN)] == ["Hello there."] * (
+        2 if greeting else 1
+    )
+
+
+async def test_the_command_holds_a_call_with_a_service(tmp_path: Path):
+    soundfile.write(tmp_path / "q.wav", np.concatenate([silence(200), voice(600), silence(500)]), RATE_HZ)
+    async with RealtimeServer([QUESTION]) as server:
+        (tmp_path / "own.yaml").write_text(
+            "bot: {greeting: Good day.}\n"
+            "duplex:\n  engine:\n    name: openai_realtime\n"
+            f"    settings: {{base_url: '{server.url}', silence_ms: 300}}\n"
+        )
+        status, _, error = await command(
+            "--mode", "duplex", "--transport", "file", "--config", str(tmp_path / "own.yaml"),
+            "--input", str(tmp_path / "q.wav"), "--output", str(tmp_path / "call.wav"),
+        )  # fmt: skip
+    assert status == 0, error
+    document = json.loads((tmp_path / "call.json").read_text())
+    assert document["engines"]["omni"] == "openai_realtime"
+    assert [(turn["user_text"], turn["bot_text"]) for turn in document["turns"]] == [
+        ("", "Hello there."),
+        ("How much is it?", "It costs five euros."),
+    ]
+
+
+@pytest.mark.parametrize("greeting", ["", "Good day."])
+async def test_a_service_with_one_stream_is_heard_and_written_down(tmp_path: Path, greeting: str):
+    said = (" It", " costs", " five", " euros.")
+    async with LiveServer(heard=("How much", " is it?"), says=said) as server:
+        caller = [silence(1_000), voice(800), silence(600)]
+        # This server notes the wish for a greeting and says nothing: the caller does not wait for it.
+        held = await hold(server, caller, tmp_path, tail_ms=2_000, patience_ms=200, greeting=greeting)
+    assert server.session["instructions"] == "Be brief."
+    asked = [event["content"] for event in server.events if event["type"] == "session.commentary.append"]
+    assert len(asked) == (1 if greeting else 0)
+    [turn], [answered] = held.of(Kind.USER_TURN), held.of(Kind.BOT_TURN)
+    assert turn.payload["text"] == "How much is it?"
+    assert turn.event_us < answered.event_us
+    assert answered.payload["text"] == "It costs five euros."
+    assert not answered.payload["truncated"]
+    bot_ms = held.bot_ms()
+    assert bot_ms[-1] - bot_ms[0] == pytest.approx(1_200, abs=60)
+    # The silence that ended it is a part of it, and the silence around it is not.
+    assert answered.payload["audio_ms"] == pytest.approx(1_200 + 800, abs=100)
