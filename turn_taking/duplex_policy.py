@@ -52,7 +52,7 @@ class DuplexPolicySettings(BaseModel):
     endpoint: EndpointSettings = Field(default_factory=_endpoint)
     barge_in: BargeInSettings = Field(default_factory=_barge_in)
     false_start_silence_ms: int = Field(
-        1_500,
+        2_000,
         ge=0,
         le=5_000,
         description="least quiet before a turn is over in which the caller went on over the first words of "

@@ -272,9 +272,10 @@ async def greeting_begins(sound: Sound, command: Command) -> None:
         pytest.fail(f"the command ended: {await command.ended(within_s=1)}")
 
 
-async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound: Sound):
+@pytest.mark.parametrize("mode", ["cascade", "duplex"])
+async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound: Sound, mode: str):
     bot, caller = sound.bot, sound.caller
-    async with talking(sound.environment) as command:
+    async with talking(sound.environment, "--mode", mode) as command:
         await greeting_begins(sound, command)
         greeted = bot.last_audible
         await bot.until(lambda: bot.quiet_ms() > 800, within_s=20)

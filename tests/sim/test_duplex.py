@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipecat.frames.frames import EndFrame, LLMMessagesAppendFrame
+from pipecat.frames.frames import CancelFrame, EndFrame, LLMMessagesAppendFrame
 
 from core.errors import EngineError
 from models.omni import Vote
@@ -15,11 +15,13 @@ from session_store.events import Kind
 from telemetry.ticks import read_ticks
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
-from tests.fakes.scripted_llm import HANG
+from tests.fakes.scripted_llm import HANG, TOOL, ScriptedRow
+from tests.fakes.tools import FakeTool
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
 from tests.sim.call import OFF, Beside, SimulatedCall, silence, simulate, voice
 from tests.sim.test_barge_in import ANSWER, LONG, QUESTION, bot_turns, level, user_texts
+from tests.sim.test_tools import NOTHING, SlowTool
 
 HUM_MS, SHOUT_MS = 400, 1_400
 
@@ -104,12 +106,42 @@ def test_a_cough_that_cut_has_the_rest_said_from_the_word_that_was_cut(tmp_path:
     assert len(call.model.asked) == 1 and len(user_texts(call)) == 1
 
 
-def test_a_call_that_ends_in_the_middle_of_an_answer_keeps_what_was_heard(tmp_path: Path) -> None:
-    call = two_tier([*QUESTION, silence(10)], tmp_path, scripts=[ANSWER], tail_ms=10, limit_s=5)
-    turns = bot_turns(call)
-    assert len(turns) <= 1
-    if turns:
-        assert LONG.startswith(turns[0]["text"])
+def test_a_call_that_is_hung_up_in_the_middle_of_an_answer_keeps_what_was_heard(tmp_path: Path) -> None:
+    async def hangs_up(beside: Beside) -> None:
+        await asyncio.sleep(4.0)
+        report = beside.call.report
+        assert report is not None
+        await report(CancelFrame())  # type: ignore[arg-type]
+
+    call = two_tier(
+        [*QUESTION, silence(20_000)], tmp_path, scripts=[ANSWER], speculation=OFF, beside=hangs_up
+    )
+    [turn] = bot_turns(call)
+    assert turn["truncated"] and LONG.startswith(turn["text"])
+    (start_ms, end_ms), *_ = call.bot_spans_ms()
+    # A word lasts 100 ms.
+    assert len(turn["text"].split()) == pytest.approx((end_ms - start_ms) / 100, abs=2)
+    assert f"{turn['text']} {turn['unheard']}".split() == LONG.split()
+
+
+def test_a_tool_is_used_in_the_middle_and_its_call_is_in_the_session_first(tmp_path: Path) -> None:
+    tool = FakeTool(name="look_up", parameters=NOTHING)
+    row = ScriptedRow(("Let me look that up. ", TOOL), ("It is sunny.",))
+    call = two_tier([*QUESTION, silence(8_000)], tmp_path, row=row, tools=[tool], speculation=OFF)
+    assert [turn["text"] for turn in bot_turns(call)] == ["Let me look that up.", "It is sunny."]
+    assert len(tool.effects) == 1
+    told = (Kind.USER_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT)
+    assert tuple(event.kind for event in call.events if event.kind in told) == told
+
+
+@pytest.mark.parametrize("later_ms", [2_600, 3_600])
+def test_who_interrupts_while_a_tool_runs_is_answered_and_it_runs_once(tmp_path: Path, later_ms: int) -> None:
+    tool = SlowTool(name="look_up", parameters=NOTHING)
+    row = ScriptedRow(("Let me look that up. ", TOOL), ("On sunday we are closed.",), ("That is all.",))
+    caller = [silence(500), voice(1_000), silence(later_ms - 1_500), voice(1_400), silence(12_000)]
+    call = two_tier(caller, tmp_path, row=row, tools=[tool], speculation=OFF)
+    assert len(tool.effects) == 1 and len(user_texts(call)) == 2
+    assert "On sunday we are closed." in [turn["text"] for turn in bot_turns(call)]
 
 
 def test_an_answer_that_is_late_is_covered_and_the_phrase_stands_in_no_record(tmp_path: Path) -> None:
