@@ -302,9 +302,11 @@ async def converse(
             playout=playout_settings(engines.deployment),
             peer_cancels_echo=told if isinstance(told, bool) else None,
         )
-        transport = await open_transport(engines, runner_args, call)
         wanted = body.get("mode")
-        await pipeline_of(wanted if wanted in (CASCADE, DUPLEX) else mode)(engines, transport, call)
+        chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
+        sees = chosen == DUPLEX and engines.sees
+        transport = await open_transport(engines, runner_args, call, sees=sees)
+        await pipeline_of(chosen)(engines, transport, call)
 
 
 def pipeline_of(mode: str) -> "Pipeline":
@@ -318,18 +320,29 @@ def pipeline_of(mode: str) -> "Pipeline":
     return run_conversation
 
 
-async def open_transport(engines: "Engines", runner_args: "RunnerArguments", call: "Call") -> "BaseTransport":
-    """The transport for one set of runner arguments: ours for a browser, Pipecat's for everything else."""
+async def open_transport(
+    engines: "Engines", runner_args: "RunnerArguments", call: "Call", *, sees: bool = False
+) -> "BaseTransport":
+    """The transport for one set of runner arguments: ours for a browser, Pipecat's for everything else.
+
+    ``sees``: pictures of the caller's camera are wanted.
+    """
     from pipecat.runner.types import SmallWebRTCRunnerArguments
     from pipecat.runner.utils import create_transport
-    from pipecat.transports.base_transport import TransportParams
+    from pipecat.transports.base_transport import TransportParams, VideoInSourceParams
 
     from transports.webrtc.transport import PacedWebRTCTransport
 
     if isinstance(runner_args, SmallWebRTCRunnerArguments):
         transport = PacedWebRTCTransport(
             runner_args.webrtc_connection,
-            TransportParams(audio_in_enabled=True, audio_out_enabled=True, audio_out_end_silence_secs=0),
+            TransportParams(
+                audio_in_enabled=True,
+                audio_out_enabled=True,
+                audio_out_end_silence_secs=0,
+                video_in_enabled=sees,
+                video_in_sources={"camera": VideoInSourceParams()} if sees else {},
+            ),
             vanish_ms=engines.deployment.server.vanish_ms,
             jitter_buffer=engines.deployment.server.jitter_buffer,
             on_packet=call.on_packet,

@@ -144,6 +144,7 @@ class _OfCall:
     """The two-tier host, with the large tier of one call; see ``OmniHost``."""
 
     sessions: int | None = None
+    takes_frames = False
 
     def __init__(self, host: TwoTierHost, dialogue: CallDialogue, *, has_echo: bool) -> None:
         self._host, self._dialogue = host, dialogue

@@ -377,6 +377,11 @@ class Engines:
         """The row of a full-duplex service in place of engines, or None."""
         return self._loaded.realtime
 
+    @property
+    def sees(self) -> bool:
+        """Whether the full-duplex engine looks at the caller's camera."""
+        return bool(self.omni) and self.omni[0].takes_frames
+
     async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
         """The recogniser of one call.
 
@@ -428,6 +433,7 @@ class Engines:
             "fallback": chosen.thinking.fallback.name if chosen.thinking.fallback else None,
             "tts": chosen.speaking.tts.name,
             "omni": chosen.duplex.engine.name if self.omni or self.realtime else None,
+            "sees": self.sees,
         }
 
     async def close(self) -> None:

@@ -270,6 +270,7 @@ class BaselineHost:
     """
 
     sessions: int | None = None
+    takes_frames = False
 
     def __init__(self, build: Callable[[int], Policy], rate_hz: int) -> None:
         self._build, self._rate_hz = build, rate_hz

@@ -58,6 +58,7 @@ class MockHost:
     """
 
     sessions: int | None = None
+    takes_frames = False
 
     def __init__(self, mock: Mock) -> None:
         self._mock = mock

@@ -194,9 +194,11 @@ class OmniHost(Protocol):
 
     Attributes:
         sessions: so many engines may be open at a time; None: any number.
+        takes_frames: whether its engines see.
     """
 
     sessions: int | None
+    takes_frames: bool
 
     def open_engine(self) -> OmniEngine:
         """An engine for one conversation.

@@ -56,6 +56,7 @@ class ScriptedOmniHost:
     script: OmniScript = field(default_factory=OmniScript)
     engines: list["ScriptedOmni"] = field(default_factory=list)
     is_closed: bool = False
+    takes_frames = True
 
     @property
     def sessions(self) -> int | None:

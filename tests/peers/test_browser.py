@@ -24,6 +24,7 @@ from playwright.async_api import BrowserContext, Locator, Page, async_playwright
 from session_store.events import Draft, Kind
 from session_store.store import SessionStore, StoreSettings
 from tests.peers.llm_script import Turn
+from tests.peers.minicpm_server import minicpm_server
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.server import free_port
 from tests.system import missing
@@ -95,13 +96,13 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, thinking: str, *, port: int = 0) -> Iterator[Served]:
+def serving(folder: Path, thinking: str, *, port: int = 0, more: str = "") -> Iterator[Served]:
     """A server whose sessions are in this folder: started again there, it has them again."""
     deployment = folder / "one.yaml"
     deployment.write_text(
         f"name: one\nthinking:\n  {thinking}\n"
         'remembering: {store: {url: "sqlite:///sessions.db"}}\n'
-        "server: {max_calls: 1, drain_s: 0}\n"
+        f"server: {{max_calls: 1, drain_s: 0}}\n{more}"
     )
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(
@@ -251,6 +252,45 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(
     assert heard[-1]["played_s"] > heard[0]["played_s"] + 5
     assert person.hosts == {urlsplit(server).netloc}
     assert person.complaints == []
+
+
+async def test_an_engine_that_sees_is_shown_the_camera_while_the_person_wants_that(
+    chromium: str, tmp_path: Path
+):
+    flags = ("--use-fake-ui-for-media-stream",)
+    with minicpm_server() as worker:
+        engine = f"duplex: {{engine: {{name: minicpm_worker, settings: {{url: '{worker.url}'}}}}}}\n"
+        with serving(tmp_path, "llm: {name: documents}", more=engine) as served:
+            async with visit(chromium, f"{served.address}/duplex", *flags) as person:
+                await expect(person.part("camera-control")).to_be_hidden()
+                await person.part("talk").click()
+                await person.state("listening", "speaking", within_s=15)
+                await asyncio.sleep(2)
+                assert not any(chunk["frames"] for chunk in worker.chunks)
+
+                await person.part("camera").click()
+                await expect(person.part("camera")).to_have_attribute("aria-pressed", "true")
+                await expect(person.part("preview")).to_be_visible()
+                async with asyncio.timeout(15):
+                    while sum(bool(chunk["frames"]) for chunk in worker.chunks) < 3:
+                        await asyncio.sleep(0.1)
+                if shots := os.environ.get("PARLEY_SCREENSHOTS"):
+                    await person.page.screenshot(path=f"{shots}/talk-camera.png")
+                seen = [size for chunk in worker.chunks for size in chunk["frames"]]
+                # Chromium's camera, no larger than it gives it; one picture in a unit of a second.
+                assert all(width <= 1_344 and width > height > 100 for width, height in seen)
+                assert max(len(chunk["frames"]) for chunk in worker.chunks) == 1
+
+                await person.part("camera").click()
+                await expect(person.part("preview")).to_be_hidden()
+                await asyncio.sleep(2)
+                before = len(worker.chunks)
+                await asyncio.sleep(3)
+                assert len(worker.chunks) > before
+                assert not any(chunk["frames"] for chunk in worker.chunks[before:])
+                await person.part("talk").click()
+                await person.state("ready", within_s=1)
+            assert person.complaints == []
 
 
 async def test_without_a_microphone_one_can_type_and_a_second_person_is_told_that_the_line_is_taken(

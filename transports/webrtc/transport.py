@@ -1,4 +1,4 @@
-"""Pipecat's SmallWebRTC transport with five changes that a live call needs.
+"""Pipecat's SmallWebRTC transport with six changes that a live call needs.
 
 1. Output goes through ``PacedAudioTrack``: late loops do not tear words, silence costs nothing, and an
    interruption drops what has not been sent (stock keeps up to one chunk).
@@ -9,6 +9,7 @@
 4. What the peer reports about the line is read every ``REPORT_S`` and becomes an estimate of how long audio
    takes to the ear (``client_delay``), in another task of the input transport.
 5. The caller is heard when packets arrive: nothing is kept back for an ear that is not there (``arrival``).
+6. Of a camera some pictures a second go on, converted in a thread.
 """
 
 import asyncio
@@ -16,15 +17,19 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from aiortc import RTCRemoteInboundRtpStreamStats
+from aiortc.mediastreams import MediaStreamError
+from av import VideoFrame
 from loguru import logger
 from pipecat.frames.frames import (
     InputAudioRawFrame,
     OutputAudioRawFrame,
     StartFrame,
+    UserImageRawFrame,
 )
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.transport import (
+    CAM_VIDEO_SOURCE,
     SmallWebRTCCallbacks,
     SmallWebRTCClient,
     SmallWebRTCInputTransport,
@@ -40,6 +45,12 @@ from transports.webrtc.client_delay import ClientDelay
 
 # aiortc queues decoded frames of 20 ms without a bound.
 MAX_BACKLOG_FRAMES = 25
+# More of a camera nobody looks at: an engine sees one picture in each of its units.
+PICTURES_PER_S = 2.0
+# A picture is scaled down to this side before it goes on.
+LONGEST_PX = 1_344
+NO_VIDEO_S = 0.1
+VIDEO_WAIT_S = 2.0
 # aiortc's peers and browsers report once a second or so.
 REPORT_S = 2.0
 
@@ -102,6 +113,41 @@ class PacedWebRTCClient(SmallWebRTCClient):
             await self._drop_backlog(level)
             level = "WARNING"
 
+    async def read_video_frame(self, video_source: str) -> AsyncGenerator[UserImageRawFrame, None]:
+        """Some pictures of a track, the newest ones, converted in a thread.
+
+        Pipecat's own converts each of thirty a second on the loop.
+        """
+        loop = asyncio.get_running_loop()
+        due_s = 0.0
+        while True:
+            track = self._video_input_track if video_source == CAM_VIDEO_SOURCE else self._screen_video_track
+            if track is None:
+                await asyncio.sleep(NO_VIDEO_S)
+                continue
+            try:
+                async with asyncio.timeout(VIDEO_WAIT_S):
+                    frame = await track.recv()
+            except TimeoutError:
+                continue
+            except MediaStreamError:
+                # The track is over; a negotiation may bring another.
+                if video_source == CAM_VIDEO_SOURCE:
+                    self._video_input_track = None
+                else:
+                    self._screen_video_track = None
+                continue
+            now_s = loop.time()
+            if not isinstance(frame, VideoFrame) or now_s < due_s:
+                continue
+            due_s = now_s + 1 / PICTURES_PER_S
+            size, image = await asyncio.to_thread(_as_rgb, frame)
+            picture = UserImageRawFrame(
+                user_id=self._webrtc_connection.pc_id, image=image, size=size, format="RGB"
+            )
+            picture.transport_source = video_source
+            yield picture
+
     async def _drop_backlog(self, level: str) -> None:
         """A process that is late hears the present with a gap, not the past in full."""
         track = self._audio_input_track
@@ -155,6 +201,13 @@ class PacedWebRTCClient(SmallWebRTCClient):
     async def close_peer(self) -> None:
         """Close the connection as if the peer had hung up."""
         await self._webrtc_connection.disconnect()
+
+
+def _as_rgb(frame: VideoFrame) -> tuple[tuple[int, int], bytes]:
+    """(width, height) and raw RGB of a picture, no side longer than ``LONGEST_PX``. Blocks."""
+    scale = min(1.0, LONGEST_PX / max(frame.width, frame.height))
+    width, height = (max(1, round(side * scale)) for side in (frame.width, frame.height))
+    return (width, height), frame.to_ndarray(format="rgb24", width=width, height=height).tobytes()
 
 
 class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):

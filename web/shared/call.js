@@ -42,6 +42,23 @@ export async function openMicrophone({ raw }) {
   }
 }
 
+/** Asks for the camera. Throws CallError. */
+export async function openCamera() {
+  if (!navigator.mediaDevices?.getUserMedia) throw new CallError("The camera needs https or localhost.");
+  try {
+    return await navigator.mediaDevices.getUserMedia({
+      video: { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 } },
+    });
+  } catch (error) {
+    const reasons = {
+      NotAllowedError: "The camera is blocked for this page.",
+      NotFoundError: "No camera was found.",
+      NotReadableError: "Another program is using the camera.",
+    };
+    throw new CallError(reasons[error.name] ?? `The camera could not be opened (${error.name}).`);
+  }
+}
+
 /** Whether the browser takes the bot's voice out of the microphone. What it does not say is what it was asked for. */
 export function cancelsEcho(microphone, { raw }) {
   const [track] = microphone?.getAudioTracks() ?? [];
@@ -53,6 +70,7 @@ export class Call {
   #peer = null;
   #channel = null;
   #sender = null;
+  #pictures = null;
   #path = "";
   #callId = "";
   #late = [];
@@ -82,21 +100,23 @@ export class Call {
    * @param {object} options
    * @param {boolean} options.raw as for openMicrophone: what a microphone that comes later will be like
    * @param {string} options.mode "cascade" or "duplex"
+   * @param {boolean} options.sees whether a camera may be put in
    */
-  async open(microphone, session, { raw, mode }) {
+  async open(microphone, session, { raw, mode, sees }) {
     const body = { ...(session && { session }), mode, echo_cancellation: cancelsEcho(microphone, { raw }) };
     const start = { transport: "webrtc", body };
     const { sessionId, iceConfig } = await this.#request("POST", "/start", start);
     this.#path = `/sessions/${encodeURIComponent(sessionId)}/api/offer`;
     const peer = new RTCPeerConnection({ iceServers: iceConfig?.iceServers ?? [] });
     this.#peer = peer;
-    peer.addEventListener("track", (event) => this.on.sound(new MediaStream([event.track])));
+    peer.addEventListener("track", ({ track }) => track.kind === "audio" && this.on.sound(new MediaStream([track])));
     peer.addEventListener("connectionstatechange", () => this.#onConnectionState());
     peer.addEventListener("icecandidate", (event) => this.#onCandidate(event.candidate));
     // Send and receive even without a microphone: one can be put in later without a new negotiation.
     const [track] = microphone?.getAudioTracks() ?? [];
     const transceiver = peer.addTransceiver(track ?? "audio", { direction: "sendrecv" });
     this.#sender = transceiver.sender;
+    if (sees) this.#pictures = peer.addTransceiver("video", { direction: "sendrecv" }).sender;
     this.#channel = peer.createDataChannel("rtvi", { ordered: true });
     this.#channel.addEventListener("open", () => this.#onChannelOpen(Boolean(track)));
     this.#channel.addEventListener("message", (event) => this.#onMessage(event.data));
@@ -125,6 +145,11 @@ export class Call {
   async useMicrophone(microphone) {
     await this.#sender.replaceTrack(microphone.getAudioTracks()[0]);
     this.#tellMicrophone(true);
+  }
+
+  /** Puts a camera into the call, or takes it out (null). */
+  async useCamera(camera) {
+    await this.#pictures?.replaceTrack(camera?.getVideoTracks()[0] ?? null);
   }
 
   /** Sends typed text; the answer is spoken and shown. */

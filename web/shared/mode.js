@@ -16,7 +16,10 @@ const parts = {
 
 export class Mode {
   #mode = "cascade";
+  #sees = false;
   #votes = "";
+  #offered = () => {};
+  #known = new Promise((resolve) => (this.#offered = resolve));
 
   constructor() {
     for (const choice of parts.modes.querySelectorAll("input")) {
@@ -29,9 +32,21 @@ export class Mode {
     return this.#mode;
   }
 
-  /** What the server can do is known: offer it. */
-  offer({ mode, omni }) {
+  /** Whether the engine of the next call looks at a camera. */
+  get sees() {
+    return this.#sees && this.#mode === "duplex";
+  }
+
+  /** Resolves when it is known what the server can do: a call that is asked for sooner waits for that. */
+  get known() {
+    return this.#known;
+  }
+
+  /** What the server can do is known, or cannot be found out: offer it. */
+  offer({ mode, omni, sees } = {}) {
+    this.#offered();
     if (!omni) return;
+    this.#sees = Boolean(sees);
     const asked = location.pathname.replace(/\/+$/, "") === "/duplex" ? "duplex" : null;
     const chosen = asked ?? localStorage.getItem(CHOSEN) ?? mode;
     this.#mode = MODES.includes(chosen) ? chosen : "cascade";

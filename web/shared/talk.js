@@ -3,7 +3,7 @@
 
 import { Binding } from "./binding.js";
 import { Bubbles } from "./bubbles.js";
-import { Call, CallError, openMicrophone } from "./call.js";
+import { Call, CallError, openCamera, openMicrophone } from "./call.js";
 import { part, showNotice, write } from "./element.js";
 import { watchLevel } from "./level.js";
 import { Mode } from "./mode.js";
@@ -27,6 +27,10 @@ const parts = {
   talkLabel: part("talk-label"),
   microphone: part("microphone"),
   microphoneCaption: part("microphone-caption"),
+  camera: part("camera"),
+  cameraControl: part("camera-control"),
+  cameraCaption: part("camera-caption"),
+  preview: part("preview"),
   level: part("level"),
   typing: part("typing"),
   typed: part("typed"),
@@ -44,6 +48,7 @@ class TalkPage {
   #state = "ready";
   #call = null;
   #microphone = null;
+  #camera = null;
   #asking = false;
   #context = null;
   #watches = [];
@@ -56,6 +61,7 @@ class TalkPage {
   constructor() {
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
     parts.microphone.addEventListener("click", () => this.#toggleMicrophone());
+    parts.camera.addEventListener("click", () => this.#toggleCamera());
     parts.typing.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#submit();
@@ -92,7 +98,8 @@ class TalkPage {
       const microphone = speak ? await this.#openMicrophone(call) : null;
       if (call.closed) return;
       this.#microphone = microphone;
-      await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen });
+      await mode.known;
+      await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen, sees: mode.sees });
       if (call.closed) return;
       this.#startedAt = Date.now();
       this.#clock = setInterval(() => this.#showElapsed(), 1_000);
@@ -164,6 +171,40 @@ class TalkPage {
       }
     }
     this.#show();
+  }
+
+  async #toggleCamera() {
+    const call = this.#call;
+    if (!call || this.#asking) return;
+    this.#asking = true;
+    try {
+      if (this.#camera) await this.#dropCamera();
+      else await this.#addCamera(call);
+    } catch (error) {
+      if (!(error instanceof CallError)) throw error;
+      this.#say(error.message, { bad: true });
+    } finally {
+      this.#asking = false;
+    }
+    this.#show();
+  }
+
+  async #addCamera(call) {
+    const camera = await openCamera();
+    if (call.closed) {
+      stopTracks(camera);
+      return;
+    }
+    await call.useCamera(camera);
+    this.#camera = camera;
+    parts.preview.srcObject = camera;
+  }
+
+  async #dropCamera() {
+    stopTracks(this.#camera);
+    this.#camera = null;
+    parts.preview.srcObject = null;
+    if (this.#call && !this.#call.closed) await this.#call.useCamera(null);
   }
 
   async #addMicrophone(call) {
@@ -268,6 +309,9 @@ class TalkPage {
     for (const stop of this.#watches.splice(0)) stop();
     stopTracks(this.#microphone);
     this.#microphone = null;
+    stopTracks(this.#camera);
+    this.#camera = null;
+    parts.preview.srcObject = null;
     this.#context?.close();
     this.#context = null;
     parts.sound.srcObject = null;
@@ -304,6 +348,11 @@ class TalkPage {
     parts.microphoneCaption.textContent = caption;
     parts.hero.hidden = busy || !bubbles.empty;
     mode.lock(busy);
+    parts.cameraControl.hidden = !busy || !mode.sees;
+    parts.camera.disabled = !inCall(state);
+    parts.camera.setAttribute("aria-pressed", String(this.#camera !== null));
+    parts.cameraCaption.textContent = this.#camera ? "Hide" : "Camera";
+    parts.preview.hidden = this.#camera === null;
     this.#binding.showLinks({ busy });
     parts.typed.readOnly = state === "connecting";
     parts.send.disabled = state === "connecting" || !parts.typed.value.trim();
@@ -324,10 +373,13 @@ async function showEngines() {
   let status;
   try {
     const response = await fetch("/status", { signal: AbortSignal.timeout(STATUS_MS) });
-    if (!response.ok) return;
-    status = await response.json();
+    status = response.ok ? await response.json() : null;
   } catch {
-    return; // Talk will say what is wrong
+    status = null; // Talk will say what is wrong
+  }
+  if (!status) {
+    mode.offer();
+    return;
   }
   mode.offer(status);
   const { deployment, stt, turn, llm, fallback, tts } = status;

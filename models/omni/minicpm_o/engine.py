@@ -60,6 +60,7 @@ class MiniCpmOHost:
     """
 
     sessions = 1
+    takes_frames = True
 
     def __init__(self, settings: MiniCpmOSettings, *, worker: str = WORKER) -> None:
         self.settings = settings

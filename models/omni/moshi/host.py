@@ -105,6 +105,7 @@ class MoshiHost:
     def __init__(self, settings: MoshiSettings | None = None) -> None:
         self._settings = settings or MoshiSettings()
         self.sessions = self._settings.sessions
+        self.takes_frames = False
         self._weights: Weights | None = Weights(self._settings)
         # An engine that is dropped without a word makes room, too.
         self._open: weakref.WeakSet[MoshiEngine] = weakref.WeakSet()

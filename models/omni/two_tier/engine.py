@@ -86,6 +86,7 @@ class TwoTierHost:
     """
 
     sessions: int | None = None
+    takes_frames = False
 
     def __init__(
         self,
