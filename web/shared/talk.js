@@ -382,9 +382,16 @@ async function showEngines() {
     return;
   }
   mode.offer(status);
-  const { deployment, stt, turn, llm, fallback, tts } = status;
+  const { deployment, stt, turn, llm, fallback, tts, omni } = status;
   const answers = llm && fallback ? `${llm}, else ${fallback}` : llm;
-  const named = [["ears", stt], ["turns", turn], ["answers", answers], ["voice", tts], ["deployment", deployment]];
+  const named = [
+    ["ears", stt],
+    ["turns", turn],
+    ["answers", answers],
+    ["voice", tts],
+    ["full duplex", omni],
+    ["deployment", deployment],
+  ];
   for (const [stage, engine] of named) {
     if (!engine) continue;
     const item = document.createElement("span");
