@@ -183,6 +183,7 @@ class Duplex(_Part):
         description="folder for one JSON line per tick of each call, without words; null: none",
     )
     tick_log_mb: int = Field(64, ge=1, le=10_000, description="largest log of one call")
+    tick_log_days: int | None = Field(30, ge=1, le=3_650, description="older ones are deleted; null: never")
 
 
 class Remembering(_Part):

@@ -242,7 +242,7 @@ def _open_log(engines: Engines, call: Call) -> TickLog | None:
         "deployment": engines.deployment.name,
     }
     path = duplex.tick_log / f"{call.call_id}.jsonl"
-    return TickLog(path, head, limit_bytes=duplex.tick_log_mb * 1_000_000)
+    return TickLog(path, head, limit_bytes=duplex.tick_log_mb * 1_000_000, keep_days=duplex.tick_log_days)
 
 
 async def build_duplex(

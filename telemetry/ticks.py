@@ -4,11 +4,13 @@ In: ticks of a call, on the event loop. Out: ``FOLDER/CALL.jsonl``: a head line 
 one line for each unit that was taken, without the words that were said (their number of letters is there).
 A thread of its own writes what has gathered, a few times a second. Slow disk: what waits is bounded
 (``WAITING``), the oldest goes, and the number of lines that are missing is in the next line that is written.
-Full (``limit_bytes``), or the disk fails: nothing more is written, and a warning says so.
+Full (``limit_bytes``), or the disk fails: nothing more is written, and a warning says so. Logs of the folder
+that are older than ``keep_days`` are deleted when one is begun.
 """
 
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,10 +30,19 @@ class TickLog:
         path: of the file; its folder is made.
         head: facts of the call.
         limit_bytes: of the file.
+        keep_days: logs beside it that are older are deleted; None: never.
     """
 
-    def __init__(self, path: Path, head: Mapping[str, object], *, limit_bytes: int = 64_000_000) -> None:
+    def __init__(
+        self,
+        path: Path,
+        head: Mapping[str, object],
+        *,
+        limit_bytes: int = 64_000_000,
+        keep_days: int | None = None,
+    ) -> None:
         self._path = path
+        self._keep_days = keep_days
         self._limit_bytes = limit_bytes
         self._lines: deque[Mapping[str, object]] = deque(maxlen=WAITING)
         self._missing = 0
@@ -58,6 +69,7 @@ class TickLog:
     def _write_all(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._forget_old()
             with self._path.open("w", encoding="utf-8") as file:
                 is_over = False
                 while not is_over:
@@ -75,6 +87,14 @@ class TickLog:
                     file.flush()
         except OSError as error:
             logger.warning(f"{self._path}: ticks are not written: {error.strerror}")
+
+    def _forget_old(self) -> None:
+        if self._keep_days is None:
+            return
+        oldest_s = time.time() - self._keep_days * 86_400
+        for path in self._path.parent.glob("*.jsonl"):
+            if path.stat().st_mtime < oldest_s:
+                path.unlink(missing_ok=True)
 
 
 def read_ticks(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]]:

@@ -1,5 +1,6 @@
 """A file with one line for each unit of a call."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,16 @@ def test_a_full_log_ends_at_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "call.jsonl"
     written(path, 1_000, limit_bytes=500)
     assert path.stat().st_size <= 500
+
+
+def test_old_logs_are_deleted_and_nothing_else(tmp_path: Path) -> None:
+    old, new, other = tmp_path / "old.jsonl", tmp_path / "new.jsonl", tmp_path / "old.txt"
+    for path in (old, new, other):
+        path.write_text("{}\n")
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    written(tmp_path / "call.jsonl", 1, keep_days=30)
+    assert not old.exists() and new.exists() and other.exists()
 
 
 def test_a_folder_that_cannot_be_written_costs_the_log_alone(tmp_path: Path) -> None:
