@@ -534,8 +534,11 @@ class DuplexOmniProcessor(FrameProcessor):
                 self._over.append(reply)
             reply = self._reply = _Reply(is_aside=result.is_aside)
         reply.planned = result.written or reply.planned
-        self._tell_words(reply, reply.saying.add(result.text, len(audio), rate_hz))
-        paced.push(audio, self._clock.now_us())
+        words = reply.saying.add(result.text, len(audio), rate_hz)
+        left_out = paced.push(audio, self._clock.now_us())
+        # Words behind silence that was left out are heard as much sooner.
+        reply.saying.audio_us -= left_out * 1_000_000 // rate_hz
+        self._tell_words(reply, words)
 
     def _close(self, reply: _Reply, paced: PacedOutput) -> None:
         if not reply.is_over:

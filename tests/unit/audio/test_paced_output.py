@@ -133,5 +133,38 @@ def test_every_sample_leaves_once_or_is_counted(steps: list[tuple[int, int, bool
         pushed += int(RATE_HZ * (samples / RATE_HZ))
     sent += sum(len(piece) for _, piece in drain(paced, now_us + 60_000_000))
     assert sent == paced.sent_samples
-    assert pushed == sent + paced.held_samples + paced.lost_samples
+    assert pushed == sent + paced.held_samples + paced.lost_samples + paced.caught_up_samples
     assert paced.held_samples < PIECE
+
+
+def test_what_is_late_behind_a_hole_is_made_up_for_in_silence() -> None:
+    rate_hz, unit = 16_000, 1_280
+    paced = PacedOutput(rate_hz, piece_ms=20, lead_ms=40)
+    now_us, heard = 0, 0
+    voice = np.full(unit, 0.2, np.float32)
+    pause = np.concatenate([voice[:640], np.zeros(640, np.float32)])
+    left_out = 0
+    for number in range(20):
+        # The third unit comes 100 ms late.
+        at_us = number * 80_000 + (100_000 if number == 2 else 0)
+        while now_us < at_us:
+            piece = paced.take(now_us)
+            heard += len(piece) if piece is not None else 0
+            now_us += 10_000
+        left_out += paced.push(pause if number % 4 == 3 else voice, now_us)
+    assert paced.holes == 1
+    # Two pauses of 40 ms, and a half of the third.
+    assert left_out == paced.caught_up_samples == 100 * 16
+    # What waits is a unit and the lead, as before the hole.
+    while paced.take(now_us) is not None:
+        pass
+    assert paced.held_samples <= unit
+
+
+def test_speech_without_a_pause_loses_nothing() -> None:
+    paced = PacedOutput(16_000, piece_ms=20, lead_ms=40)
+    voice = np.full(1_280, 0.2, np.float32)
+    assert paced.push(voice, 0) == 0
+    while paced.take(10_000_000) is not None:
+        pass
+    assert paced.push(voice, 10_000_000) == 0 and paced.holes == 1 and paced.caught_up_samples == 0
