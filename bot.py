@@ -265,6 +265,8 @@ def banner(names: dict[str, object], address: str) -> str:
         f"Parley is ready: {address}",
         "  ears {stt}, turns {turn}, answers {llm}, voice {tts} (deployment {deployment!r})".format(**names),
     ]
+    if names.get("omni"):
+        lines.append(f"  full duplex: {names['omni']}, {address}/duplex")
     if names["stt"] == "pocketsphinx":
         lines.append(
             "  pocketsphinx is an offline floor: it understands clear, simple English only. "
