@@ -61,6 +61,7 @@ class PacedOutput:
         self._slice = max(1, rate_hz // SLICES_PER_S)
         # So much later than it would have been without holes is what is said now.
         self._late = 0
+        self._pauses = False
         self.sent_samples = self.lost_samples = self.holes = self.caught_up_samples = 0
 
     @property
@@ -100,7 +101,10 @@ class PacedOutput:
             left_out = len(fits) - len(wanted)
             self._parts.append(wanted)
             self._held += len(wanted)
-            self._is_ended = False
+            self._is_ended = self._pauses = False
+        elif not is_last:
+            # Whoever speaks pauses to think: what follows is not late.
+            self._pauses = True
         self._is_ended = self._is_ended or is_last
         return left_out
 
@@ -126,6 +130,7 @@ class PacedOutput:
         self._parts.clear()
         self._began_us, self._left, self._is_ended = None, 0, True
         self._late = 0
+        self._pauses = False
         return dropped
 
     @property
@@ -138,12 +143,12 @@ class PacedOutput:
             # What is less than a piece waits for this, and is as late as it is.
             if self._is_ready or now_us <= self._due_us():
                 return
-            if not self._is_ended:
+            if self._is_ended:
+                self._late = 0
+            elif not self._pauses:
                 self.holes += 1
                 late_us = now_us + self._lead_us - self._due_us()
                 self._late += late_us * self._rate_hz // _US_PER_S
-            else:
-                self._late = 0
         self._began_us, self._left = now_us + self._lead_us, 0
 
     def _without_silence(self, audio: np.ndarray) -> np.ndarray:

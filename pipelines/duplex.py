@@ -91,7 +91,7 @@ from processors.turns.endpoint import word_confidences
 from processors.turns.idle import IdleKeeper
 from processors.turns.stop_words import StopWords
 from session_store.conversation import Conversation
-from telemetry.ticks import TickLog
+from telemetry.ticks import SUFFIX, TickLog
 from telemetry.turns import TurnLog
 from transports.client_delay import TellsClientDelay
 from transports.gain import SetsGain
@@ -115,28 +115,23 @@ class _Votes:
     def __init__(self, turns: TurnLog) -> None:
         self._turns = turns
         self._votes = ""
-        self._unit_ms = 0
-        self._last_us = 0
         self._cuts: deque[dict[str, object]] = deque(maxlen=MOST_VOTES)
 
     def take(self, tick: Tick) -> None:
         """One unit."""
         if tick.vote is Vote.YIELD:
             self._cuts.append(self._turns.interruption("cut", reason="engine"))
-        if self._last_us:
-            self._unit_ms = (tick.due_us - self._last_us) // 1000 // (tick.missed + 1)
-        self._last_us = tick.due_us
         self._votes = (self._votes + tick.vote.value[0])[-MOST_VOTES:]
 
-    async def run(self, worker: PipelineWorker) -> None:
-        """Tell the client until cancelled."""
+    async def run(self, worker: PipelineWorker, unit_ms: Callable[[], int]) -> None:
+        """Tell the client until cancelled; ``unit_ms`` of the engine that is on."""
         while True:
             await asyncio.sleep(VOTES_S)
             while self._cuts:
                 await worker.queue_frame(RTVIServerMessageFrame(data=self._cuts.popleft()))
             votes, self._votes = self._votes, ""
             if votes:
-                data = {"kind": "votes", "votes": votes, "unit_ms": self._unit_ms}
+                data = {"kind": "votes", "votes": votes, "unit_ms": unit_ms()}
                 await worker.queue_frame(RTVIServerMessageFrame(data=data))
 
 
@@ -241,7 +236,7 @@ def _open_log(engines: Engines, call: Call) -> TickLog | None:
         "transport": call.transport,
         "deployment": engines.deployment.name,
     }
-    path = duplex.tick_log / f"{call.call_id}.jsonl"
+    path = duplex.tick_log / f"{call.call_id}{SUFFIX}"
     return TickLog(path, head, limit_bytes=duplex.tick_log_mb * 1_000_000, keep_days=duplex.tick_log_days)
 
 
@@ -487,7 +482,7 @@ async def build_duplex(
     if beside is not None:
         watching.append(beside.run())
     if rtvi:
-        watching.append(votes.run(worker))
+        watching.append(votes.run(worker, lambda: omni.unit_ms))
     if stop_words is not None:
         watching.append(_close_at_end(stop_words))
     if call.self_voice is not None:

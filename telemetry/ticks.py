@@ -1,7 +1,7 @@
 """What an engine decided in every unit, as a file that is read later: one JSON object a line.
 
-In: ticks of a call, on the event loop. Out: ``FOLDER/CALL.jsonl``: a head line with facts of the call, then
-one line for each unit that was taken, without the words that were said (their number of letters is there).
+In: ticks of a call, on the event loop. Out: ``FOLDER/CALL.ticks.jsonl``: a head line with facts of the call,
+then one line for each unit that was taken, without the words that were said (their number of letters is there).
 A thread of its own writes what has gathered, a few times a second. Slow disk: what waits is bounded
 (``WAITING``), the oldest goes, and the number of lines that are missing is in the next line that is written.
 Full (``limit_bytes``), or the disk fails: nothing more is written, and a warning says so. Logs of the folder
@@ -13,12 +13,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from loguru import logger
 
 from core.errors import MediaError
 
+# Of these files, and of no others, the old ones are deleted.
+SUFFIX = ".ticks.jsonl"
 WAITING = 2_000
 FLUSH_S = 0.5
 
@@ -92,9 +95,11 @@ class TickLog:
         if self._keep_days is None:
             return
         oldest_s = time.time() - self._keep_days * 86_400
-        for path in self._path.parent.glob("*.jsonl"):
-            if path.stat().st_mtime < oldest_s:
-                path.unlink(missing_ok=True)
+        for path in self._path.parent.glob(f"*{SUFFIX}"):
+            # Another call may be at the same.
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest_s:
+                    path.unlink()
 
 
 def read_ticks(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]]:

@@ -97,8 +97,10 @@ class Mouth:
 
     def _push(self, audio: np.ndarray, at_us: int) -> None:
         before = self._paced.held_samples
-        self._paced.push(audio, at_us)
+        left_out = self._paced.push(audio, at_us)
         self._given += self._paced.held_samples - before
+        if self._reply is not None:
+            self._reply.saying.audio_us -= left_out * _US_PER_S // self._rate_hz
 
     def _end(self) -> None:
         if self._reply is not None:

@@ -128,6 +128,8 @@ class Contents:
         elif isinstance(frame, LLMFullResponseStartFrame):
             self._passes_response = not captures or bool(frame.skip_tts)
             if self._passes_response:
+                if self._written and not frame.skip_tts:
+                    self._written.popleft()
                 return False
             self._response = _Making(self._of_response(), in_response=True)
         elif isinstance(frame, LLMFullResponseEndFrame):

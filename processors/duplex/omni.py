@@ -243,6 +243,11 @@ class DuplexOmniProcessor(FrameProcessor):
         return self._paced
 
     @property
+    def unit_ms(self) -> int:
+        """Of the engine that is on; 0 while none is."""
+        return self._engine.unit_ms if self._engine is not None else 0
+
+    @property
     def wants_content(self) -> bool:
         """Whether the engine that is on says what others find: the deployment's model is asked."""
         return isinstance(self._engine, HearsWords)

@@ -27,7 +27,7 @@ Silence: units in which nobody speaks may be left out (``gate``).
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -291,6 +291,8 @@ class Ticker:
         behind = self._buffer.held_samples // unit_samples - 1 if was_gated else 0
         for _ in range(behind):
             await self._one(due, shortens=False)
+            # What was missed before is counted once.
+            due = replace(due, missed=0)
             if self._is_paused:
                 return
         await self._one(due)

@@ -49,7 +49,7 @@ def test_a_question_is_answered_and_both_sides_are_in_the_session(tmp_path: Path
 
 def test_what_the_engine_decides_is_written_down_for_every_unit(tmp_path: Path) -> None:
     call = two_tier([silence(500), voice(1_000), silence(4_000)], tmp_path)
-    head, units = read_ticks(tmp_path / "ticks" / f"{call.call.call_id}.jsonl")
+    head, units = read_ticks(tmp_path / "ticks" / f"{call.call.call_id}.ticks.jsonl")
     assert head["engine"] == "two_tier" and head["call_id"] == call.call.call_id
     ticks = list(units)
     assert [tick["slot"] for tick in ticks] == list(range(len(ticks))) and len(ticks) > 60
@@ -57,7 +57,7 @@ def test_what_the_engine_decides_is_written_down_for_every_unit(tmp_path: Path) 
     spoken_ms = sum(int(str(tick["said_ms"])) for tick in ticks if tick["vote"] == "speak")
     [(start_ms, end_ms)] = call.bot_spans_ms()
     assert spoken_ms == pytest.approx(end_ms - start_ms, abs=100)
-    assert "answer" not in (tmp_path / "ticks" / f"{call.call.call_id}.jsonl").read_text()
+    assert "answer" not in (tmp_path / "ticks" / f"{call.call.call_id}.ticks.jsonl").read_text()
 
 
 def test_a_greeting_is_said_by_the_engine_and_may_be_interrupted(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_what_is_written_beside_an_engine_of_its_own_words_is_answered_by_the_mo
 def test_an_engine_listens_while_the_voice_greets(tmp_path: Path) -> None:
     host = ScriptedOmniHost(says(range(0, 60)))
     call = simulate([silence(9_000)], tmp_path, omni=[host], greeting=LONG, duplex={"yields": "engine"})
-    _, units = read_ticks(tmp_path / "ticks" / f"{call.call.call_id}.jsonl")
+    _, units = read_ticks(tmp_path / "ticks" / f"{call.call.call_id}.ticks.jsonl")
     # The voice takes 6 s for it.
     forced = [tick for tick in units if tick["forced"]]
     assert len(forced) * 80 == pytest.approx(6_000, abs=400)

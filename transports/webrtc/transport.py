@@ -137,8 +137,12 @@ class PacedWebRTCClient(SmallWebRTCClient):
                 else:
                     self._screen_video_track = None
                 continue
+            if not isinstance(frame, VideoFrame):
+                # A track that the peer has switched off gives nothing, and gives it at once.
+                await asyncio.sleep(NO_VIDEO_S)
+                continue
             now_s = loop.time()
-            if not isinstance(frame, VideoFrame) or now_s < due_s:
+            if now_s < due_s:
                 continue
             due_s = now_s + 1 / PICTURES_PER_S
             size, image = await asyncio.to_thread(_as_rgb, frame)

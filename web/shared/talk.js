@@ -195,9 +195,24 @@ class TalkPage {
       stopTracks(camera);
       return;
     }
-    await call.useCamera(camera);
+    try {
+      await call.useCamera(camera);
+    } catch (error) {
+      stopTracks(camera);
+      throw new CallError(`The camera could not be used: ${error.message}`);
+    }
+    if (call.closed) {
+      stopTracks(camera);
+      return;
+    }
     this.#camera = camera;
     parts.preview.srcObject = camera;
+    camera.getVideoTracks()[0].addEventListener("ended", () => {
+      if (camera !== this.#camera) return;
+      this.#dropCamera();
+      this.#say("The camera was disconnected.");
+      this.#show();
+    });
   }
 
   async #dropCamera() {

@@ -60,10 +60,10 @@ class MiniCpmOHost:
     """
 
     sessions = 1
-    takes_frames = True
 
     def __init__(self, settings: MiniCpmOSettings, *, worker: str = WORKER) -> None:
         self.settings = settings
+        self.takes_frames = settings.sees
         self.voice = read_voice(settings.voice) if settings.voice is not None else None
         self.takes: frozenset[str] = frozenset()
         self.restarts = 0

@@ -106,7 +106,7 @@ class MiniCpmWorkerHost:
     def __init__(self, settings: MiniCpmWorkerSettings) -> None:
         self.settings = settings
         self.sessions = settings.sessions
-        self.takes_frames = True
+        self.takes_frames = settings.sees
         self.voice = read_voice(settings.voice) if settings.voice is not None else None
         self.tls = _tls(settings)
         self._lock = threading.Lock()

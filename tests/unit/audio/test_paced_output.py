@@ -168,3 +168,16 @@ def test_speech_without_a_pause_loses_nothing() -> None:
     while paced.take(10_000_000) is not None:
         pass
     assert paced.push(voice, 10_000_000) == 0 and paced.holes == 1 and paced.caught_up_samples == 0
+
+
+def test_who_pauses_to_think_is_not_late() -> None:
+    paced = PacedOutput(16_000, piece_ms=20, lead_ms=40)
+    voice = np.full(1_280, 0.2, np.float32)
+    paced.push(voice, 0)
+    for at_ms in range(80, 1_600, 80):
+        while paced.take(at_ms * 1_000) is not None:
+            pass
+        # A unit in which nothing is said, of a reply that goes on.
+        paced.push(np.zeros(0, np.float32), at_ms * 1_000)
+    assert paced.push(np.zeros(1_280, np.float32), 1_600_000) == 0
+    assert (paced.holes, paced.caught_up_samples) == (0, 0)

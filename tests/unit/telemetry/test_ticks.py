@@ -33,12 +33,12 @@ def test_a_full_log_ends_at_its_limit(tmp_path: Path) -> None:
 
 
 def test_old_logs_are_deleted_and_nothing_else(tmp_path: Path) -> None:
-    old, new, other = tmp_path / "old.jsonl", tmp_path / "new.jsonl", tmp_path / "old.txt"
+    old, new, other = tmp_path / "old.ticks.jsonl", tmp_path / "new.ticks.jsonl", tmp_path / "old.jsonl"
     for path in (old, new, other):
         path.write_text("{}\n")
     for path in (old, other):
         os.utime(path, (0, 0))
-    written(tmp_path / "call.jsonl", 1, keep_days=30)
+    written(tmp_path / "call.ticks.jsonl", 1, keep_days=30)
     assert not old.exists() and new.exists() and other.exists()
 
 
