@@ -226,7 +226,9 @@ async def build_realtime(
         notice=lambda frame: on_perceived(frame),
     )
     caller = CallerTurns(conversation, transport=call.transport, perceive=perception.take)
-    watch = AnswerWatch(deployment.duplex.answer_ms, on_waiting=idle.on_waiting)
+    watch = AnswerWatch(
+        deployment.duplex.answer_ms, on_waiting=idle.on_waiting, is_speaking=lambda: replies.is_speaking
+    )
 
     def on_perceived(frame: Frame) -> None:
         idle.on_frame(frame)

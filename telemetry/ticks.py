@@ -1,7 +1,7 @@
 """What an engine decided in every unit, as a file that is read later: one JSON object a line.
 
 In: ticks of a call, on the event loop. Out: ``FOLDER/CALL.ticks.jsonl``: a head line with facts of the call,
-then one line for each unit that was taken, without the words that were said (their number of letters is there).
+then one line for each unit that was taken, without its words (how many letters they had is there).
 A thread of its own writes what has gathered, a few times a second. Slow disk: what waits is bounded
 (``WAITING``), the oldest goes, and the number of lines that are missing is in the next line that is written.
 Full (``limit_bytes``), or the disk fails: nothing more is written, and a warning says so. Logs of the folder

@@ -352,20 +352,33 @@ class CallerTurns:
             logger.error(f"a turn is not in the session: {type(error).__name__}: {error}")
 
 
+# A service may write words down so long before it says that their turn is over.
+WORDS_AHEAD_MS = 3_000
+
+
 class AnswerWatch:
     """Whether the service answers what it has written down. ``run`` is a task that its caller owns.
 
     Args:
         answer_ms: how long an answer may take.
         on_waiting: an answer is owed, or is no more; must not block.
+        is_speaking: whether the service speaks: what is said meanwhile is waited for behind it.
         clock: for tests.
     """
 
     def __init__(
-        self, answer_ms: int, *, on_waiting: Callable[[bool], None], clock: Clock | None = None
+        self,
+        answer_ms: int,
+        *,
+        on_waiting: Callable[[bool], None],
+        is_speaking: Callable[[], bool] = lambda: False,
+        clock: Clock | None = None,
     ) -> None:
         self._answer_ms = answer_ms
         self._on_waiting = on_waiting
+        self._is_speaking = is_speaking
+        # When words came before the end of their turn was told.
+        self._words_ms: int | None = None
         self._clock: Clock = clock or LoopClock()
         self._due_ms: int | None = None
         self._answered = False
@@ -375,17 +388,25 @@ class AnswerWatch:
     def on_turn_ended(self) -> None:
         """The caller fell silent: whatever was said until now is no answer to it."""
         self._answered = False
+        # Older ones are of the turn before, and were answered.
+        if self._words_ms is not None and self._clock.now_ms() - self._words_ms <= WORDS_AHEAD_MS:
+            self._expect()
 
     def on_words(self) -> None:
         """Words of the caller, or a wish for a greeting, are at the service."""
+        self._words_ms = self._clock.now_ms()
         if not self._answered:
-            self._due_ms = self._clock.now_ms() + self._answer_ms
-            self._on_waiting(True)
-            self._news.set()
+            self._expect()
+
+    def _expect(self) -> None:
+        self._words_ms = None
+        self._due_ms = self._clock.now_ms() + self._answer_ms
+        self._on_waiting(True)
+        self._news.set()
 
     def on_answer(self) -> None:
         """The first sound of an answer."""
-        self._answered, self._missing = True, 0
+        self._answered, self._missing, self._words_ms = True, 0, None
         if self._due_ms is not None:
             self._due_ms = None
             self._on_waiting(False)
@@ -395,6 +416,10 @@ class AnswerWatch:
         """Apologise for every answer that does not come; ``True`` when nobody is to wait for another."""
         while True:
             left_ms = None if self._due_ms is None else self._due_ms - self._clock.now_ms()
+            if left_ms is not None and left_ms <= 0 and self._is_speaking():
+                # A reply that goes on is no answer to what was said over it, and no silence either.
+                self._due_ms = self._clock.now_ms() + self._answer_ms
+                continue
             if left_ms is not None and left_ms <= 0:
                 self._due_ms = None
                 self._missing += 1

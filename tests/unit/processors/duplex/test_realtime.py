@@ -203,13 +203,18 @@ class Watched:
 
 
 def watched(scenario: str) -> Watched:
-    """A scenario of letters, half a second each: (e)nd of a turn, (w)ords, (a)nswer, (.) nothing."""
+    """A scenario of letters, half a second each: (e)nd of a turn, (w)ords, (a)nswer, (.) nothing.
+
+    From (s) to (q) the service speaks.
+    """
 
     async def run() -> Watched:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         waiting: list[bool] = []
-        made = Watched(AnswerWatch(1_000, on_waiting=waiting.append), waiting, [])
+        speaks = False
+        watch = AnswerWatch(1_000, on_waiting=waiting.append, is_speaking=lambda: speaks)
+        made = Watched(watch, waiting, [])
 
         async def apologise(is_last: bool) -> None:
             made.apologies.append((round((loop.time() - began_s) * 1_000), is_last))
@@ -217,6 +222,7 @@ def watched(scenario: str) -> Watched:
         running = asyncio.create_task(made.watch.run(apologise))
         does = {"e": made.watch.on_turn_ended, "w": made.watch.on_words, "a": made.watch.on_answer}
         for letter in scenario:
+            speaks = letter == "s" or (speaks and letter != "q")
             if letter in does:
                 does[letter]()
             await asyncio.sleep(0.5)
@@ -234,8 +240,20 @@ def watched(scenario: str) -> Watched:
         ("ew......", [(1_500, False)]),
         ("ew....ew.....", [(1_500, False), (4_500, True)]),
         ("ew....ewa..ew....", [(1_500, False), (7_000, False)]),
+        ("ewa.we....", [(3_500, False)]),
+        ("eaw.......e....", []),
+        ("ewsssssssq....", [(5_500, False)]),
     ],
-    ids=["answered", "words come late", "not answered", "twice in a row", "answered between"],
+    ids=[
+        "answered",
+        "words come late",
+        "not answered",
+        "twice in a row",
+        "answered between",
+        "words come first",
+        "a noise behind late words",
+        "said over a long reply",
+    ],
 )
 def test_an_answer_that_does_not_come_is_noticed(scenario: str, apologies: list[tuple[int, bool]]):
     made = watched(scenario)
