@@ -201,7 +201,7 @@ def table(result: Mapping[str, Any]) -> str:
         ("bot lower for a hum", result["duck_ms"]),
     ]
     settings = result["settings"]
-    mode = settings["mode"] or "the server's mode"
+    mode = settings.get("mode") or "the server's mode"
     lines = [
         f"{settings['config']}, {mode}, real WebRTC calls, synthetic voices, seed {settings['seed']}:",
         "",
