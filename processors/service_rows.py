@@ -65,16 +65,24 @@ class ServiceRow(ABC, Generic[S]):
     def __init__(self, settings: S) -> None:
         self.settings = settings
 
+    @property
+    def secret_envs(self) -> tuple[str, ...]:
+        """Names of the environment variables that hold its secrets: by default what ``api_key_env`` says."""
+        env = getattr(self.settings, "api_key_env", None)
+        return () if env is None else (env,)
+
     def check(self) -> None:
         """Find out whether ``build`` can work, without a connection and without loading a model.
 
         Raises:
             ConfigError: a package, key or shared part is missing; names what to install or set.
         """
-        if self.package is not None and find_spec(self.package) is None:
+        if self.package is not None and not is_installed(self.package):
             raise ConfigError(
                 f"{self.name!r} needs the extra {self.extra!r}: pip install -e '.[{self.extra}]'"
             )
+        for env in self.secret_envs:
+            secret(self.name, env)
 
     @abstractmethod
     def build(self, shared: Shared = NOTHING_SHARED) -> "FrameProcessor":
@@ -85,6 +93,15 @@ class ServiceRow(ABC, Generic[S]):
         Raises:
             ConfigError: see ``check``.
         """
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported. Imports the parents of a dotted name, and not the package."""
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        # A parent of it is missing.
+        return False
 
 
 def secret(row: str, env: str) -> str:

@@ -117,11 +117,6 @@ class Anthropic(ServiceRow[AnthropicSettings]):
     package = "anthropic"
     extra = "anthropic"
 
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        secret(self.name, self.settings.api_key_env)
-
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
@@ -182,12 +177,6 @@ class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
 
     name = "openai_compatible"
     settings_type: ClassVar[type[RowSettings]] = OpenAiCompatibleSettings
-
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        if self.settings.api_key_env is not None:
-            secret(self.name, self.settings.api_key_env)
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None

@@ -13,14 +13,13 @@ import sys
 import uuid
 from abc import abstractmethod
 from enum import StrEnum
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from core.errors import ConfigError
 from core.registry import Registry, Row
-from processors.service_rows import NOTHING_SHARED, RowSettings, S, ServiceRow, Shared, secret
+from processors.service_rows import NOTHING_SHARED, RowSettings, S, ServiceRow, Shared, is_installed, secret
 
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService
@@ -136,11 +135,6 @@ class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
     turns = Turns.SERVICE
     opening = Opening.ANSWERED_CONTEXT
 
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        secret(self.name, self.settings.api_key_env)
-
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
@@ -213,11 +207,6 @@ class OpenAiLive(RealtimeRow[OpenAiLiveSettings]):
     opening = Opening.CONTEXT
     continuous = True
 
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        secret(self.name, self.settings.api_key_env)
-
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
@@ -269,14 +258,6 @@ class GeminiLive(RealtimeRow[GeminiLiveSettings]):
     extra = "google"
     turns = Turns.VOICE
     opening = Opening.CONTEXT
-
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        # Python wants the parent of a dotted name to be there before it says whether the name is.
-        if find_spec("google") is None:
-            raise ConfigError(f"{self.name!r} needs the extra 'google': pip install -e '.[google]'")
-        super().check()
-        secret(self.name, self.settings.api_key_env)
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
@@ -339,18 +320,21 @@ class NovaSonic(RealtimeRow[NovaSonicSettings]):
     turns = Turns.VOICE
     opening = Opening.CONTEXT
 
+    @property
+    def secret_envs(self) -> tuple[str, ...]:
+        """See ``ServiceRow.secret_envs``."""
+        settings = self.settings
+        envs = (settings.access_key_id_env, settings.secret_access_key_env, settings.session_token_env)
+        return tuple(env for env in envs if env is not None)
+
     def check(self) -> None:
         """See ``ServiceRow.check``."""
-        if sys.version_info < (3, 12) and find_spec("aws_sdk_bedrock_runtime") is None:
+        if sys.version_info < (3, 12) and not is_installed(str(self.package)):
             raise ConfigError(
                 f"{self.name!r} needs Python 3.12 or newer, for which Amazon's SDK is made, and the extra "
                 f"{self.extra!r}"
             )
         super().check()
-        settings = self.settings
-        for env in (settings.access_key_id_env, settings.secret_access_key_env, settings.session_token_env):
-            if env is not None:
-                secret(self.name, env)
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
@@ -402,11 +386,6 @@ class Ultravox(RealtimeRow[UltravoxSettings]):
     package = "aiohttp"
     turns = Turns.VOICE
     opening = Opening.INSTRUCTIONS
-
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        secret(self.name, self.settings.api_key_env)
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None

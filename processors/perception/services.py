@@ -50,11 +50,6 @@ class Deepgram(ServiceRow[DeepgramSettings]):
     package = "deepgram"
     extra = "deepgram"
 
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        secret(self.name, self.settings.api_key_env)
-
     def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
         """See ``ServiceRow.build``."""
         self.check()
@@ -91,11 +86,6 @@ class Soniox(ServiceRow[SonioxSettings]):
 
     name = "soniox"
     settings_type = SonioxSettings
-
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        secret(self.name, self.settings.api_key_env)
 
     def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
         """See ``ServiceRow.build``."""

@@ -48,11 +48,6 @@ class Cartesia(ServiceRow[CartesiaSettings]):
     name = "cartesia"
     settings_type = CartesiaSettings
 
-    def check(self) -> None:
-        """See ``ServiceRow.check``."""
-        super().check()
-        secret(self.name, self.settings.api_key_env)
-
     def build(self, shared: Shared = NOTHING_SHARED) -> "TTSService":
         """See ``ServiceRow.build``."""
         self.check()

@@ -79,11 +79,13 @@ def test_a_missing_key_is_named(name: str, monkeypatch: pytest.MonkeyPatch):
 def test_a_missing_package_names_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch):
     for key in KEYS[name]:
         monkeypatch.setenv(key, "a key")
-    monkeypatch.setattr("processors.duplex.services.find_spec", lambda _package: None)
-    monkeypatch.setattr("processors.service_rows.find_spec", lambda _package: None)
     extra = REALTIME_SERVICES.row(name).extra
+
+    class Uninstalled(type(create(name))):  # type: ignore[misc]
+        package = "a_package_that_nobody_installed"
+
     with pytest.raises(ConfigError, match=f"'{name}' needs .*extra '{extra}'"):
-        create(name).check()
+        Uninstalled(create(name).settings).check()
 
 
 @pytest.mark.parametrize("name", NAMES)
