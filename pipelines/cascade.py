@@ -20,8 +20,7 @@ from pipecat.frames.frames import (
     TranscriptionFrame,
     TTSSpeakFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import (
     AssistantTurnStoppedMessage,
@@ -29,9 +28,8 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMUserAggregatorParams,
     UserTurnStoppedMessage,
 )
-from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
-from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
+from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.turns.user_start import (
     BaseUserTurnStartStrategy,
@@ -39,25 +37,15 @@ from pipecat.turns.user_start import (
     VADUserTurnStartStrategy,
 )
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
-from pipecat.workers.runner import WorkerRunner
 
 from configs.deployment import Bot
 from core.timeline import Source
 from pipelines.call import Call
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
-from pipelines.lifetime import (
-    INPUT_RATE_HZ,
-    WITHOUT_A_PERSON,
-    enders,
-    greet,
-    introduce,
-    record_turns,
-    run_beside,
-)
+from pipelines.lifetime import call_worker, greet, hold, idle_keeper, introduce, record_turns, voice_activity
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.durable_tools import DurableTools
-from processors.dialogue.rtvi import CheckedRtvi
 from processors.dialogue.speculation import Speculation
 from processors.dialogue.wait_guard import WaitGuard
 from processors.front_end.vad import SharedVadAnalyzer
@@ -72,7 +60,6 @@ from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import EndpointStopStrategy, word_confidences
 from processors.turns.idle import IdleKeeper
 from processors.turns.stop_words import StopWords
-from transports.client_delay import TellsClientDelay
 from transports.gain import SetsGain
 from turn_taking.asking_back import AskingBack
 from turn_taking.backchannel import BackchannelPolicy
@@ -82,10 +69,6 @@ from turn_taking.barge_in_table import Cut, Decision, Resume
 from turn_taking.endpointing import Endpoint
 from turn_taking.policies import endpoint_policy
 from turn_taking.speculation import Guesser
-
-# Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an
-# idle timer that is not used here (ours reads the turns).
-SPEECH_ACTIVITY_S = 1.0
 
 
 async def run_conversation(
@@ -107,35 +90,21 @@ async def run_conversation(
         handle_sigint: end the conversation on Ctrl-C.
         finished: set by whoever wants the conversation to end in good order, after what is being said.
     """
-    turns = call.turns
-    runner = WorkerRunner(handle_sigint=handle_sigint)
-    if isinstance(transport, TellsClientDelay):
-        transport.tell_client_delay(call.playout.set_client_delay_ms)
-    bot = engines.deployment.bot
-    idle = IdleKeeper(
-        None if call.transport in WITHOUT_A_PERSON else bot.idle,
-        timeout_ms=bot.idle_timeout_ms,
-        idle_ms=turns.idle_ms,
-    )
-    hums = _backchannels(engines)
+    idle, hums = idle_keeper(engines, call), _backchannels(engines)
     async with engines.answering.tools(call.conversation) as tools:
         worker = await build_worker(engines, transport, call, tools=tools, idle=idle, hums=hums, rtvi=rtvi)
-        await runner.add_workers(worker)
-
-        @transport.event_handler("on_client_disconnected")
-        async def on_gone(_transport: BaseTransport, _client: object) -> None:
-            await runner.cancel(reason="the caller is gone")
-
-        call.joined()
-        try:
-            watching = enders(idle, worker, call, rtvi=rtvi, finished=finished)
-            if hums is not None:
-                watching.append(hums.run())
-            # What a crash left half done may take a slow server's time; nobody's greeting waits for it.
-            await run_beside(runner, [*watching, tools.recover()])
-        finally:
-            call.left()
-    turns.close()
+        # What a crash left half done may take a slow server's time; nobody's greeting waits for it.
+        beside = [tools.recover()] if hums is None else [hums.run(), tools.recover()]
+        await hold(
+            worker,
+            transport,
+            call,
+            idle,
+            beside=beside,
+            rtvi=rtvi,
+            handle_sigint=handle_sigint,
+            finished=finished,
+        )
 
 
 async def build_worker(
@@ -314,15 +283,11 @@ async def build_worker(
         pause_ms=hearing.voice.pause_ms,
         on_audio=hear,
     )
-    pipeline = Pipeline(
+    worker = call_worker(
         [
             transport.input(),
             *echo,
-            VADProcessor(
-                vad_analyzer=vad,
-                speech_activity_period=SPEECH_ACTIVITY_S,
-                enable_direct_mode=True,
-            ),
+            voice_activity(vad),
             stt,
             AudioStop(),
             perception,
@@ -336,23 +301,11 @@ async def build_worker(
             transport.output(),
             exit_,
             assistant,
-        ]
-    )
-    worker = PipelineWorker(
-        pipeline,
-        params=PipelineParams(
-            audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=engines.output_rate_hz
-        ),
-        enable_turn_tracking=False,
-        enable_rtvi=rtvi,
-        rtvi_processor=CheckedRtvi() if rtvi else None,
-        rtvi_observer_params=RTVIObserverParams(
-            metrics_enabled=False,
-            system_logs_enabled=False,
-            # What they push is a guess, or comes again from the tail.
-            ignored_sources=[speculation.head, *thinking],
-        ),
-        idle_timeout_secs=None,
+        ],
+        output_rate_hz=engines.output_rate_hz,
+        # What they push is a guess, or comes again from the tail.
+        unseen=[speculation.head, *thinking],
+        rtvi=rtvi,
     )
     call.report = worker.queue_frame
     greet(worker, transport, conversation, deployment.bot)

@@ -20,7 +20,7 @@ apologises.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -35,14 +35,11 @@ from pipecat.frames.frames import (
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import AssistantTurnStoppedMessage
-from pipecat.processors.audio.vad_processor import VADProcessor
-from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
+from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
-from pipecat.workers.runner import WorkerRunner
 
 from audio.wav import decode_wav
 from configs.deployment import Duplex
@@ -55,22 +52,22 @@ from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
 from models.stt import Transcript
 from pipelines.call import Call
-from pipelines.cascade import SPEECH_ACTIVITY_S
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from pipelines.lifetime import (
     INPUT_RATE_HZ,
-    WITHOUT_A_PERSON,
-    enders,
+    call_worker,
     greet,
+    history_of,
+    hold,
+    idle_keeper,
     introduce,
     record_turns,
-    run_beside,
+    voice_activity,
 )
 from pipelines.realtime import run_realtime
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.durable_tools import DurableTools
-from processors.dialogue.rtvi import CheckedRtvi
 from processors.dialogue.speculation import Speculation
 from processors.dialogue.wait_guard import WaitGuard
 from processors.duplex.beside import TurnsBeside
@@ -90,10 +87,8 @@ from processors.taps.turn_marks import TurnMarks
 from processors.turns.endpoint import word_confidences
 from processors.turns.idle import IdleKeeper
 from processors.turns.stop_words import StopWords
-from session_store.conversation import Conversation
 from telemetry.ticks import SUFFIX, TickLog
 from telemetry.turns import TurnLog
-from transports.client_delay import TellsClientDelay
 from transports.gain import SetsGain
 from turn_taking.asking_back import AskingBack
 from turn_taking.self_voice import SelfVoice
@@ -192,38 +187,27 @@ async def run_duplex(
         return
     if not engines.omni:
         raise ConfigError("this process was started without full duplex: --mode duplex")
-    runner = WorkerRunner(handle_sigint=handle_sigint)
-    if isinstance(transport, TellsClientDelay):
-        transport.tell_client_delay(call.playout.set_client_delay_ms)
-    bot = engines.deployment.bot
-    idle = IdleKeeper(
-        None if call.transport in WITHOUT_A_PERSON else bot.idle,
-        timeout_ms=bot.idle_timeout_ms,
-        idle_ms=call.turns.idle_ms,
-    )
+    idle = idle_keeper(engines, call)
     async with engines.answering.tools(call.conversation) as tools:
         log = _open_log(engines, call)
         try:
             worker, beside = await build_duplex(
                 engines, transport, call, tools=tools, idle=idle, log=log, rtvi=rtvi
             )
-            await runner.add_workers(worker)
-
-            @transport.event_handler("on_client_disconnected")
-            async def on_gone(_transport: BaseTransport, _client: object) -> None:
-                await runner.cancel(reason="the caller is gone")
-
-            call.joined()
-            try:
-                watching = enders(idle, worker, call, rtvi=rtvi, finished=finished)
-                await run_beside(runner, [*watching, *beside, tools.recover()])
-            finally:
-                call.left()
+            await hold(
+                worker,
+                transport,
+                call,
+                idle,
+                beside=[*beside, tools.recover()],
+                rtvi=rtvi,
+                handle_sigint=handle_sigint,
+                finished=finished,
+            )
         finally:
             if log is not None:
                 log.close()
                 await asyncio.to_thread(log.join, LOG_S)
-    call.turns.close()
 
 
 def _open_log(engines: Engines, call: Call) -> TickLog | None:
@@ -382,7 +366,7 @@ async def build_duplex(
     _, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
     omni = DuplexOmniProcessor(
         hosts,
-        prepare=lambda: _with_history(preparation, conversation),
+        prepare=lambda: replace(preparation, history=history_of(conversation)),
         playout=call.playout,
         contents=contents,
         holds_first=is_two_tier[0],
@@ -422,15 +406,11 @@ async def build_duplex(
         pause_ms=hearing.voice.pause_ms,
         on_audio=hear,
     )
-    pipeline = Pipeline(
+    worker = call_worker(
         [
             transport.input(),
             *echo,
-            VADProcessor(
-                vad_analyzer=vad,
-                speech_activity_period=SPEECH_ACTIVITY_S,
-                enable_direct_mode=True,
-            ),
+            voice_activity(vad),
             stt,
             perception,
             user,
@@ -445,23 +425,11 @@ async def build_duplex(
             transport.output(),
             exit_,
             assistant,
-        ]
-    )
-    worker = PipelineWorker(
-        pipeline,
-        params=PipelineParams(
-            audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=engines.output_rate_hz
-        ),
-        enable_turn_tracking=False,
-        enable_rtvi=rtvi,
-        rtvi_processor=CheckedRtvi() if rtvi else None,
-        rtvi_observer_params=RTVIObserverParams(
-            metrics_enabled=False,
-            system_logs_enabled=False,
-            # What they push is a guess, or is said by the engine when its time has come.
-            ignored_sources=[speculation.head, *thinking, *([tts] if all(is_two_tier) else [])],
-        ),
-        idle_timeout_secs=None,
+        ],
+        output_rate_hz=engines.output_rate_hz,
+        # What they push is a guess, or is said by the engine when its time has come.
+        unseen=[speculation.head, *thinking, *([tts] if all(is_two_tier) else [])],
+        rtvi=rtvi,
     )
     call.report = worker.queue_frame
     greet(worker, transport, conversation, deployment.bot)
@@ -598,19 +566,3 @@ def _voices(duplex: Duplex) -> tuple[np.ndarray | None, np.ndarray | None]:
             raise ConfigError(f"duplex: {path}: {error.strerror}") from error
         voices.append(None if pcm is None else pcm16_to_float(pcm))
     return voices[0], voices[1]
-
-
-def _with_history(preparation: Preparation, conversation: Conversation) -> Preparation:
-    """What was said so far, as the session has it: words as they were heard, older turns in short."""
-    history = tuple(
-        (str(message["role"]), str(message.get("content", "")))
-        for message in conversation.view().messages
-        if message.get("role") in ("user", "assistant")
-    )
-    return Preparation(
-        preparation.system_prompt,
-        llm_ref_audio=preparation.llm_ref_audio,
-        tts_ref_audio=preparation.tts_ref_audio,
-        history=history,
-        settings=preparation.settings,
-    )

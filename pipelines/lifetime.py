@@ -1,29 +1,128 @@
 """What every call has around its pipeline, whatever answers in it: its beginning, its ends, its record."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from loguru import logger
+from pipecat.audio.vad.vad_analyzer import VADAnalyzer
 from pipecat.frames.frames import EndFrame, TTSSpeakFrame
-from pipecat.pipeline.worker import PipelineWorker
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_response_universal import AssistantTurnStoppedMessage
+from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
-from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
+from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
 from configs.deployment import Bot
 from pipelines.call import Call
+from pipelines.engines import Engines
+from processors.dialogue.rtvi import CheckedRtvi
 from processors.turns.idle import IdleKeeper
 from session_store.conversation import Conversation
+from transports.client_delay import TellsClientDelay
 
 INPUT_RATE_HZ = 16_000
 # Over these nobody listens who could fall silent: a recording speaks, or a script.
 WITHOUT_A_PERSON = ("file", "eval")
+# Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an
+# idle timer that is not used here (ours reads the turns).
+SPEECH_ACTIVITY_S = 1.0
 
 
-async def run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:
+def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
+    """The silences of one call."""
+    bot = engines.deployment.bot
+    return IdleKeeper(
+        None if call.transport in WITHOUT_A_PERSON else bot.idle,
+        timeout_ms=bot.idle_timeout_ms,
+        idle_ms=call.turns.idle_ms,
+    )
+
+
+def call_worker(
+    processors: Sequence[FrameProcessor],
+    *,
+    output_rate_hz: int,
+    unseen: Sequence[FrameProcessor],
+    rtvi: bool,
+) -> PipelineWorker:
+    """The pipeline of one call.
+
+    Args:
+        processors: in order.
+        output_rate_hz: of the bot's audio.
+        unseen: what they push is shown to no client: it is a guess, or is pushed again.
+        rtvi: whether there is a client.
+    """
+    return PipelineWorker(
+        Pipeline(list(processors)),
+        params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=output_rate_hz),
+        enable_turn_tracking=False,
+        enable_rtvi=rtvi,
+        rtvi_processor=CheckedRtvi() if rtvi else None,
+        rtvi_observer_params=RTVIObserverParams(
+            metrics_enabled=False, system_logs_enabled=False, ignored_sources=list(unseen)
+        ),
+        idle_timeout_secs=None,
+    )
+
+
+def voice_activity(analyzer: VADAnalyzer) -> VADProcessor:
+    """Voice activity in the pipeline of a call."""
+    return VADProcessor(
+        vad_analyzer=analyzer, speech_activity_period=SPEECH_ACTIVITY_S, enable_direct_mode=True
+    )
+
+
+async def hold(
+    worker: PipelineWorker,
+    transport: BaseTransport,
+    call: Call,
+    idle: IdleKeeper,
+    *,
+    beside: Sequence[Coroutine[Any, Any, None]] = (),
+    last: Callable[[], Awaitable[None]] | None = None,
+    rtvi: bool = True,
+    handle_sigint: bool = False,
+    finished: asyncio.Event | None = None,
+) -> None:
+    """Hold one call until it ends, whatever ends it.
+
+    Args:
+        worker: of its pipeline.
+        transport: Pipecat's or ours.
+        call: its records.
+        idle: its silences.
+        beside: what runs while it does.
+        last: what is to be in the session before its end.
+        rtvi: whether there is a client that is told.
+        handle_sigint: end it on Ctrl-C.
+        finished: set by whoever wants it to end in good order, after what is being said.
+    """
+    if isinstance(transport, TellsClientDelay):
+        transport.tell_client_delay(call.playout.set_client_delay_ms)
+    runner = WorkerRunner(handle_sigint=handle_sigint)
+    await runner.add_workers(worker)
+
+    @transport.event_handler("on_client_disconnected")
+    async def on_gone(_transport: BaseTransport, _client: object) -> None:
+        await runner.cancel(reason="the caller is gone")
+
+    call.joined()
+    try:
+        watching = _enders(idle, worker, call, rtvi=rtvi, finished=finished)
+        await _run_beside(runner, [*watching, *beside])
+    finally:
+        if last is not None:
+            await last()
+        call.left()
+    call.turns.close()
+
+
+async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run until the conversation is over, beside what watches it, which ends with it."""
     async with asyncio.TaskGroup() as tasks:
         watching = [tasks.create_task(each, name="conversation.watch") for each in beside]
@@ -34,7 +133,7 @@ async def run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, 
                 watch.cancel()
 
 
-def enders(
+def _enders(
     idle: IdleKeeper, worker: PipelineWorker, call: Call, *, rtvi: bool, finished: asyncio.Event | None
 ) -> list[Coroutine[Any, Any, None]]:
     """What ends a call: silence, a session that is gone, and whoever sets ``finished``."""
@@ -58,6 +157,15 @@ async def _end_when_lost(conversation: Conversation, worker: PipelineWorker, *, 
         reason = str(conversation.loss)
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": "session_lost", "reason": reason}))
     await worker.queue_frame(EndFrame())
+
+
+def history_of(conversation: Conversation) -> tuple[tuple[str, str], ...]:
+    """What was said so far, as the session has it: words as they were heard, older turns in short."""
+    return tuple(
+        (str(message["role"]), str(message.get("content", "")))
+        for message in conversation.view().messages
+        if message.get("role") in ("user", "assistant")
+    )
 
 
 def introduce(worker: PipelineWorker, conversation: Conversation) -> None:

@@ -30,21 +30,17 @@ from pipecat.frames.frames import (
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.aggregators.llm_response_universal import (
     LLMUserAggregator,
     LLMUserAggregatorParams,
     UserTurnMessageAddedMessage,
 )
-from pipecat.processors.audio.vad_processor import VADProcessor
-from pipecat.processors.frameworks.rtvi import RTVIObserverParams
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.turns.user_start import ExternalUserTurnStartStrategy, VADUserTurnStartStrategy
 from pipecat.turns.user_stop import ExternalUserTurnStopStrategy, SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
-from pipecat.workers.runner import WorkerRunner
 
 from core.errors import ConfigError
 from core.timeline import Source
@@ -52,14 +48,14 @@ from pipelines.call import Call
 from pipelines.echo import open_echo_control
 from pipelines.engines import CLOUD_VOICE_RATE_HZ, Engines
 from pipelines.lifetime import (
-    INPUT_RATE_HZ,
-    WITHOUT_A_PERSON,
-    enders,
+    call_worker,
+    history_of,
+    hold,
+    idle_keeper,
     introduce,
     record_turns,
-    run_beside,
+    voice_activity,
 )
-from processors.dialogue.rtvi import CheckedRtvi
 from processors.duplex.realtime import AnswerWatch, CallerTurns, RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Opening, RealtimeRow, Turns
 from processors.front_end.vad import SharedVadAnalyzer
@@ -67,12 +63,8 @@ from processors.fusion.perception import Perception
 from processors.playout.assistant import HeardAssistantAggregator
 from processors.taps.turn_marks import TurnMarks
 from processors.turns.idle import IdleKeeper
-from session_store.conversation import Conversation
 from telemetry.turns import TurnLog
-from transports.client_delay import TellsClientDelay
 
-# Pipecat says so often through the whole pipeline that the caller goes on speaking; nobody here uses it.
-SPEECH_ACTIVITY_S = 1.0
 # Behind the end of a voice, where nobody else tells: about what providers wait.
 TURN_SILENCE_S = 0.6
 # From an error of the service to the end of the call, for what it has written down meanwhile.
@@ -149,32 +141,21 @@ async def run_realtime(
     row = engines.realtime
     if row is None:
         raise ConfigError("this deployment names no realtime service: duplex.engine")
-    runner = WorkerRunner(handle_sigint=handle_sigint)
-    if isinstance(transport, TellsClientDelay):
-        transport.tell_client_delay(call.playout.set_client_delay_ms)
-    bot = engines.deployment.bot
-    idle = IdleKeeper(
-        None if call.transport in WITHOUT_A_PERSON else bot.idle,
-        timeout_ms=bot.idle_timeout_ms,
-        idle_ms=call.turns.idle_ms,
-    )
+    idle = idle_keeper(engines, call)
     if engines.deployment.thinking.tools:
         logger.warning("a realtime service is offered no tools in this version: thinking.tools is not used")
     built = await build_realtime(engines, row, transport, call, idle=idle, rtvi=rtvi)
-    await runner.add_workers(built.worker)
-
-    @transport.event_handler("on_client_disconnected")
-    async def on_gone(_transport: BaseTransport, _client: object) -> None:
-        await runner.cancel(reason="the caller is gone")
-
-    call.joined()
-    try:
-        watching = enders(idle, built.worker, call, rtvi=rtvi, finished=finished)
-        await run_beside(runner, [*watching, *built.beside])
-    finally:
-        await built.caller.close()
-        call.left()
-    call.turns.close()
+    await hold(
+        built.worker,
+        transport,
+        call,
+        idle,
+        beside=built.beside,
+        last=built.caller.close,
+        rtvi=rtvi,
+        handle_sigint=handle_sigint,
+        finished=finished,
+    )
 
 
 @dataclass(frozen=True)
@@ -208,7 +189,7 @@ async def build_realtime(
         row.opening,
         prompt=bot.system_prompt,
         greeting=bot.greeting_again if conversation.events else bot.greeting,
-        history=_history(conversation),
+        history=history_of(conversation),
     )
     echo, tts, service = await asyncio.gather(
         open_echo_control(engines, transport, call),
@@ -269,40 +250,29 @@ async def build_realtime(
         pause_ms=hearing.voice.pause_ms,
         on_audio=turns.heard,
     )
-    worker = PipelineWorker(
-        Pipeline(
-            [
-                transport.input(),
-                *echo,
-                VADProcessor(
-                    vad_analyzer=vad, speech_activity_period=SPEECH_ACTIVITY_S, enable_direct_mode=True
-                ),
-                typed,
-                user,
-                # Behind the turns: the service's words come from there.
-                perception,
-                thought,
-                tts,
-                gate,
-                service,
-                replies,
-                entry,
-                transport.output(),
-                exit_,
-                assistant,
-            ]
-        ),
-        params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=CLOUD_VOICE_RATE_HZ),
-        enable_turn_tracking=False,
-        enable_rtvi=rtvi,
-        rtvi_processor=CheckedRtvi() if rtvi else None,
-        rtvi_observer_params=RTVIObserverParams(
-            metrics_enabled=False,
-            system_logs_enabled=False,
-            # What it pushes comes again from the replies.
-            ignored_sources=[service],
-        ),
-        idle_timeout_secs=None,
+    worker = call_worker(
+        [
+            transport.input(),
+            *echo,
+            voice_activity(vad),
+            typed,
+            user,
+            # Behind the turns: the service's words come from there.
+            perception,
+            thought,
+            tts,
+            gate,
+            service,
+            replies,
+            entry,
+            transport.output(),
+            exit_,
+            assistant,
+        ],
+        output_rate_hz=CLOUD_VOICE_RATE_HZ,
+        # What it pushes comes again from the replies.
+        unseen=[service],
+        rtvi=rtvi,
     )
     call.report = worker.queue_frame
     record_turns(worker, assistant, call, rtvi=rtvi)
@@ -414,13 +384,4 @@ def _strategies(turns: Turns) -> UserTurnStrategies:
     return UserTurnStrategies(
         start=[ExternalUserTurnStartStrategy(enable_interruptions=not alone)],
         stop=[ExternalUserTurnStopStrategy(wait_for_transcript=alone)],
-    )
-
-
-def _history(conversation: Conversation) -> tuple[tuple[str, str], ...]:
-    """What was said so far, as the session has it: words as they were heard, older turns in short."""
-    return tuple(
-        (str(message["role"]), str(message.get("content", "")))
-        for message in conversation.view().messages
-        if message.get("role") in ("user", "assistant")
     )
