@@ -471,8 +471,7 @@ async def call_from_microphone(
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
     from pipelines.call import Call, playout_settings
-    from pipelines.engines import Engines
-    from pipelines.lifetime import INPUT_RATE_HZ
+    from pipelines.engines import INPUT_RATE_HZ, Engines
     from pipelines.sessions import open_conversations
     from transports.local.microphone import AudioDevices
 

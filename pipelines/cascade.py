@@ -122,13 +122,14 @@ async def build_worker(
     hearing = deployment.hearing
     turns, conversation = call.turns, call.conversation
     context = LLMContext()
-    echo, stt, stop_words, thinking, tts = await asyncio.gather(
+    echo, stt, thinking, tts = await asyncio.gather(
         open_echo_control(engines, transport, call),
         engines.build_stt(audio_passthrough=False),
-        engines.build_stop_words(),
         engines.answering.build(tools=tools, context=context),
         engines.build_tts(),
     )
+    # Last: it is open from here on, and nothing behind it fails.
+    stop_words = await engines.build_stop_words()
     marks = TurnMarks(turns)
     asking = AskingBack(hearing.ask_back) if hearing.ask_back is not None else None
 

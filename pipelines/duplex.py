@@ -23,7 +23,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
 from loguru import logger
 from pipecat.frames.frames import (
     EndFrame,
@@ -41,12 +40,9 @@ from pipecat.processors.aggregators.llm_response_universal import AssistantTurnS
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 
-from audio.wav import decode_wav
-from configs.deployment import Duplex
 from core.errors import ConfigError
-from core.media import pcm16_to_float
 from core.timeline import Source
-from models.omni import OmniHost, Preparation, Vote
+from models.omni import OmniHost, Vote
 from models.omni.two_tier.dialogue import Asked
 from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
@@ -55,7 +51,6 @@ from pipelines.call import Call
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from pipelines.lifetime import (
-    INPUT_RATE_HZ,
     call_worker,
     greet,
     history_of,
@@ -240,14 +235,14 @@ async def build_duplex(
     turns = call.turns
     is_two_tier = [isinstance(host, TwoTierHost) for host in engines.omni]
     context = LLMContext()
-    echo, stt, tts, stop_words, preparation = await asyncio.gather(
+    echo, stt, tts, thinking = await asyncio.gather(
         open_echo_control(engines, transport, call),
         engines.build_stt(),
         engines.build_tts(),
-        engines.build_stop_words(),
-        _preparation(engines),
+        engines.answering.build(tools=tools, context=context),
     )
-    thinking = await engines.answering.build(tools=tools, context=context)
+    # Last: it is open from here on, and nothing behind it fails.
+    stop_words = await engines.build_stop_words()
     marks = TurnMarks(turns)
     asks_back = all(is_two_tier) and hearing.ask_back is not None
     asking = AskingBack(hearing.ask_back) if asks_back else None
@@ -366,7 +361,7 @@ async def build_duplex(
     _, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
     omni = DuplexOmniProcessor(
         hosts,
-        prepare=lambda: replace(preparation, history=history_of(conversation)),
+        prepare=lambda: replace(engines.preparation, history=history_of(conversation)),
         playout=call.playout,
         contents=contents,
         holds_first=is_two_tier[0],
@@ -540,29 +535,3 @@ def _ticks_to(log: TickLog | None) -> Callable[[Tick], None]:
         log.write(line)
 
     return write
-
-
-async def _preparation(engines: Engines) -> Preparation:
-    """How a conversation begins, without its history.
-
-    Raises:
-        ConfigError: a reference voice cannot be read.
-    """
-    duplex = engines.deployment.duplex
-    llm_voice, tts_voice = await asyncio.to_thread(_voices, duplex)
-    return Preparation(
-        engines.deployment.bot.system_prompt,
-        llm_ref_audio=llm_voice,
-        tts_ref_audio=tts_voice,
-    )
-
-
-def _voices(duplex: Duplex) -> tuple[np.ndarray | None, np.ndarray | None]:
-    voices = []
-    for path in (duplex.llm_voice, duplex.tts_voice):
-        try:
-            pcm = None if path is None else decode_wav(path.read_bytes(), rate_hz=INPUT_RATE_HZ)
-        except OSError as error:
-            raise ConfigError(f"duplex: {path}: {error.strerror}") from error
-        voices.append(None if pcm is None else pcm16_to_float(pcm))
-    return voices[0], voices[1]

@@ -9,20 +9,24 @@ processes, threads and connections.
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import BaseModel
 
+from audio.wav import decode_wav
 from configs.deployment import Deployment, Hearing, Speaking
-from core.errors import AgentError, ConfigError
+from core.errors import AgentError, ConfigError, MediaError
+from core.media import pcm16_to_float
 from core.registry import Registry
 from models.commands import COMMANDS
 from models.echo import ECHO, EchoCanceller
-from models.omni import OMNI, OmniHost
+from models.omni import OMNI, OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import STT, SpeechToText, Transcript
 from models.tts import TTS, TextToSpeech
@@ -45,6 +49,7 @@ from runtime.engine_thread import EngineThread
 from runtime.utterances import UtteranceEngine
 from sequencer.calibration import LearntLatencies
 
+INPUT_RATE_HZ = 16_000
 # Pipecat's own default; cloud voices send it without resampling.
 CLOUD_VOICE_RATE_HZ = 24_000
 # Rates that a browser call carries as they are; another is resampled once, behind the voice.
@@ -69,6 +74,7 @@ class Plan:
         answering: what answers.
         omni: full-duplex engines, the one that talks first: name and settings; empty when none is wanted.
         realtime: the row of a full-duplex service in their place, or None.
+        preparation: how a conversation with an engine begins, with its reference voices.
     """
 
     vad: BaseModel
@@ -81,6 +87,7 @@ class Plan:
     answering: AnsweringPlan
     omni: tuple[tuple[str, BaseModel], ...] = ()
     realtime: RealtimeRow[Any] | None = None
+    preparation: Preparation = Preparation()
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,7 @@ class Loaded:
         commands: the command spotter, started by whoever closes it, or None.
         omni: hosts of full-duplex engines, the one that talks first.
         realtime: the row of a full-duplex service in their place, or None.
+        preparation: how a conversation with an engine begins, with its reference voices.
     """
 
     vad: VoiceActivityDetector
@@ -110,6 +118,7 @@ class Loaded:
     commands: UtteranceEngine[Transcript] | None = None
     omni: tuple[OmniHost, ...] = ()
     realtime: RealtimeRow[Any] | None = None
+    preparation: Preparation = Preparation()
 
 
 @dataclass(frozen=True)
@@ -179,6 +188,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         # First: it knows the names of both kinds.
         realtime=plan_realtime(deployment) if duplex else None,
         omni=plan_omni(deployment) if duplex else (),
+        preparation=plan_preparation(deployment) if duplex else Preparation(),
     )
 
 
@@ -225,6 +235,31 @@ def plan_omni(deployment: Deployment) -> tuple[tuple[str, BaseModel], ...]:
         (choice.name, _as_heard(engine_settings(OMNI, choice, {}, where=where), deployment.hearing))
         for choice, where in zip((duplex.engine, *duplex.fallback), wheres, strict=True)
     )
+
+
+def plan_preparation(deployment: Deployment) -> Preparation:
+    """How a conversation with a full-duplex engine begins, without its history.
+
+    Raises:
+        ConfigError: a reference voice cannot be read, or is no audio.
+    """
+    duplex = deployment.duplex
+    return Preparation(
+        deployment.bot.system_prompt,
+        llm_ref_audio=_reference_voice("duplex.llm_voice", duplex.llm_voice),
+        tts_ref_audio=_reference_voice("duplex.tts_voice", duplex.tts_voice),
+    )
+
+
+def _reference_voice(where: str, path: Path | None) -> np.ndarray | None:
+    if path is None:
+        return None
+    try:
+        return pcm16_to_float(decode_wav(path.read_bytes(), rate_hz=INPUT_RATE_HZ))
+    except OSError as error:
+        raise ConfigError(f"{where}: {path}: {error.strerror}") from error
+    except MediaError as error:
+        raise ConfigError(f"{where}: {path}: {error}") from error
 
 
 def _as_heard(settings: BaseModel, hearing: Hearing) -> BaseModel:
@@ -292,8 +327,16 @@ class Engines:
         async with AsyncExitStack() as opened:
 
             async def load_omni(name: str, settings: BaseModel) -> OmniHost:
-                host: OmniHost = await _create(OMNI, name, settings)
-                opened.callback(host.close)
+                loading = asyncio.ensure_future(_create(OMNI, name, settings))
+                try:
+                    host: OmniHost = await asyncio.shield(loading)
+                except asyncio.CancelledError:
+                    # Another engine failed. What a thread loads is there when it is done, and is closed then.
+                    if not loading.cancelled():
+                        with suppress(AgentError):
+                            opened.push_async_callback(asyncio.to_thread, (await loading).close)
+                    raise
+                opened.push_async_callback(asyncio.to_thread, host.close)
                 return host
 
             async def load_answering() -> Answering:
@@ -354,6 +397,7 @@ class Engines:
                 commands,
                 omni=tuple(map(host_of, planned.omni)),
                 realtime=planned.realtime,
+                preparation=planned.preparation,
             )
             engines = cls(deployment, loaded, executors)
             if phrases is not None:
@@ -376,6 +420,11 @@ class Engines:
     def realtime(self) -> RealtimeRow[Any] | None:
         """The row of a full-duplex service in place of engines, or None."""
         return self._loaded.realtime
+
+    @property
+    def preparation(self) -> Preparation:
+        """How a conversation with a full-duplex engine begins, without its history."""
+        return self._loaded.preparation
 
     @property
     def sees(self) -> bool:

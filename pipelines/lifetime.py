@@ -18,13 +18,12 @@ from pipecat.workers.runner import WorkerRunner
 
 from configs.deployment import Bot
 from pipelines.call import Call
-from pipelines.engines import Engines
+from pipelines.engines import INPUT_RATE_HZ, Engines
 from processors.dialogue.rtvi import CheckedRtvi
 from processors.turns.idle import IdleKeeper
 from session_store.conversation import Conversation
 from transports.client_delay import TellsClientDelay
 
-INPUT_RATE_HZ = 16_000
 # Over these nobody listens who could fall silent: a recording speaks, or a script.
 WITHOUT_A_PERSON = ("file", "eval")
 # Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an

@@ -70,6 +70,7 @@ class MiniCpmOHost:
         self._worker = worker
         self._lock = threading.Lock()
         self._holder: object | None = None
+        self._is_closed = False
         # The number of the question, and until when it has to be answered.
         self._loading: tuple[int, float] | None = None
         self._link = self._started()
@@ -87,7 +88,9 @@ class MiniCpmOHost:
         return MiniCpmOEngine(self)
 
     def close(self) -> None:
-        """See ``OmniHost``."""
+        """See ``OmniHost``. No worker is started from here on."""
+        with self._lock:
+            self._is_closed = True
         self._link.close()
 
     # For its engines.
@@ -103,6 +106,7 @@ class MiniCpmOHost:
         Raises:
             CapacityError: another has one.
             ConfigError: the worker cannot be started.
+            EngineError: the host is closed.
         """
         with self._lock:
             self._check_free()
@@ -118,11 +122,14 @@ class MiniCpmOHost:
                 self._holder = None
 
     def replace(self) -> None:
-        """End the worker and start another, which loads while nobody waits for it."""
+        """End the worker and start another, which loads while nobody waits for it; none behind ``close``."""
         self._link.kill()
-        self.restarts += 1
-        logger.warning(f"{ENGINE}: the worker is started again")
-        self._link = self._started()
+        with self._lock:
+            if self._is_closed:
+                return
+            self.restarts += 1
+            logger.warning(f"{ENGINE}: the worker is started again")
+            self._link = self._started()
 
     def await_loaded(self, is_stopped: Callable[[], bool]) -> bool:
         """Return when the model is loaded, True, or when it need not be any more.
@@ -157,6 +164,8 @@ class MiniCpmOHost:
             )
 
     def _check_free(self) -> None:
+        if self._is_closed:
+            raise EngineError(f"{ENGINE}: it is closed", engine=ENGINE, retryable=False)
         if self._holder is not None:
             raise CapacityError(f"{ENGINE}: its one conversation is on", limit=self.sessions)
 
@@ -244,6 +253,8 @@ class MiniCpmOEngine:
                 self._is_begun = True
                 self._ask(Kind.PREPARE, facts, payload, within_s=self._settings.prepare_timeout_s)
         except AgentError:
+            # The worker is the next one's from here on: a ``cleanup`` of this engine is none of its business.
+            self._is_begun = False
             self._give_back()
             self._phases.take_back(Call.PREPARE, before)
             raise

@@ -3,11 +3,13 @@ import gc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
+import soundfile
 from aiohttp import ClientSession
 
-from configs.deployment import Bot, Choice, Deployment, Hearing, Speaking, Thinking
+from configs.deployment import Bot, Choice, Deployment, Duplex, Hearing, Speaking, Thinking
 from core.errors import ConfigError
 from models.llm.documents import DocumentLlmSettings
 from models.stt.pocketsphinx import PocketsphinxSettings
@@ -103,6 +105,28 @@ def test_an_unknown_setting_of_documents_lists_those_of_the_service_and_of_the_e
 def test_a_wrong_setting_of_documents_is_placed_with_the_model_that_answers():
     with pytest.raises(ConfigError, match=r"thinking.llm \(documents\): threshold: Input should be less"):
         plan(Deployment(thinking=Thinking(llm=Choice(name="documents", settings={"threshold": 3}))))
+
+
+@pytest.mark.parametrize("field", ["llm_voice", "tts_voice"])
+@pytest.mark.parametrize(("content", "message"), [(None, "No such file"), (b"RIFF", "not an audio file")])
+def test_a_reference_voice_that_cannot_be_read_is_said_before_the_first_call(
+    tmp_path: Path, field: str, content: bytes | None, message: str
+):
+    voice = tmp_path / "voice.wav"
+    if content is not None:
+        voice.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"duplex.{field}: .*voice.wav: {message}"):
+        plan(Deployment(duplex=Duplex.model_validate({field: voice})), duplex=True)
+
+
+def test_reference_voices_are_read_once_at_the_rate_of_the_engines(tmp_path: Path):
+    voice = tmp_path / "voice.wav"
+    soundfile.write(voice, np.full((24_000, 2), 0.25, np.float32), 24_000)
+    planned = plan(Deployment(bot=Bot(system_prompt="Be kind."), duplex=Duplex(llm_voice=voice)), duplex=True)
+    read = planned.preparation
+    assert read.system_prompt == "Be kind." and read.tts_ref_audio is None
+    assert read.llm_ref_audio is not None and read.llm_ref_audio.shape == (16_000,)
+    assert np.abs(read.llm_ref_audio[2_000:-2_000] - 0.25).max() < 0.01
 
 
 async def test_what_was_loaded_is_closed_when_another_engine_fails():

@@ -387,6 +387,33 @@ def test_a_model_that_refuses_a_conversation_may_be_asked_again(fragile: MiniCpm
     engine.cleanup()
 
 
+def test_who_was_refused_leaves_the_next_conversation_alone() -> None:
+    made = MiniCpmOHost(settings(), worker=CHILD)
+    refused = made.open_engine()
+    with pytest.raises(ConfigError, match="voice"):
+        refused.prepare(Preparation("Be kind."))
+    engine = begun(made)
+    run(engine, LOUD)
+    refused.cleanup()
+    assert [run(engine, LOUD).vote for _ in range(4)][-1] is Vote.SPEAK
+    assert made.restarts == 0
+    engine.cleanup()
+    made.close()
+
+
+def test_a_host_that_is_closed_starts_no_worker() -> None:
+    made = MiniCpmOHost(settings(), worker=CHILD)
+    engine = begun(made, "{die 1}")
+    engine.prefill(FIRST)
+    with pytest.raises(EngineError):
+        engine.generate()
+    made.close()
+    engine.cleanup()
+    assert made.restarts == 0 and not made.link.is_alive
+    with pytest.raises(EngineError, match="closed"):
+        made.open_engine()
+
+
 def test_a_stop_returns_at_once_and_the_late_result_is_nobodys() -> None:
     made = MiniCpmOHost(settings(unit_timeout_s=0.2, close_timeout_s=0.3), worker=CHILD)
     engine = begun(made, "{hang 2}")

@@ -1,5 +1,8 @@
 """Where the weights are looked for, without loading them."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,15 +28,27 @@ def test_an_id_that_is_not_on_this_machine_says_how_to_get_it() -> None:
         MoshiSettings(model="nobody/no-such-moshi").check()
 
 
-def test_an_id_is_looked_up_in_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+def test_an_id_is_looked_up_in_the_hubs_cache(tmp_path: Path) -> None:
     kept = tmp_path / "models--somebody--moshi"
     snapshot = kept / "snapshots" / "0123"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")
     (kept / "refs").mkdir()
     (kept / "refs" / "main").write_text("0123")
-    assert MoshiSettings(model="somebody/moshi").path() == snapshot
+    # The hub's package reads where its cache is when it is imported.
+    code = (
+        "from models.omni.moshi.settings import MoshiSettings; "
+        "print(MoshiSettings(model='somebody/moshi').path())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"HF_HUB_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert found.stdout.strip() == str(snapshot)
 
 
 @pytest.mark.parametrize(
