@@ -37,6 +37,7 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMUserAggregatorParams,
     UserTurnMessageAddedMessage,
 )
+from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.turns.user_start import ExternalUserTurnStartStrategy, VADUserTurnStartStrategy
 from pipecat.turns.user_stop import ExternalUserTurnStopStrategy, SpeechTimeoutUserTurnStopStrategy
@@ -229,8 +230,12 @@ async def build_realtime(
         watch.on_turn_ended()
         watch.on_words()
 
+    async def refuse_typed() -> None:
+        data = {"kind": "refused", "reason": f"{row.name} takes no typed words in a call. Please say it."}
+        await worker.queue_frame(RTVIServerMessageFrame(data=data))
+
     gate = ServiceGate(takes_contexts=start.is_sent)
-    typed = TypedWords(gate.push_frame, on_typed)
+    typed = TypedWords(row.typing, hand_on=gate.push_frame, on_typed=on_typed, refuse=refuse_typed)
     replies = RealtimeReplies(
         call.playout, continuous=row.continuous, on_speaks=watch.on_answer, notice=marks.thinking
     )

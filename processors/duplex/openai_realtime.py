@@ -1,18 +1,23 @@
-"""Pipecat's OpenAI Realtime service, deaf to what is still on its way when the caller interrupts it.
+"""Pipecat's OpenAI Realtime service, deaf to what is still on its way when the caller interrupts it, and with
+the caller's typed words as the caller's.
 
 The provider cancels a response when it hears a voice, and audio of it that has left already comes behind that
 news. Pipecat takes the first such piece for another reply: the interruption that follows from the voice then
 has the provider shorten it once more, to the few milliseconds since, and the model goes on as if nothing of
-its reply had been heard. No tasks of its own.
+its reply had been heard. Words that a caller typed it hands on as the application's (``system``): the model
+would take them for orders. No tasks of its own.
 """
 
 from typing import Any
 
+from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
+
+from processors.dialogue.engine_llm import text_of
 
 
 class InterruptedRealtimeService(OpenAIRealtimeLLMService):
-    """Drops audio between the beginning of a voice and the next response."""
+    """Drops audio between the beginning of a voice and the next response; typed words are the caller's."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -29,3 +34,17 @@ class InterruptedRealtimeService(OpenAIRealtimeLLMService):
     async def _handle_evt_audio_delta(self, evt: Any) -> None:
         if not self._is_cut:
             await super()._handle_evt_audio_delta(evt)
+
+    async def _handle_messages_append(self, frame: LLMMessagesAppendFrame) -> None:
+        theirs = [each for each in frame.messages if isinstance(each, dict) and each.get("role") == "user"]
+        others = [each for each in frame.messages if each not in theirs]
+        if others:
+            await super()._handle_messages_append(LLMMessagesAppendFrame(messages=others))
+        # Before that, what is appended reaches the provider with the first context.
+        if not self._api_session_ready or self._llm_needs_conversation_setup:
+            return
+        for message in theirs:
+            text = text_of(message.get("content"))
+            if text:
+                await self._send_message_item(text, role="user")
+                self._results_awaiting_response = True

@@ -25,6 +25,7 @@ from pipecat.frames.frames import (
     AggregatedTextFrame,
     Frame,
     InputAudioRawFrame,
+    InputTextRawFrame,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
@@ -44,6 +45,7 @@ from core.clock import Clock
 from core.errors import AgentError
 from core.media import PCM_BYTES_PER_SAMPLE
 from processors.dialogue.engine_llm import text_of
+from processors.duplex.services import Typing
 from processors.fusion.perception import Perceived
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
@@ -67,30 +69,53 @@ _SENTENCE_ENDS = (".", "?", "!", "…")
 class TypedWords(FrameProcessor):
     """In front of the user aggregator: leads what the caller typed past it.
 
-    The aggregator would keep it for a context that a realtime service does not answer; behind it the service
-    and the assistant aggregator take the same frame in, and the latter asks for the answer.
+    The aggregator would keep it for a context that a realtime service does not answer. As messages, the
+    service and the assistant aggregator take the same frame in, and the latter asks for the answer; as text,
+    the service takes it for the caller's and answers. Where it has no way in for words, they are refused:
+    they reach neither it nor the session.
 
     Args:
+        typing: how the service takes them.
         hand_on: pushes a frame behind the aggregator.
         on_typed: told the words; must not block.
+        refuse: tells the client why its words go nowhere.
     """
 
-    def __init__(self, hand_on: Callable[[Frame], Awaitable[None]], on_typed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        typing: Typing,
+        *,
+        hand_on: Callable[[Frame], Awaitable[None]],
+        on_typed: Callable[[str], None],
+        refuse: Callable[[], Awaitable[None]],
+    ) -> None:
         super().__init__(enable_direct_mode=True)
+        self._typing = typing
         self._hand_on = hand_on
         self._on_typed = on_typed
+        self._refuse = refuse
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if direction is not FrameDirection.DOWNSTREAM or not isinstance(frame, LLMMessagesAppendFrame):
             await self.push_frame(frame, direction)
             return
-        for message in frame.messages:
-            if isinstance(message, dict) and message.get("role") == "user":
-                text = text_of(message.get("content"))
-                if text:
-                    self._on_typed(text)
-        await self._hand_on(frame)
+        typed = [
+            text
+            for message in frame.messages
+            if isinstance(message, dict) and message.get("role") == "user"
+            if (text := text_of(message.get("content")))
+        ]
+        if typed and self._typing is Typing.NONE:
+            await self._refuse()
+            return
+        for text in typed:
+            self._on_typed(text)
+        if self._typing is Typing.MESSAGES:
+            await self._hand_on(frame)
+        else:
+            for text in typed:
+                await self._hand_on(InputTextRawFrame(text))
 
 
 class ServiceGate(FrameProcessor):

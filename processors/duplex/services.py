@@ -74,6 +74,17 @@ class Opening(StrEnum):
     """It takes no context: all stands in its instructions."""
 
 
+class Typing(StrEnum):
+    """How the service is given what the caller typed."""
+
+    MESSAGES = "messages"
+    """As messages of the conversation, and asked to answer."""
+    TEXT = "text"
+    """As the caller's text, which it answers by itself."""
+    NONE = "none"
+    """It has no way in for them."""
+
+
 class RealtimeRow(ServiceRow[S]):
     """A row of ``REALTIME_SERVICES``.
 
@@ -81,11 +92,13 @@ class RealtimeRow(ServiceRow[S]):
         turns: who says where a turn of the caller begins and ends.
         opening: how it takes what was said before.
         continuous: its audio is one stream, silence included, and says nothing of where a reply begins.
+        typing: how it is given what the caller typed.
     """
 
     turns: ClassVar[Turns]
     opening: ClassVar[Opening]
     continuous: ClassVar[bool] = False
+    typing: ClassVar[Typing] = Typing.MESSAGES
 
     @abstractmethod
     def build(
@@ -206,6 +219,7 @@ class OpenAiLive(RealtimeRow[OpenAiLiveSettings]):
     turns = Turns.SERVICE_ALONE
     opening = Opening.CONTEXT
     continuous = True
+    typing = Typing.NONE
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
@@ -386,6 +400,7 @@ class Ultravox(RealtimeRow[UltravoxSettings]):
     package = "aiohttp"
     turns = Turns.VOICE
     opening = Opening.INSTRUCTIONS
+    typing = Typing.TEXT
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None

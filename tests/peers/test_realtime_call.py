@@ -287,13 +287,28 @@ async def test_an_answer_that_never_comes_is_apologised_for_and_the_second_one_e
 async def test_typed_words_are_answered_and_written_down(tmp_path: Path, greeting: str):
     async with RealtimeServer([QUESTION]) as server:
         held = await hold(server, [silence(1_500)], tmp_path, greeting=greeting, typed="How much is it?")
-    assert "How much is it?" in str(server.sent("conversation.item.create"))
+    [item] = [each for each in server.sent("conversation.item.create") if "How much is it?" in str(each)]
+    # The caller's words, and no orders of the application.
+    assert item["item"]["role"] == "user"
     assert len(server.sent("response.create")) == (2 if greeting else 1)
     [said] = held.of(Kind.USER_TURN)
     assert said.payload["text"] == "How much is it?"
     assert [turn.payload["text"] for turn in held.of(Kind.BOT_TURN)] == ["Hello there."] * (
         2 if greeting else 1
     )
+
+
+async def test_typed_words_that_a_service_cannot_take_are_refused_and_nobody_waits_for_an_answer(
+    tmp_path: Path,
+):
+    async with LiveServer() as server:
+        held = await hold(
+            server, [silence(2_500)], tmp_path, typed="How much is it?", duplex={"answer_ms": 1_000}
+        )
+    assert "How much is it?" not in str(server.events)
+    assert not held.of(Kind.USER_TURN)
+    # No apology for an answer that nobody owes.
+    assert not held.bot_ms()
 
 
 async def test_the_command_holds_a_call_with_a_service(tmp_path: Path):

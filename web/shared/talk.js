@@ -282,6 +282,8 @@ class TalkPage {
       this.#show();
     } else if (data?.kind === "session_lost") {
       this.#onLost();
+    } else if (data?.kind === "refused") {
+      this.#say(String(data.reason ?? "The server refused that.").slice(0, 200), { bad: true });
     } else if (data?.kind === "votes") {
       mode.take(data);
     }

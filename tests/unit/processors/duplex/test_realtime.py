@@ -1,16 +1,19 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from pipecat.frames.frames import (
     Frame,
     InputAudioRawFrame,
+    InputTextRawFrame,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMMessagesAppendFrame,
     LLMTextFrame,
     SpeechOutputAudioRawFrame,
     TTSAudioRawFrame,
@@ -21,7 +24,8 @@ from pipecat.frames.frames import (
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.tests.utils import run_test
 
-from processors.duplex.realtime import AnswerWatch, RealtimeReplies, ServiceGate
+from processors.duplex.realtime import AnswerWatch, RealtimeReplies, ServiceGate, TypedWords
+from processors.duplex.services import Typing
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
 from tests import virtual_time
@@ -105,6 +109,38 @@ async def test_text_is_spread_over_the_audio_however_they_come():
     books.written(4_000_000, 0)
     books.played(2_000_000, 2_000_000)
     assert books.texts(reply_id) == ("one two", "three four")
+
+
+@pytest.mark.parametrize(
+    ("typing", "handed_on", "told", "refused"),
+    [
+        (Typing.MESSAGES, [LLMMessagesAppendFrame], ["How much?"], 0),
+        (Typing.TEXT, [InputTextRawFrame], ["How much?"], 0),
+        (Typing.NONE, [], [], 1),
+    ],
+)
+async def test_typed_words_go_the_way_that_the_service_has_for_them(
+    typing: Typing, handed_on: list[type[Frame]], told: list[str], refused: int
+):
+    handed: list[Frame] = []
+    heard: list[str] = []
+    refusals: list[None] = []
+
+    async def hand_on(frame: Frame) -> None:
+        handed.append(frame)
+
+    async def refuse() -> None:
+        refusals.append(None)
+
+    words = TypedWords(typing, hand_on=hand_on, on_typed=heard.append, refuse=refuse)
+    messages = [{"role": "user", "content": "How much?"}, {"role": "developer", "content": "Be brief."}]
+    frame = LLMMessagesAppendFrame(cast(Any, messages), run_llm=True)
+    down, _ = await run_test(words, frames_to_send=[frame])
+    assert not any(isinstance(each, LLMMessagesAppendFrame) for each in down)
+    assert [type(each) for each in handed] == handed_on
+    assert heard == told and len(refusals) == refused
+    if typing is Typing.TEXT:
+        assert [each.text for each in handed if isinstance(each, InputTextRawFrame)] == ["How much?"]
 
 
 async def test_sentences_of_a_service_that_gives_no_spaces_are_kept_apart():
