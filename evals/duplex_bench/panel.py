@@ -151,11 +151,12 @@ def _leaves_alone(event: Event, ticks: np.ndarray) -> bool | None:
     first = _tick(event.began_ms)
     if first >= len(ticks):
         return None
-    if ticks[first]:
-        window = ticks[first : first + SPEAKING_MS // TICK_MS + 1]
-        return bool(window.all())
-    window = ticks[first : first + SILENT_MS // TICK_MS + 1]
-    return not window.any()
+    speaks = bool(ticks[first])
+    count = (SPEAKING_MS if speaks else SILENT_MS) // TICK_MS + 1
+    window = ticks[first : first + count]
+    if (window != speaks).any():
+        return False
+    return True if len(window) == count else None
 
 
 def _share(some: int, of: int) -> float | None:

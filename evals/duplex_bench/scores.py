@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from evals.duplex_bench import backchannels, figures
-from evals.duplex_bench.clips import Clip, Part
+from evals.duplex_bench.clips import Clip, Kind, Part
 from evals.duplex_bench.overlaps import Behaviour, Overlap, overlap, talked_into
 from evals.duplex_bench.panel import Counted, count, counts, panel
-from evals.duplex_bench.spoken import Segment, Spoken, first_talk, takes_turn
+from evals.duplex_bench.spoken import TALK_GAP_MS, Segment, Spoken, first_talk, takes_turn
 
+# Whoever begins to talk sooner behind the end of a pause has not heard that it is over.
+REACTION_MS = 200
 OVER = (Part.USER_BACKCHANNEL, Part.TALKING_TO_OTHERS, Part.BACKGROUND, Part.TICS)
 
 
@@ -98,13 +100,16 @@ def row(name: str, heard: Sequence[Heard], *, seed: int = 1) -> dict[str, Any]:
 
 
 def _takes_pause(each: Heard) -> bool | None:
-    """Whether the bot begins to talk behind the first pause and before the caller goes on behind the last."""
-    found = [event for event in each.clip.events if event.kind.value == "pause"]
-    if not found:
+    """Whether the bot begins to talk in a labelled pause, or so soon behind it that it has not heard its end.
+
+    What is as short as a backchannel (``is_backchannel``) is no talk. None: no pause is labelled.
+    """
+    pauses = [event for event in each.clip.events if event.kind is Kind.PAUSE]
+    if not pauses:
         return None
     return any(
-        any(event.began_ms <= talk.began_ms < event.ended_ms + 200 for event in found)
-        for talk in each.spoken.joined(500)
+        any(pause.began_ms <= talk.began_ms < pause.ended_ms + REACTION_MS for pause in pauses)
+        for talk in each.spoken.joined(TALK_GAP_MS)
         if not backchannels.is_backchannel(talk, each.spoken.words_in(talk))
     )
 
@@ -137,7 +142,7 @@ def _talk_behind(each: Heard) -> Segment | None:
     assert event is not None
     talks = [
         talk
-        for talk in each.spoken.joined(500)
+        for talk in each.spoken.joined(TALK_GAP_MS)
         if not backchannels.is_backchannel(talk, each.spoken.words_in(talk))
     ]
     new = next((talk for talk in talks if talk.began_ms >= event.began_ms), None)
@@ -224,7 +229,7 @@ def _verdict(each: Heard) -> dict[str, Any]:
     clip, spoken = each.clip, each.spoken
     verdict: dict[str, Any] = {
         "clip": clip.name,
-        "talk_s": [[talk.began_ms / 1000, talk.ended_ms / 1000] for talk in spoken.joined(500)],
+        "talk_s": [[talk.began_ms / 1000, talk.ended_ms / 1000] for talk in spoken.joined(TALK_GAP_MS)],
         "said": None if spoken.words is None else " ".join(word.text for word in spoken.words),
     }
     if clip.part in (Part.PAUSE, Part.TURN):

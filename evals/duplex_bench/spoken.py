@@ -25,6 +25,8 @@ BACKCHANNEL_MS, BACKCHANNEL_WORDS = 1_000, 2
 # gate of the product would miss a hum of 200 ms.
 VOICE, GAP_MS, SHORTEST_MS = 0.5, 100, 96
 AUDIBLE_GAP_MS = 200
+# What is no further apart is one talk.
+TALK_GAP_MS = 500
 
 
 class Evidence(Enum):
@@ -117,7 +119,7 @@ def is_backchannel(segment: Segment, words: int | None) -> bool:
     return segment.length_ms < BACKCHANNEL_MS and (words or 0) <= BACKCHANNEL_WORDS
 
 
-def first_talk(spoken: Spoken, *, gap_ms: int = 500) -> Segment | None:
+def first_talk(spoken: Spoken, *, gap_ms: int = TALK_GAP_MS) -> Segment | None:
     """The first stretch that is more than a backchannel, with short gaps in it closed; None of none."""
     for each in spoken.joined(gap_ms):
         if not is_backchannel(each, spoken.words_in(each)):

@@ -88,5 +88,14 @@ def test_what_is_not_meant_is_left_alone(kind: Kind, name: str) -> None:
     assert figures([event], (6_500, 9_000))[name] == 0.0
 
 
+def test_a_clip_that_is_over_too_soon_says_nothing_of_who_was_left_alone() -> None:
+    # 400 ms before the end of the clip.
+    event = Event(Kind.TIC, LENGTH_MS - 400, LENGTH_MS - 200)
+    assert counted([event]).selective["S_VT"] == []
+    assert counted([event], (5_000, LENGTH_MS)).selective["S_VT"] == []
+    # Who stops at once has not left it alone, however soon the clip ends.
+    assert counted([event], (5_000, LENGTH_MS - 300)).selective["S_VT"] == [False] * LEAST
+
+
 def test_few_events_are_no_figure() -> None:
     assert figures([TURN], (3_500, 6_000), clips=LEAST - 1)["R_R"] is None

@@ -70,6 +70,23 @@ def test_a_bot_that_was_silent_is_not_asked_whether_it_resumes() -> None:
     assert (found["background"]["events"], found["background"]["speaking"]) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("begins_ms", "ends_ms", "is_in_pause"),
+    [
+        # In the pause, or before it can be known that it is over.
+        (5_100, 6_200, True),
+        (6_150, 7_250, True),
+        (6_250, 8_000, False),
+        (4_500, 8_000, False),
+        # As short as a hum.
+        (5_100, 5_900, False),
+    ],
+)
+def test_who_begins_in_a_pause(begins_ms: int, ends_ms: int, is_in_pause: bool) -> None:
+    found = row("bot", [heard(Part.PAUSE, Event(Kind.PAUSE, 5_000, 6_000), (begins_ms, ends_ms))])
+    assert found["pause_window_tor"] == float(is_in_pause)
+
+
 def test_a_systems_keys_are_those_that_are_promised() -> None:
     found = row("bot", [heard(Part.PAUSE, None)])
     assert {
