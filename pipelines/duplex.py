@@ -298,6 +298,9 @@ async def build_duplex(
 
     def on_thought(frame: Frame) -> None:
         marks.thinking(frame)
+        if isinstance(frame, TTSSpeakFrame) and not omni.captures:
+            # What an engine is to say for the voice it protects itself.
+            call.playout.guard(frame)
         waits.answering(frame)
         contents.thought(frame)
         if isinstance(frame, InterruptionFrame):
@@ -352,6 +355,8 @@ async def build_duplex(
     contents = Contents(engines.output_rate_hz, dialogue.arrived)
     hosts = [_of_call(host, dialogue, has_echo=bool(echo)) for host in engines.omni]
     beside = None if all(is_two_tier) else _beside(engines, transport, user, lambda: not omni.wants_content)
+    yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
+    call.playout.guards_protected = beside is not None and yields_to_stop
     votes, write = _Votes(turns), _ticks_to(log)
 
     def on_tick(tick: Tick) -> None:

@@ -1,6 +1,6 @@
 """What is heard of a bot: results of an engine in, as they come; audio on the clock of the clip out.
 
-As ``processors.duplex.omni`` plays them: a unit is heard from ``LEAD_MS`` behind its result on, pieces leave
+As ``processors.duplex.voice`` plays them: a unit is heard from ``LEAD_MS`` behind its result on, pieces leave
 one after the other at times that are counted in samples, and a yield drops what has not left. Words are heard
 where their part of the audio is (``processors.duplex.saying``).
 
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio.paced_output import PacedOutput
 from evals.duplex_bench.spoken import Word
 from models.omni import UnitResult, Vote
-from processors.duplex.omni import SILENT_PEAK, DuplexSettings
 from processors.duplex.saying import PlacedWord, Saying
+from processors.duplex.voice import SILENT_PEAK, VoiceSettings, paced_output
 
-_SETTINGS = DuplexSettings()
-LEAD_MS, PIECE_MS = _SETTINGS.lead_ms, _SETTINGS.piece_ms
+SETTINGS = VoiceSettings()
+LEAD_MS = SETTINGS.lead_ms
 _US_PER_S = 1_000_000
 
 
@@ -43,9 +42,7 @@ class Mouth:
     def __init__(self, rate_hz: int, unit_ms: int, length_ms: int) -> None:
         self._rate_hz = rate_hz
         self._heard = np.zeros(length_ms * rate_hz // 1000, np.float32)
-        self._paced = PacedOutput(
-            rate_hz, piece_ms=PIECE_MS, lead_ms=LEAD_MS, longest_ms=max(10_000, 4 * unit_ms)
-        )
+        self._paced = paced_output(rate_hz, unit_ms=unit_ms, settings=SETTINGS)
         self._reply: _Reply | None = None
         # (first sample of those that were given, sample of the clip, samples) of each piece that was heard.
         self._places: list[tuple[int, int, int]] = []

@@ -41,7 +41,7 @@ def row(name: str, heard: Sequence[Heard], *, seed: int = 1) -> dict[str, Any]:
     """All figures of one system; None where there is nothing to measure."""
     of = {part: [each for each in heard if each.clip.part is part] for part in Part}
     pauses = [takes_turn(each.spoken) for each in of[Part.PAUSE]]
-    in_pauses = [verdict for each in of[Part.PAUSE] if (verdict := _takes_pause(each)) is not None]
+    in_pauses = [begins for each in of[Part.PAUSE] for begins in _starts_in_pauses(each)]
     turns = [takes_turn(each.spoken) for each in of[Part.TURN]]
     turn_ms = [ms for each in of[Part.TURN] if (ms := _turn_latency_ms(each)) is not None]
     over = {part: [_overlap(each) for each in of[part]] for part in (Part.INTERRUPTION, *OVER)}
@@ -59,7 +59,7 @@ def row(name: str, heard: Sequence[Heard], *, seed: int = 1) -> dict[str, Any]:
     return {
         "name": name,
         "pause_tor": figures.share(pauses),
-        "pause_window_tor": figures.share(in_pauses),
+        "pause_starts": figures.share(in_pauses),
         "turn_tor": figures.share(turns),
         "turn_latency_ms": figures.spread_ms(turn_ms),
         "joint": figures.joint(pauses, turns),
@@ -99,19 +99,16 @@ def row(name: str, heard: Sequence[Heard], *, seed: int = 1) -> dict[str, Any]:
     }
 
 
-def _takes_pause(each: Heard) -> bool | None:
-    """Whether the bot begins to talk in a labelled pause, or so soon behind it that it has not heard its end.
+def _starts_in_pauses(each: Heard) -> list[bool]:
+    """For each labelled pause: whether the bot begins to say something in it, however little.
 
-    What is as short as a backchannel (``is_backchannel``) is no talk. None: no pause is labelled.
+    A stretch of voice without a word is a hum; of an engine that writes none each counts.
     """
     pauses = [event for event in each.clip.events if event.kind is Kind.PAUSE]
-    if not pauses:
-        return None
-    return any(
-        any(pause.began_ms <= talk.began_ms < pause.ended_ms + REACTION_MS for pause in pauses)
-        for talk in each.spoken.joined(TALK_GAP_MS)
-        if not backchannels.is_backchannel(talk, each.spoken.words_in(talk))
-    )
+    begun_ms = [talk.began_ms for talk in each.spoken.joined(TALK_GAP_MS) if each.spoken.words_in(talk) != 0]
+    return [
+        any(pause.began_ms <= at_ms < pause.ended_ms + REACTION_MS for at_ms in begun_ms) for pause in pauses
+    ]
 
 
 def _turn_latency_ms(each: Heard) -> int | None:

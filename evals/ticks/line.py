@@ -174,7 +174,7 @@ async def hold(mock: Mock, duration_s: float, *, offset_s: float = 0.0, deferred
     """One session of so long, with silence from the caller in real time of the running loop."""
     line, sink = Line(), Sink()
     settings = DuplexSettings(tick=TickSettings(deferred_finalize=deferred))
-    line.lead_ms = settings.lead_ms
+    line.lead_ms = settings.voice.lead_ms
 
     def on_tick(tick: Tick) -> None:
         line.ticks.append(tick)

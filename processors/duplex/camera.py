@@ -2,13 +2,21 @@
 
 In: the bytes of a frame, raw RGB or a file (JPEG, PNG, WebP). Out: uint8, (height, width, 3). A client may
 send anything: what is no picture, another size than it says, or larger than ``most_pixels`` is refused before
-it is decoded, since a small file may hold a very large picture. Pure but for the decoder; blocks.
+it is decoded, since a small file may hold a very large picture. ``decoded`` is pure but for the decoder, and
+blocks.
+
+``Camera`` holds the newest frame, has it decoded in a thread, and shows it: a camera gives many, a unit takes
+few. Owns no task: ``run`` is its caller's.
 """
 
+import asyncio
 import io
+from collections.abc import Callable
 
 import numpy as np
+from loguru import logger
 from PIL import Image
+from pipecat.frames.frames import InputImageRawFrame
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import MediaError
@@ -80,3 +88,46 @@ def _file(image: bytes, settings: CameraSettings) -> Image.Image:
 def _check_pixels(width: int, height: int, settings: CameraSettings) -> None:
     if width * height > settings.most_pixels:
         raise MediaError(f"a picture of {width} by {height} is too large")
+
+
+class Camera:
+    """Of one call.
+
+    Args:
+        settings: see the model.
+        show: takes a picture, and returns for how many ms it is enough.
+
+    Attributes:
+        refused: frames that were no pictures.
+    """
+
+    def __init__(self, settings: CameraSettings, *, show: Callable[[np.ndarray], float]) -> None:
+        self._settings = settings
+        self._show = show
+        self._newest: asyncio.Queue[InputImageRawFrame] = asyncio.Queue(maxsize=1)
+        self.refused = 0
+
+    def take(self, frame: InputImageRawFrame) -> None:
+        """A frame: the one that has not been looked at yet is forgotten for it."""
+        if self._newest.full():
+            self._newest.get_nowait()
+        self._newest.put_nowait(frame)
+
+    async def run(self) -> None:
+        """Show pictures until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            frame = await self._newest.get()
+            began_s = loop.time()
+            try:
+                picture = await asyncio.to_thread(
+                    decoded, frame.image, frame.size, frame.format, self._settings
+                )
+            except MediaError as error:
+                self.refused += 1
+                if self.refused == 1:
+                    logger.warning(f"the camera: {error}")
+                continue
+            enough_ms = self._show(picture)
+            # Twice as many as are taken: with one for each a unit that begins a moment sooner sees nothing.
+            await asyncio.sleep(enough_ms / 2_000 - (loop.time() - began_s))

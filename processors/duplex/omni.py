@@ -31,17 +31,13 @@ A pause holds the engine and hears nothing; whoever pauses for longer than ``pau
 """
 
 import asyncio
-import uuid
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from loguru import logger
 from pipecat.frames.frames import (
-    AggregatedTextFrame,
     CancelFrame,
     EndFrame,
     Frame,
@@ -49,42 +45,32 @@ from pipecat.frames.frames import (
     InputImageRawFrame,
     InterruptionFrame,
     LLMContextFrame,
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-    OutputAudioRawFrame,
     StartFrame,
     SystemFrame,
     TTSAudioRawFrame,
-    TTSStartedFrame,
-    TTSStoppedFrame,
-    TTSTextFrame,
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.utils.text.base_text_aggregator import TextType
 from pydantic import BaseModel, ConfigDict, Field
 
 from audio.paced_output import PacedOutput
 from audio.resample import Resampler
 from core.clock import Clock
-from core.errors import AgentError, EngineError, MediaError
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
+from core.errors import AgentError, EngineError
+from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.omni import EndsTurns, HearsWords, OmniEngine, OmniHost, Preparation, UnitResult, Vote
 from models.omni.two_tier.ears import Told
-from processors.duplex.camera import CameraSettings, decoded
+from processors.duplex.camera import Camera, CameraSettings
 from processors.duplex.contents import Contents
-from processors.duplex.saying import PlacedWord, Saying
 from processors.duplex.ticker import Tick, Ticker, TickSettings
+from processors.duplex.voice import EngineVoice, VoiceSettings
 from processors.playout.playout import Playout
-from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
 from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
 
-# Softer than this in front of a reply is padding of the engine's (-60 dBFS).
-SILENT_PEAK = 0.001
 # An answer that is longer is cut where the call ends.
 END_S = 30
 
@@ -96,13 +82,7 @@ class DuplexSettings(BaseModel):
 
     tick: TickSettings = TickSettings()
     camera: CameraSettings = CameraSettings()
-    piece_ms: int = Field(20, ge=10, le=40, description="audio leaves in pieces of this length")
-    lead_ms: int = Field(
-        40,
-        ge=10,
-        le=500,
-        description="a piece leaves so long before it is due: what a bot that yields still says",
-    )
+    voice: VoiceSettings = VoiceSettings()
     pause_ms: int = Field(60_000, ge=1_000, le=600_000, description="nobody pauses for longer")
     most_failures: int = Field(
         3, ge=1, le=20, description="so many failures in a row and the conversation is given up"
@@ -134,24 +114,6 @@ class DuplexResumeFrame(SystemFrame):
     """Go on."""
 
 
-class _Reply:
-    """What is being said."""
-
-    def __init__(self, *, is_aside: bool) -> None:
-        self.reply_id = uuid.uuid4().hex
-        self.is_aside = is_aside
-        self.saying = Saying()
-        self.words: deque[PlacedWord] = deque()
-        # What was announced of them, with how many; of each word that was, the id of its announcement.
-        self.texts: deque[tuple[str, int]] = deque()
-        self.segments: deque[int] = deque()
-        # All that is to be said, where the engine knows it.
-        self.planned = ""
-        self.sent_us = 0
-        self.is_begun = self.is_over = False
-        self.written = 0
-
-
 class DuplexOmniProcessor(FrameProcessor):
     """One conversation with a full-duplex engine.
 
@@ -171,7 +133,6 @@ class DuplexOmniProcessor(FrameProcessor):
 
     Attributes:
         ticks: that were taken.
-        refused_pictures: frames of the camera that were none.
     """
 
     def __init__(
@@ -212,35 +173,36 @@ class DuplexOmniProcessor(FrameProcessor):
         # The caller's audio has this rate, and the engine wants that one.
         self._heard_hz = self._wanted_hz = 0
         self._resampler: Resampler | None = None
-        self._paced: PacedOutput | None = None
-        self._wake = asyncio.Event()
-        self._reply: _Reply | None = None
-        # Replies that are over, and whose end is to be told in front of the next.
-        self._over: deque[_Reply] = deque()
-        # What is said behind a reply that is still being heard, and is another one.
-        self._behind: deque[UnitResult] = deque()
-        # What was being said has been said.
-        self._said = asyncio.Event()
-        # Hums that are to be said, with their rate.
-        self._hums: deque[tuple[np.ndarray, int]] = deque(maxlen=4)
+        self._voice = EngineVoice(
+            self.push_frame,
+            clock=self._clock,
+            settings=self._settings.voice,
+            playout=playout,
+            keeps_apart=lambda: self.captures,
+            on_yield=self._yielded,
+        )
         # The caller speaks, and has interrupted: the engine is to listen, for a unit at least.
         self._caller_speaks = self._caller_voiced = self._yields = self._is_paused = False
         # The unit that is on its way was interrupted.
         self._drops_unit = False
-        self._is_flushing = False
-        self._pictures: asyncio.Queue[InputImageRawFrame] = asyncio.Queue(maxsize=1)
+        self._camera = Camera(self._settings.camera, show=self._show)
         self._pause_watch: asyncio.Task[None] | None = None
-        self.ticks = self.refused_pictures = 0
+        self.ticks = 0
 
     @property
     def is_speaking(self) -> bool:
         """Whether a reply is on."""
-        return self._reply is not None
+        return self._voice.is_speaking
 
     @property
     def paced(self) -> PacedOutput | None:
-        """The voice of the engine that is on."""
-        return self._paced
+        """What is held of the engine that is on."""
+        return self._voice.paced
+
+    @property
+    def refused_pictures(self) -> int:
+        """Frames of the camera that were none."""
+        return self._camera.refused
 
     @property
     def unit_ms(self) -> int:
@@ -253,7 +215,7 @@ class DuplexOmniProcessor(FrameProcessor):
         return isinstance(self._engine, HearsWords)
 
     @property
-    def _captures(self) -> bool:
+    def captures(self) -> bool:
         """Whether what the voice makes is for the engine; before the first one is on, it waits for it."""
         has_taker = self._engine is None or self.wants_content
         return self._contents is not None and has_taker and not self._is_between
@@ -288,7 +250,7 @@ class DuplexOmniProcessor(FrameProcessor):
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMContextFrame):
                 return
-            if self._contents is not None and self._contents.take(frame, captures=self._captures):
+            if self._contents is not None and self._contents.take(frame, captures=self.captures):
                 return
             if isinstance(frame, TTSAudioRawFrame):
                 self._follow_voice(frame)
@@ -304,12 +266,12 @@ class DuplexOmniProcessor(FrameProcessor):
             if self._contents is not None:
                 self._contents.interrupted()
             # An engine with a large tier decided it, or sees what it says taken away.
-            if not self._captures:
+            if not self.captures:
                 # Every turn of the caller begins with one: only who speaks has something to give up.
-                self._yields = self._yields or self._reply is not None
+                self._yields = self._yields or self._voice.is_speaking
                 self._drops_unit = True
             self._voice_until_us = 0
-            self._drop()
+            self._voice.drop()
         elif isinstance(frame, DuplexPauseFrame):
             await self._pause(frame.pause_ms)
         elif isinstance(frame, DuplexResumeFrame):
@@ -343,40 +305,28 @@ class DuplexOmniProcessor(FrameProcessor):
             ticker.hear(audio)
 
     def _see(self, frame: InputImageRawFrame) -> None:
-        """The newest picture waits to be decoded; a unit sees few, and a camera gives many."""
         ticker = self._ticker
-        if ticker is None or not ticker.sees:
-            return
-        if self._pictures.full():
-            self._pictures.get_nowait()
-        self._pictures.put_nowait(frame)
+        if ticker is not None and ticker.sees:
+            self._camera.take(frame)
 
-    async def _decode(self) -> None:
-        while True:
-            frame = await self._pictures.get()
-            try:
-                picture = await asyncio.to_thread(
-                    decoded, frame.image, frame.size, frame.format, self._settings.camera
-                )
-            except MediaError as error:
-                self.refused_pictures += 1
-                if self.refused_pictures == 1:
-                    logger.warning(f"{self}: {error}")
-                continue
-            if (ticker := self._ticker) is not None:
-                ticker.see(picture)
-                # More than a unit takes nobody looks at.
-                await asyncio.sleep(ticker.picture_ms / 1000)
+    def _show(self, picture: np.ndarray) -> float:
+        """Returns how long a picture is enough for the engine that is on, in ms."""
+        ticker = self._ticker
+        if ticker is None:
+            return 0.0
+        ticker.see(picture)
+        return ticker.picture_ms
 
     # The engine.
 
     def _begin(self) -> None:
-        for work, name in ((self._converse(), "units"), (self._speak(), "voice"), (self._decode(), "camera")):
+        works = {"units": self._converse(), "voice": self._voice.run(), "camera": self._camera.run()}
+        for name, work in works.items():
             self._tasks.append(self.create_task(work, name=f"{self}::{name}"))
 
     async def _end(self) -> None:
         """Hang up: nothing more is said, and the engine is given back."""
-        self._drop()
+        self._voice.drop()
         self._stop_watching()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
@@ -384,25 +334,18 @@ class DuplexOmniProcessor(FrameProcessor):
 
     async def _end_in_good_order(self) -> None:
         """What is being said is said to its end."""
-        if self._captures and self._contents is not None:
+        if self.captures and self._contents is not None:
             contents, deadline_us = self._contents, self._clock.now_us() + END_S * 1_000_000
             # What is over is known in the engine's thread, which has no event for it.
             while (  # noqa: ASYNC110
-                contents.is_waiting or self._reply is not None
+                contents.is_waiting or self._voice.is_speaking
             ) and self._clock.now_us() < deadline_us:
                 await asyncio.sleep(0.02)
-        paced, reply = self._paced, self._reply
         units = next((task for task in self._tasks if task.get_name().endswith("::units")), None)
         if units is not None:
             self._tasks.remove(units)
             await self.cancel_task(units, timeout=2 * self._settings.tick.grace_ms / 1000 + 1)
-        if paced is not None and reply is not None:
-            self._close(reply, paced)
-            self._said.clear()
-            self._wake.set()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(paced.held_samples / paced.rate_hz + 1):
-                    await self._said.wait()
+        await self._voice.finish()
         await self._end()
 
     async def _converse(self) -> None:
@@ -418,7 +361,7 @@ class DuplexOmniProcessor(FrameProcessor):
                     f"{self}: an engine is given up, {failures} in a row: {type(error).__name__}: {error}"
                 )
                 self._is_between = True
-                self._drop()
+                self._voice.drop()
                 # What was being made for it is nobody's, and what comes late of it is known by its context.
                 if self._contents is not None:
                     self._contents.interrupted()
@@ -436,13 +379,7 @@ class DuplexOmniProcessor(FrameProcessor):
         preparation, executor = self._prepare(), self._executors()
         try:
             engine = await self._opened(host, executor)
-            rate_hz = engine.output_rate_hz
-            self._paced = PacedOutput(
-                rate_hz,
-                piece_ms=self._settings.piece_ms,
-                lead_ms=max(self._settings.lead_ms, self._settings.piece_ms),
-                longest_ms=max(10_000, 4 * engine.unit_ms),
-            )
+            self._voice.begin(engine.output_rate_hz, unit_ms=engine.unit_ms)
             self._wanted_hz, self._heard_hz = engine.input_rate_hz, 0
             self._is_between = False
             self._engine = engine
@@ -476,10 +413,10 @@ class DuplexOmniProcessor(FrameProcessor):
             settings=self._settings.tick,
             clock=self._clock,
             must_listen=self._must_listen,
-            is_quiet=lambda: not self._caller_speaks and self._reply is None,
+            is_quiet=lambda: not self._caller_speaks and not self._voice.is_speaking,
             hears_voice=self._is_anything_on,
             renewed=renewed,
-            on_result=lambda result: self._say(result, engine.output_rate_hz),
+            on_result=self._say,
             on_tick=self._note,
         )
 
@@ -502,193 +439,21 @@ class DuplexOmniProcessor(FrameProcessor):
 
     # What is said.
 
-    def _say(self, result: UnitResult, rate_hz: int) -> None:
-        paced = self._paced
-        if paced is None or self._is_paused:
+    def _say(self, result: UnitResult) -> None:
+        if self._is_paused:
             return
         if self._drops_unit and result.vote is Vote.SPEAK:
             # It was on its way when the caller interrupted, and its engine takes it for said.
             self._yields = True
             return
-        if result.vote is Vote.BACKCHANNEL:
-            self._hums.append((result.audio, rate_hz))
-        elif result.vote is Vote.SPEAK:
-            self._go_on(result, paced, rate_hz)
-        elif result.vote is Vote.YIELD and self._reply is not None:
-            self._is_flushing = True
-        ends = result.end_of_turn or result.vote is Vote.LISTEN
-        if ends and self._reply is not None and not self._behind:
-            self._close(self._reply, paced)
-        self._wake.set()
+        self._voice.say(result)
 
-    def _go_on(self, result: UnitResult, paced: PacedOutput, rate_hz: int) -> None:
-        audio, reply = result.audio, self._reply
-        if reply is not None and reply.is_over and paced.held_samples:
-            if self._captures or reply.is_aside != result.is_aside:
-                # Behind the one that is still being said; nobody's is longer than some units.
-                self._behind.append(result)
-                return
-            # Between units that speak an engine may vote otherwise: they are one.
-            reply.is_over = False
-        if reply is None or reply.is_over:
-            loud = np.flatnonzero(np.abs(audio) > SILENT_PEAK)
-            if not loud.size and not result.text.strip():
-                return
-            audio = audio[loud[0] :] if loud.size else audio[:0]
-            if reply is not None:
-                self._over.append(reply)
-            reply = self._reply = _Reply(is_aside=result.is_aside)
-        reply.planned = result.written or reply.planned
-        words = reply.saying.add(result.text, len(audio), rate_hz)
-        left_out = paced.push(audio, self._clock.now_us())
-        # Words behind silence that was left out are heard as much sooner.
-        reply.saying.audio_us -= left_out * 1_000_000 // rate_hz
-        self._tell_words(reply, words)
-
-    def _close(self, reply: _Reply, paced: PacedOutput) -> None:
-        if not reply.is_over:
-            reply.is_over = True
-            self._tell_words(reply, reply.saying.end())
-            paced.push(np.zeros(0, np.float32), self._clock.now_us(), is_last=True)
-
-    def _tell_words(self, reply: _Reply, words: Sequence[PlacedWord]) -> None:
-        """Whole words: an engine writes pieces of them. The books have the pieces."""
-        if reply.is_begun:
-            self._tell_written(reply)
-        if words:
-            reply.words.extend(words)
-            reply.texts.append((" ".join(word.text for word in words), len(words)))
-
-    def _tell_written(self, reply: _Reply) -> None:
-        known = reply.planned or reply.saying.text
-        text, reply.written = known[reply.written :], max(reply.written, len(known))
-        if self._playout is not None and text and not reply.is_aside:
-            self._playout.written(reply.reply_id, text)
-
-    def _drop(self) -> None:
-        """What has not left is never said."""
-        if self._paced is not None:
-            self._paced.clear()
-        self._reply = None
-        self._over.clear()
-        self._behind.clear()
-        self._hums.clear()
-        self._is_flushing = False
-        self._said.set()
-        self._wake.set()
-
-    async def _flush(self) -> None:
-        """The engine yields: the same as when it is interrupted."""
-        spoke = self._reply is not None and self._reply.is_begun
-        self._drop()
-        if spoke and self._captures:
+    async def _yielded(self) -> None:
+        """The engine fell silent in the middle of what it said."""
+        if self.captures:
             await self.push_frame(InterruptionFrame())
-        elif spoke:
+        else:
             await self.broadcast_interruption()
-
-    async def _speak(self) -> None:
-        """The voice: pieces leave when they are due."""
-        while True:
-            await self._until_due()
-            if self._is_flushing:
-                await self._flush()
-            await self._send_hums()
-            await self._send_due()
-
-    async def _until_due(self) -> None:
-        due_us = self._paced.next_due_us() if self._paced is not None else None
-        left_us = None if due_us is None else due_us - self._clock.now_us()
-        if left_us is not None and left_us <= 0:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if left_us is None else left_us / 1_000_000):
-                await self._wake.wait()
-        self._wake.clear()
-
-    async def _send_due(self) -> None:
-        paced = self._paced
-        if paced is None:
-            return
-        while self._over:
-            await self._send_end(self._over.popleft())
-        while (reply := self._reply) is not None:
-            piece = paced.take(self._clock.now_us())
-            if piece is None:
-                break
-            await self._send(reply, piece, paced)
-        if reply is not None and reply.is_over and not paced.held_samples:
-            self._reply = None
-            await self._send_end(reply)
-            self._said.set()
-            self._say_next(paced)
-
-    def _say_next(self, paced: PacedOutput) -> None:
-        waiting, self._behind = self._behind, deque()
-        for result in waiting:
-            self._go_on(result, paced, paced.rate_hz)
-            if result.end_of_turn and self._reply is not None:
-                self._close(self._reply, paced)
-        if waiting:
-            self._wake.set()
-
-    async def _send(self, reply: _Reply, piece: np.ndarray, paced: PacedOutput) -> None:
-        if not reply.is_begun:
-            reply.is_begun = True
-            if not reply.is_aside:
-                frame = LLMFullResponseStartFrame()
-                if self._playout is not None:
-                    reply.reply_id = self._playout.name_reply(frame)
-                    self._tell_written(reply)
-                await self.push_frame(frame)
-            started = TTSStartedFrame(context_id=reply.reply_id, append_to_context=not reply.is_aside)
-            await self.push_frame(started)
-        await self._send_texts(reply)
-        rate_hz = self._rate_hz
-        reply.sent_us += len(piece) * 1_000_000 // rate_hz
-        pcm = float_to_pcm16(piece)
-        audio = TTSAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1, context_id=reply.reply_id)
-        await self.push_frame(audio)
-        while reply.words and reply.words[0].start_us < reply.sent_us:
-            await self._send_word(reply, reply.words.popleft())
-
-    async def _send_texts(self, reply: _Reply) -> None:
-        """What is about to be said: an interruption leaves it known, and unheard."""
-        while reply.texts:
-            text, words = reply.texts.popleft()
-            told = AggregatedTextFrame(text, TextType.SENTENCE, context_id=reply.reply_id)
-            told.will_be_spoken, told.append_to_context = True, False
-            # A client shows it dim, and each of its words bright when it is said.
-            reply.segments.extend([told.id] * words)
-            await self.push_frame(told)
-
-    async def _send_word(self, reply: _Reply, word: PlacedWord) -> None:
-        frame = TTSTextFrame(word.text, TextType.WORD, context_id=reply.reply_id)
-        frame.append_to_context = not reply.is_aside
-        if reply.segments:
-            frame.segment_id = reply.segments.popleft()
-        frame.metadata[SPOKEN_AT] = SpokenAt(word.start_us, word.end_us, estimated=True)
-        await self.push_frame(frame)
-
-    async def _send_end(self, reply: _Reply) -> None:
-        if not reply.is_begun:
-            return
-        await self._send_texts(reply)
-        while reply.words:
-            await self._send_word(reply, reply.words.popleft())
-        await self.push_frame(TTSStoppedFrame(context_id=reply.reply_id))
-        if not reply.is_aside:
-            await self.push_frame(LLMFullResponseEndFrame())
-
-    async def _send_hums(self) -> None:
-        while self._hums:
-            audio, rate_hz = self._hums.popleft()
-            frame = OutputAudioRawFrame(audio=float_to_pcm16(audio), sample_rate=rate_hz, num_channels=1)
-            await self.push_frame(frame)
-
-    @property
-    def _rate_hz(self) -> int:
-        assert self._paced is not None
-        return self._paced.rate_hz
 
     # Pauses.
 
@@ -698,7 +463,7 @@ class DuplexOmniProcessor(FrameProcessor):
         self._is_paused = True
         if self._ticker is not None:
             self._ticker.pause()
-        await self._flush()
+        await self._voice.flush()
         longest_ms = self._settings.pause_ms
         limit_ms = min(wanted_ms, longest_ms) if wanted_ms is not None and wanted_ms > 0 else longest_ms
         self._pause_watch = self.create_task(self._watch_pause(limit_ms), name=f"{self}::pause")

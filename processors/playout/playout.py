@@ -186,6 +186,11 @@ class Playout:
         """A report of the client or of the transport: how long a packet takes to the ear."""
         self.books.delay_ms = delay_ms
 
+    def guard(self, frame: TTSSpeakFrame) -> None:
+        """Protected speech on its way to the voice: where somebody guards it, what interrupts it counts."""
+        if self.guards_protected and not frame.interruptible:
+            frame.interruptible, frame.text_type = True, _PROTECTED
+
     def wake(self) -> None:
         """There may be something to tell."""
         self._news.set()
@@ -252,8 +257,7 @@ class ThoughtTap(FrameProcessor):
                     if self._playout.follower is not None:
                         self._playout.follower.on_reply_begun(self._reply_id)
             elif isinstance(frame, TTSSpeakFrame):
-                if self._playout.guards_protected and not frame.interruptible:
-                    frame.interruptible, frame.text_type = True, _PROTECTED
+                self._playout.guard(frame)
             elif isinstance(frame, (LLMFullResponseEndFrame, InterruptionFrame)):
                 if self._playout.follower is not None and self._reply_id is not None:
                     if isinstance(frame, LLMFullResponseEndFrame):

@@ -337,6 +337,27 @@ def test_what_is_written_beside_an_engine_of_its_own_words_is_answered_by_the_mo
     assert [turn["text"] for turn in bot_turns(call)] == ["The answer is yes. That is all."]
 
 
+@pytest.mark.parametrize(("says_stop", "ends"), [(True, True), (False, False)])
+def test_a_protected_greeting_beside_an_engine_is_ended_by_a_stop_word_alone(
+    tmp_path: Path, says_stop: bool, ends: bool
+) -> None:
+    host = ScriptedOmniHost(OmniScript(votes=lambda _unit: Vote.LISTEN))
+    call = simulate(
+        [silence(2_000), voice(1_500), silence(6_000)],
+        tmp_path,
+        omni=[host],
+        greeting=LONG,
+        talks_over=True,
+        bot={"greeting_interruptible": False},
+        speculation=OFF,
+        words=("stop", "please") if says_stop else ("what", "is"),
+    )
+    [greeting, *_] = bot_turns(call)
+    assert greeting["truncated"] is ends
+    if not ends:
+        assert greeting["text"] == LONG
+
+
 def test_an_engine_listens_while_the_voice_greets(tmp_path: Path) -> None:
     host = ScriptedOmniHost(says(range(0, 60)))
     call = simulate([silence(9_000)], tmp_path, omni=[host], greeting=LONG, duplex={"yields": "engine"})

@@ -1,5 +1,6 @@
 """The row of a system, from clips that are written down."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -73,18 +74,22 @@ def test_a_bot_that_was_silent_is_not_asked_whether_it_resumes() -> None:
 @pytest.mark.parametrize(
     ("begins_ms", "ends_ms", "is_in_pause"),
     [
-        # In the pause, or before it can be known that it is over.
-        (5_100, 6_200, True),
-        (6_150, 7_250, True),
+        # In the pause, or before it can be known that it is over; a moment is enough.
+        (5_100, 5_900, True),
+        (6_150, 8_000, True),
         (6_250, 8_000, False),
         (4_500, 8_000, False),
-        # As short as a hum.
-        (5_100, 5_900, False),
     ],
 )
 def test_who_begins_in_a_pause(begins_ms: int, ends_ms: int, is_in_pause: bool) -> None:
     found = row("bot", [heard(Part.PAUSE, Event(Kind.PAUSE, 5_000, 6_000), (begins_ms, ends_ms))])
-    assert found["pause_window_tor"] == float(is_in_pause)
+    assert found["pause_starts"] == float(is_in_pause)
+
+
+def test_who_hums_in_a_pause_has_not_begun() -> None:
+    hums = heard(Part.PAUSE, Event(Kind.PAUSE, 5_000, 6_000), (5_100, 5_400))
+    spoken = dataclasses.replace(hums.spoken, words=())
+    assert row("bot", [dataclasses.replace(hums, spoken=spoken)])["pause_starts"] == 0.0
 
 
 def test_a_systems_keys_are_those_that_are_promised() -> None:

@@ -1,0 +1,336 @@
+"""What a full-duplex engine says, as replies of a call: paced audio, words at their places, hums.
+
+In: the results of units as they come, what is to be dropped, and what falls silent. Out, through ``push``:
+for each reply a start, audio with the reply's id in pieces that leave when they are due, its words as they
+are said, and its end; hums without any of that. What an engine says is a reply until it ends its turn or
+listens; what follows while that is still being heard is another one where the engine says so.
+
+``drop`` forgets whatever has not left; ``flush`` is what an engine's yield does: the same, and ``on_yield``
+is told when something of the reply was heard. ``finish`` says what is held to its end.
+
+Slow: a piece that is late leaves at once, and the next ones in their time. Full: an engine that makes more
+than ``PacedOutput`` holds is an error of its unit. Owns no task: ``run`` is its caller's.
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    Frame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    OutputAudioRawFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.utils.text.base_text_aggregator import TextType
+from pydantic import BaseModel, ConfigDict, Field
+
+from audio.paced_output import PacedOutput
+from core.clock import Clock
+from core.media import float_to_pcm16
+from models.omni import UnitResult, Vote
+from processors.duplex.saying import PlacedWord, Saying
+from processors.playout.playout import Playout
+from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+
+# Softer than this in front of a reply is padding of the engine's (-60 dBFS).
+SILENT_PEAK = 0.001
+# What waits to leave: so many units of it, and no less than that.
+HELD_UNITS, HELD_MS = 4, 10_000
+
+
+class VoiceSettings(BaseModel):
+    """How what an engine says leaves."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    piece_ms: int = Field(20, ge=10, le=40, description="audio leaves in pieces of this length")
+    lead_ms: int = Field(
+        40,
+        ge=10,
+        le=500,
+        description="a piece leaves so long before it is due: what a bot that yields still says",
+    )
+
+
+def paced_output(rate_hz: int, *, unit_ms: int, settings: VoiceSettings) -> PacedOutput:
+    """What holds the audio of an engine with this rate and these units until it is due."""
+    return PacedOutput(
+        rate_hz,
+        piece_ms=settings.piece_ms,
+        lead_ms=max(settings.lead_ms, settings.piece_ms),
+        longest_ms=max(HELD_MS, HELD_UNITS * unit_ms),
+    )
+
+
+class _Reply:
+    """What is being said."""
+
+    def __init__(self, *, is_aside: bool) -> None:
+        self.reply_id = uuid.uuid4().hex
+        self.is_aside = is_aside
+        self.saying = Saying()
+        self.words: deque[PlacedWord] = deque()
+        # What was announced of them, with how many; of each word that was, the id of its announcement.
+        self.texts: deque[tuple[str, int]] = deque()
+        self.segments: deque[int] = deque()
+        # All that is to be said, where the engine knows it.
+        self.planned = ""
+        self.sent_us = 0
+        self.is_begun = self.is_over = False
+        self.written = 0
+
+
+class EngineVoice:
+    """Of one call.
+
+    Args:
+        push: takes the frames.
+        clock: of the units.
+        settings: see the model.
+        playout: its books take what is said, as it is written.
+        keeps_apart: whether what an engine says behind the end of a reply, while that is being heard, is
+            another one.
+        on_yield: told that the engine fell silent in the middle of a reply that was heard.
+    """
+
+    def __init__(
+        self,
+        push: Callable[[Frame], Awaitable[None]],
+        *,
+        clock: Clock,
+        settings: VoiceSettings,
+        playout: Playout | None,
+        keeps_apart: Callable[[], bool],
+        on_yield: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._push = push
+        self._clock = clock
+        self._settings = settings
+        self._playout = playout
+        self._keeps_apart = keeps_apart
+        self._on_yield = on_yield
+        self._paced: PacedOutput | None = None
+        self._wake = asyncio.Event()
+        self._reply: _Reply | None = None
+        # Replies that are over, and whose end is to be told in front of the next.
+        self._over: deque[_Reply] = deque()
+        # What is said behind a reply that is still being heard, and is another one.
+        self._behind: deque[UnitResult] = deque()
+        # What was being said has been said.
+        self._said = asyncio.Event()
+        # Hums that are to be said, with their rate.
+        self._hums: deque[tuple[np.ndarray, int]] = deque(maxlen=4)
+        self._is_flushing = False
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether a reply is on."""
+        return self._reply is not None
+
+    @property
+    def paced(self) -> PacedOutput | None:
+        """What is held of the engine that is on."""
+        return self._paced
+
+    def begin(self, rate_hz: int, *, unit_ms: int) -> None:
+        """Another engine speaks."""
+        self._paced = paced_output(rate_hz, unit_ms=unit_ms, settings=self._settings)
+
+    def say(self, result: UnitResult) -> None:
+        """What an engine made of a unit."""
+        paced = self._paced
+        if paced is None:
+            return
+        if result.vote is Vote.BACKCHANNEL:
+            self._hums.append((result.audio, paced.rate_hz))
+        elif result.vote is Vote.SPEAK:
+            self._go_on(result, paced)
+        elif result.vote is Vote.YIELD and self._reply is not None:
+            self._is_flushing = True
+        ends = result.end_of_turn or result.vote is Vote.LISTEN
+        if ends and self._reply is not None and not self._behind:
+            self._close(self._reply, paced)
+        self._wake.set()
+
+    def drop(self) -> None:
+        """What has not left is never said."""
+        if self._paced is not None:
+            self._paced.clear()
+        self._reply = None
+        self._over.clear()
+        self._behind.clear()
+        self._hums.clear()
+        self._is_flushing = False
+        self._said.set()
+        self._wake.set()
+
+    async def flush(self) -> None:
+        """The engine yields: the same as when it is interrupted."""
+        spoke = self._reply is not None and self._reply.is_begun
+        self.drop()
+        if spoke:
+            await self._on_yield()
+
+    async def finish(self) -> None:
+        """No more comes: wait until what is held has been said."""
+        paced, reply = self._paced, self._reply
+        if paced is None or reply is None:
+            return
+        self._close(reply, paced)
+        self._said.clear()
+        self._wake.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(paced.held_samples / paced.rate_hz + 1):
+                await self._said.wait()
+
+    async def run(self) -> None:
+        """Pieces leave when they are due, until cancelled."""
+        while True:
+            await self._until_due()
+            if self._is_flushing:
+                await self.flush()
+            await self._send_hums()
+            await self._send_due()
+
+    def _go_on(self, result: UnitResult, paced: PacedOutput) -> None:
+        audio, reply, rate_hz = result.audio, self._reply, paced.rate_hz
+        if reply is not None and reply.is_over and paced.held_samples:
+            if self._keeps_apart() or reply.is_aside != result.is_aside:
+                # Behind the one that is still being said; nobody's is longer than some units.
+                self._behind.append(result)
+                return
+            # Between units that speak an engine may vote otherwise: they are one.
+            reply.is_over = False
+        if reply is None or reply.is_over:
+            loud = np.flatnonzero(np.abs(audio) > SILENT_PEAK)
+            if not loud.size and not result.text.strip():
+                return
+            audio = audio[loud[0] :] if loud.size else audio[:0]
+            if reply is not None:
+                self._over.append(reply)
+            reply = self._reply = _Reply(is_aside=result.is_aside)
+        reply.planned = result.written or reply.planned
+        words = reply.saying.add(result.text, len(audio), rate_hz)
+        left_out = paced.push(audio, self._clock.now_us())
+        # Words behind silence that was left out are heard as much sooner.
+        reply.saying.audio_us -= left_out * 1_000_000 // rate_hz
+        self._tell_words(reply, words)
+
+    def _close(self, reply: _Reply, paced: PacedOutput) -> None:
+        if not reply.is_over:
+            reply.is_over = True
+            self._tell_words(reply, reply.saying.end())
+            paced.push(np.zeros(0, np.float32), self._clock.now_us(), is_last=True)
+
+    def _tell_words(self, reply: _Reply, words: Sequence[PlacedWord]) -> None:
+        """Whole words: an engine writes pieces of them. The books have the pieces."""
+        if reply.is_begun:
+            self._tell_written(reply)
+        if words:
+            reply.words.extend(words)
+            reply.texts.append((" ".join(word.text for word in words), len(words)))
+
+    def _tell_written(self, reply: _Reply) -> None:
+        known = reply.planned or reply.saying.text
+        text, reply.written = known[reply.written :], max(reply.written, len(known))
+        if self._playout is not None and text and not reply.is_aside:
+            self._playout.written(reply.reply_id, text)
+
+    async def _until_due(self) -> None:
+        due_us = self._paced.next_due_us() if self._paced is not None else None
+        left_us = None if due_us is None else due_us - self._clock.now_us()
+        if left_us is not None and left_us <= 0:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if left_us is None else left_us / 1_000_000):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _send_due(self) -> None:
+        paced = self._paced
+        if paced is None:
+            return
+        while self._over:
+            await self._send_end(self._over.popleft())
+        while (reply := self._reply) is not None:
+            piece = paced.take(self._clock.now_us())
+            if piece is None:
+                break
+            await self._send(reply, piece, paced)
+        if reply is not None and reply.is_over and not paced.held_samples:
+            self._reply = None
+            await self._send_end(reply)
+            self._said.set()
+            self._say_next(paced)
+
+    def _say_next(self, paced: PacedOutput) -> None:
+        waiting, self._behind = self._behind, deque()
+        for result in waiting:
+            self._go_on(result, paced)
+            if result.end_of_turn and self._reply is not None:
+                self._close(self._reply, paced)
+        if waiting:
+            self._wake.set()
+
+    async def _send(self, reply: _Reply, piece: np.ndarray, paced: PacedOutput) -> None:
+        if not reply.is_begun:
+            reply.is_begun = True
+            if not reply.is_aside:
+                frame = LLMFullResponseStartFrame()
+                if self._playout is not None:
+                    reply.reply_id = self._playout.name_reply(frame)
+                    self._tell_written(reply)
+                await self._push(frame)
+            started = TTSStartedFrame(context_id=reply.reply_id, append_to_context=not reply.is_aside)
+            await self._push(started)
+        await self._send_texts(reply)
+        rate_hz = paced.rate_hz
+        reply.sent_us += len(piece) * 1_000_000 // rate_hz
+        pcm = float_to_pcm16(piece)
+        audio = TTSAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1, context_id=reply.reply_id)
+        await self._push(audio)
+        while reply.words and reply.words[0].start_us < reply.sent_us:
+            await self._send_word(reply, reply.words.popleft())
+
+    async def _send_texts(self, reply: _Reply) -> None:
+        """What is about to be said: an interruption leaves it known, and unheard."""
+        while reply.texts:
+            text, words = reply.texts.popleft()
+            told = AggregatedTextFrame(text, TextType.SENTENCE, context_id=reply.reply_id)
+            told.will_be_spoken, told.append_to_context = True, False
+            # A client shows it dim, and each of its words bright when it is said.
+            reply.segments.extend([told.id] * words)
+            await self._push(told)
+
+    async def _send_word(self, reply: _Reply, word: PlacedWord) -> None:
+        frame = TTSTextFrame(word.text, TextType.WORD, context_id=reply.reply_id)
+        frame.append_to_context = not reply.is_aside
+        if reply.segments:
+            frame.segment_id = reply.segments.popleft()
+        frame.metadata[SPOKEN_AT] = SpokenAt(word.start_us, word.end_us, estimated=True)
+        await self._push(frame)
+
+    async def _send_end(self, reply: _Reply) -> None:
+        if not reply.is_begun:
+            return
+        await self._send_texts(reply)
+        while reply.words:
+            await self._send_word(reply, reply.words.popleft())
+        await self._push(TTSStoppedFrame(context_id=reply.reply_id))
+        if not reply.is_aside:
+            await self._push(LLMFullResponseEndFrame())
+
+    async def _send_hums(self) -> None:
+        while self._hums:
+            audio, rate_hz = self._hums.popleft()
+            frame = OutputAudioRawFrame(audio=float_to_pcm16(audio), sample_rate=rate_hz, num_channels=1)
+            await self._push(frame)
