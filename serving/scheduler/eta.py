@@ -1,0 +1,68 @@
+"""How long a conversation of each kind lasts, learnt from those that went well.
+
+A baseline for each kind until ``least_samples`` have ended well; from there on an exponential moving average
+of them. A conversation that failed says nothing of how long one lasts: counting those has an estimate of 90 s
+fall to 2 s behind a few workers that die. Pure.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.scheduler.wants import Task
+
+
+class EtaSettings(BaseModel):
+    """Baselines and how they are refined. The names are those that operators' tools of this kind use."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    eta_chat_s: float = Field(15.0, gt=0, le=86_400)
+    eta_half_duplex_s: float = Field(180.0, gt=0, le=86_400)
+    eta_audio_duplex_s: float = Field(120.0, gt=0, le=86_400)
+    eta_omni_duplex_s: float = Field(90.0, gt=0, le=86_400)
+    ema_alpha: float = Field(0.3, gt=0, le=1, description="weight of the newest")
+    least_samples: int = Field(3, ge=1, le=1_000, description="that ended well, before they count")
+    overrun_s: float = Field(
+        15.0, gt=0, le=3_600, description="what is left of one that has lasted longer than its estimate"
+    )
+
+    def baseline_s(self, task: Task) -> float:
+        """Before anything was learnt."""
+        return float(getattr(self, f"eta_{task.value}_s"))
+
+
+class Eta:
+    """Estimates of one pool."""
+
+    def __init__(self, settings: EtaSettings | None = None) -> None:
+        self.settings = settings or EtaSettings()
+        self._mean_s: dict[Task, float] = {}
+        self._samples: dict[Task, int] = {}
+
+    def configure(self, settings: EtaSettings) -> None:
+        """Other baselines; what was learnt is kept."""
+        self.settings = settings
+
+    def samples(self, task: Task) -> int:
+        """That ended well."""
+        return self._samples.get(task, 0)
+
+    def mean_s(self, task: Task) -> float | None:
+        """Of those that ended well; None of none."""
+        return self._mean_s.get(task)
+
+    def lasts_s(self, task: Task) -> float:
+        """The estimate of a whole conversation."""
+        if self.samples(task) >= self.settings.least_samples:
+            return self._mean_s[task]
+        return self.settings.baseline_s(task)
+
+    def left_s(self, task: Task, elapsed_s: float) -> float:
+        """The estimate of what is left of one that has lasted so long."""
+        left_s = self.lasts_s(task) - elapsed_s
+        return left_s if left_s > 0 else self.settings.overrun_s
+
+    def ended_well(self, task: Task, lasted_s: float) -> None:
+        """One more to learn from."""
+        mean_s, alpha = self._mean_s.get(task), self.settings.ema_alpha
+        self._mean_s[task] = lasted_s if mean_s is None else mean_s + alpha * (lasted_s - mean_s)
+        self._samples[task] = self.samples(task) + 1

@@ -1,0 +1,444 @@
+"""The queue in front of a pool of workers, and who of it gets which. Pure: time comes in, effects go out.
+
+In: wishes for a worker, those that leave, workers that come, stand otherwise or are gone, conversations that
+end. Out of each call: what follows, in order. One queue, first come first served; a conversation that lost
+its worker waits at its head, in the order in which those conversations asked. Nobody passes the head: it may
+wait for the worker that has its cache, for ``affinity_ms`` from when it could have had another, and not at
+all while somebody in a call waits behind it.
+
+A lease is this side's view; the worker decides (``serving.worker``). A worker that does not take a lease is
+suspect until it says that it is ready, and who had it granted waits at the head.
+
+Full: refused with the length. No worker that might ever be ready: those who wait are told behind
+``no_worker_ms``. A waiter that is not heard of for ``silent_ms`` has left. Nothing here waits, fails or
+starts: an unknown ticket or worker is nobody's, and such a call changes nothing.
+"""
+
+import heapq
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.scheduler.affinity import Candidate, Kept, best, holds
+from serving.scheduler.eta import Eta
+from serving.scheduler.wants import (
+    Effect,
+    Granted,
+    Lease,
+    Lost,
+    Offer,
+    Place,
+    Reason,
+    Refused,
+    Running,
+    Standing,
+    Want,
+)
+
+
+class SchedulerSettings(BaseModel):
+    """Bounds of one queue."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_waiting: int = Field(1_000, ge=0, le=1_000_000, description="more are refused")
+    affinity_ms: int = Field(
+        200, ge=0, le=200, description="the head waits no longer for the worker that has its cache"
+    )
+    silent_ms: int | None = Field(
+        None, ge=50, le=600_000, description="who waits and is not heard of for so long has left; None: never"
+    )
+    no_worker_ms: int = Field(
+        30_000, ge=0, le=3_600_000, description="without any worker for so long nobody is to wait"
+    )
+    kept_caches: int = Field(8, ge=0, le=10_000, description="that are remembered of one worker")
+
+
+@dataclass(slots=True)
+class _Waiter:
+    want: Want
+    number: int
+    since_ms: int
+    heard_ms: int
+    # Since when a worker was free for it, while it waits for another one.
+    could_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Runs:
+    want: Want
+    number: int
+    asked_ms: int
+    since_ms: int
+    lease: Lease
+
+
+@dataclass(slots=True)
+class _Worker:
+    offer: Offer
+    standing: Standing
+    # When one that loads is likely to be ready.
+    ready_ms: int = 0
+    runs: dict[str, _Runs] = field(default_factory=dict)
+    kept: list[Kept] = field(default_factory=list)
+
+    def has_room(self, want: Want) -> bool:
+        if self.standing is not Standing.READY or len(self.runs) >= self.offer.slots:
+            return False
+        limit = self.offer.kv_bytes
+        return (
+            limit is None or sum(each.want.kv_bytes for each in self.runs.values()) + want.kv_bytes <= limit
+        )
+
+    def candidate(self) -> Candidate:
+        return Candidate(self.offer.worker, self.offer.incarnation, tuple(self.kept))
+
+
+class Scheduler:
+    """Of one pool.
+
+    Args:
+        settings: see the model.
+        eta: estimates of the pool.
+
+    Attributes:
+        version: changes whenever somebody's place in the queue may have.
+    """
+
+    def __init__(self, settings: SchedulerSettings | None = None, *, eta: Eta | None = None) -> None:
+        self.settings = settings or SchedulerSettings()
+        self.eta = eta or Eta()
+        self.version = 0
+        self._workers: dict[str, _Worker] = {}
+        # In the order in which they are served: those that lost a worker come before all others.
+        self._resumed: dict[str, _Waiter] = {}
+        self._waiting: dict[str, _Waiter] = {}
+        self._on: dict[str, str] = {}
+        self._asked = 0
+        self._stopping = False
+        # Since when there has been nobody who might ever be ready; known from the first call on.
+        self._none_since_ms: int | None = None
+
+    # Workers.
+
+    def worker_up(
+        self, offer: Offer, now_ms: int, *, standing: Standing = Standing.READY, ready_ms: int = 0
+    ) -> list[Effect]:
+        """A worker is there; ``ready_ms``: when one that loads is likely to be ready."""
+        known = self._workers.get(offer.worker)
+        effects: list[Effect] = []
+        if known is not None and known.offer.incarnation == offer.incarnation:
+            known.offer, known.ready_ms = offer, ready_ms
+            return self.worker_stands(offer.worker, standing, now_ms)
+        if known is not None:
+            effects = self._lose(known, now_ms)
+        self._workers[offer.worker] = _Worker(offer, standing, ready_ms)
+        return [*effects, *self._changed(now_ms)]
+
+    def worker_stands(self, worker: str, standing: Standing, now_ms: int) -> list[Effect]:
+        """It may be given conversations now, or not."""
+        known = self._workers.get(worker)
+        if known is None:
+            return []
+        known.standing = standing
+        return self._changed(now_ms)
+
+    def worker_down(self, worker: str, now_ms: int) -> list[Effect]:
+        """It is gone, with what it had: its conversations wait at the head."""
+        known = self._workers.get(worker)
+        if known is None:
+            return []
+        effects = self._lose(known, now_ms)
+        del self._workers[worker]
+        return [*effects, *self._changed(now_ms)]
+
+    # Conversations.
+
+    def ask(self, want: Want, now_ms: int) -> list[Effect]:
+        """Somebody wants a worker, and waits until there is one.
+
+        Raises:
+            ValueError: the ticket is taken.
+        """
+        ticket = want.ticket_id
+        if ticket in self._on or self._waiter(ticket) is not None:
+            raise ValueError(f"the ticket {ticket} is taken")
+        reason, limit = self._refusal(want, now_ms)
+        if reason is not None:
+            return [Refused(ticket, reason, limit)]
+        self._asked += 1
+        self._waiting[ticket] = _Waiter(want, self._asked, now_ms, now_ms)
+        effects = self._changed(now_ms)
+        if len(self._waiting) + len(self._resumed) > self.settings.max_waiting and ticket in self._waiting:
+            del self._waiting[ticket]
+            return [*effects, Refused(ticket, Reason.QUEUE_FULL, self.settings.max_waiting)]
+        return effects
+
+    def heard_of(self, ticket_id: str, now_ms: int) -> None:
+        """Whoever waits is still there."""
+        waiter = self._waiter(ticket_id)
+        if waiter is not None:
+            waiter.heard_ms = now_ms
+
+    def cancel(self, ticket_id: str, now_ms: int) -> list[Effect]:
+        """Its owner does not want it any more: it waits no longer, or has failed."""
+        if ticket_id in self._on:
+            return self.release(ticket_id, now_ms, well=False)
+        if self._forget(ticket_id) is None:
+            return []
+        return self._changed(now_ms)
+
+    def throw_out(self, ticket_id: str, now_ms: int) -> list[Effect]:
+        """An operator does not want it to wait any more; one that runs is its owner's to end."""
+        if self._forget(ticket_id) is None:
+            return []
+        return [Refused(ticket_id, Reason.CANCELLED), *self._changed(now_ms)]
+
+    def not_taken(self, ticket_id: str, now_ms: int) -> list[Effect]:
+        """The worker did not take the lease, or was not reached: it is suspect, and the head waits on."""
+        runs = self._end(ticket_id)
+        if runs is None:
+            return []
+        self._workers[runs.lease.worker].standing = Standing.SUSPECT
+        self._resume(runs, now_ms)
+        return self._changed(now_ms)
+
+    def move(self, ticket_id: str, now_ms: int) -> list[Effect]:
+        """Its worker does not do any more: it is suspect, and the conversation waits at the head."""
+        runs = self._end(ticket_id)
+        if runs is None:
+            return []
+        self._workers[runs.lease.worker].standing = Standing.SUSPECT
+        self._resume(runs, now_ms)
+        return [Lost(ticket_id, runs.lease), *self._changed(now_ms)]
+
+    def release(
+        self, ticket_id: str, now_ms: int, *, well: bool, kept: tuple[tuple[str, int], ...] = ()
+    ) -> list[Effect]:
+        """A conversation is over.
+
+        Args:
+            ticket_id: whose.
+            now_ms: when.
+            well: whether it says how long one lasts.
+            kept: the segments that the worker has kept of it, as ``Want.digests``.
+        """
+        runs = self._end(ticket_id)
+        if runs is None:
+            return []
+        if well:
+            self.eta.ended_well(runs.want.task, (now_ms - runs.since_ms) / 1000)
+        if kept:
+            self._keep(self._workers[runs.lease.worker], Kept(kept, now_ms), now_ms)
+        return self._changed(now_ms)
+
+    def stop(self) -> list[Effect]:
+        """Nobody is to wait any more, and nobody else is taken in; those that run go on."""
+        self._stopping = True
+        waiting = [*self._resumed, *self._waiting]
+        self._resumed.clear()
+        self._waiting.clear()
+        self.version += 1
+        return [Refused(ticket, Reason.STOPPING) for ticket in waiting]
+
+    # Time.
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``on_deadline`` has something to do, unless something comes before."""
+        waiters = [*self._resumed.values(), *self._waiting.values()]
+        if not waiters:
+            return None
+        chosen = self.settings
+        due_ms = []
+        if chosen.silent_ms is not None:
+            due_ms.append(min(waiter.heard_ms for waiter in waiters) + chosen.silent_ms)
+        if waiters[0].could_ms is not None:
+            due_ms.append(waiters[0].could_ms + chosen.affinity_ms)
+        if self._none_since_ms is not None:
+            due_ms.append(self._none_since_ms + chosen.no_worker_ms)
+        return min(due_ms, default=None)
+
+    def on_deadline(self, now_ms: int) -> list[Effect]:
+        """What is due by now."""
+        effects: list[Effect] = []
+        silent_ms = self.settings.silent_ms
+        waiters = [*self._resumed.values(), *self._waiting.values()]
+        for waiter in waiters:
+            if silent_ms is not None and now_ms - waiter.heard_ms >= silent_ms:
+                self._forget(waiter.want.ticket_id)
+                effects.append(Refused(waiter.want.ticket_id, Reason.LEFT))
+        if self._is_hopeless(now_ms):
+            for ticket in [*self._resumed, *self._waiting]:
+                self._forget(ticket)
+                effects.append(Refused(ticket, Reason.NO_WORKER))
+        return [*effects, *self._changed(now_ms)]
+
+    # What there is to see.
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._resumed) + len(self._waiting)
+
+    @property
+    def workers(self) -> dict[str, tuple[Offer, Standing, int]]:
+        """Each with how many conversations it has."""
+        return {
+            name: (worker.offer, worker.standing, len(worker.runs)) for name, worker in self._workers.items()
+        }
+
+    def places(self, now_ms: int) -> list[Place]:
+        """The queue, its head first, with how long each is likely to wait."""
+        free_ms = [at_ms for worker in self._workers.values() for at_ms in self._slots_ms(worker, now_ms)]
+        heapq.heapify(free_ms)
+        places = []
+        for position, waiter in enumerate((*self._resumed.values(), *self._waiting.values()), start=1):
+            want, wait_ms = waiter.want, None
+            if free_ms:
+                wait_ms = heapq.heappop(free_ms)
+                heapq.heappush(free_ms, wait_ms + round(self.eta.lasts_s(want.task) * 1000))
+            places.append(
+                Place(want.ticket_id, want.session_id, want.task, position, wait_ms, waiter.since_ms)
+            )
+        return places
+
+    def running(self, now_ms: int) -> list[Running]:
+        """The conversations that have a worker, the oldest first."""
+        runs = [each for worker in self._workers.values() for each in worker.runs.values()]
+        runs.sort(key=lambda each: each.since_ms)
+        return [
+            Running(
+                each.want.ticket_id,
+                each.lease,
+                each.want.task,
+                each.since_ms,
+                self._left_ms(each, now_ms),
+            )
+            for each in runs
+        ]
+
+    # Inside.
+
+    def _refusal(self, want: Want, now_ms: int) -> tuple[Reason | None, int]:
+        if self._stopping:
+            return Reason.STOPPING, 0
+        if self._is_hopeless(now_ms):
+            return Reason.NO_WORKER, 0
+        limits = [worker.offer.kv_bytes for worker in self._workers.values()]
+        known = [limit for limit in limits if limit is not None]
+        if known and len(known) == len(limits) and want.kv_bytes > max(known):
+            return Reason.TOO_LARGE, max(known)
+        return None, 0
+
+    def _is_hopeless(self, now_ms: int) -> bool:
+        since_ms = self._none_since_ms
+        return since_ms is not None and now_ms - since_ms >= self.settings.no_worker_ms
+
+    def _changed(self, now_ms: int) -> list[Effect]:
+        self.version += 1
+        if any(worker.standing is not Standing.DRAINING for worker in self._workers.values()):
+            self._none_since_ms = None
+        elif self._none_since_ms is None:
+            self._none_since_ms = now_ms
+        effects: list[Effect] = []
+        while (waiter := self._head()) is not None:
+            free = [worker.candidate() for worker in self._workers.values() if worker.has_room(waiter.want)]
+            name = best(free, waiter.want, now_ms)
+            if name is None:
+                waiter.could_ms = None
+                break
+            if self._waits_for_its_own(waiter, name, now_ms):
+                break
+            effects.append(self._grant(waiter, self._workers[name], now_ms))
+        return effects
+
+    def _head(self) -> _Waiter | None:
+        waiters = self._resumed or self._waiting
+        return next(iter(waiters.values()), None)
+
+    def _waits_for_its_own(self, head: _Waiter, name: str, now_ms: int) -> bool:
+        """Whether the worker that has its cache is taken, and may come free before it has waited too long."""
+        want, handle = head.want, head.want.handle
+        own = None if handle is None else self._workers.get(handle.worker)
+        if handle is None or own is None or name == own.offer.worker:
+            return False
+        if own.offer.incarnation != handle.incarnation:
+            return False
+        is_kept = holds(own.candidate(), want) or any(
+            runs.want.session_id == want.session_id for runs in own.runs.values()
+        )
+        if own.standing is not Standing.READY or not is_kept or self._is_live_behind(head):
+            return False
+        if head.could_ms is None:
+            head.could_ms = now_ms
+        return now_ms - head.could_ms < self.settings.affinity_ms
+
+    def _is_live_behind(self, head: _Waiter) -> bool:
+        return any(
+            waiter is not head and waiter.want.task.is_live
+            for waiters in (self._resumed, self._waiting)
+            for waiter in waiters.values()
+        )
+
+    def _grant(self, waiter: _Waiter, worker: _Worker, now_ms: int) -> Granted:
+        want, offer = waiter.want, worker.offer
+        self._forget(want.ticket_id)
+        lease = Lease(want.session_id, offer.worker, offer.incarnation, want.epoch)
+        worker.runs[want.ticket_id] = _Runs(want, waiter.number, waiter.since_ms, now_ms, lease)
+        self._on[want.ticket_id] = offer.worker
+        self._use(worker, want, now_ms)
+        return Granted(want.ticket_id, lease)
+
+    def _use(self, worker: _Worker, want: Want, now_ms: int) -> None:
+        """What of its caches a new conversation takes, or pushes out."""
+        if not worker.kept:
+            return
+        if worker.offer.slots == 1:
+            worker.kept.clear()
+            return
+        used = max(worker.kept, key=lambda kept: kept.beginning_of(want))
+        if used.beginning_of(want):
+            worker.kept.remove(used)
+
+    def _keep(self, worker: _Worker, kept: Kept, now_ms: int) -> None:
+        if worker.offer.slots == 1:
+            worker.kept.clear()
+        worker.kept.append(kept)
+        worker.kept.sort(key=lambda each: each.used_ms)
+        del worker.kept[: max(0, len(worker.kept) - self.settings.kept_caches)]
+
+    def _end(self, ticket_id: str) -> _Runs | None:
+        name = self._on.pop(ticket_id, None)
+        return None if name is None else self._workers[name].runs.pop(ticket_id)
+
+    def _lose(self, worker: _Worker, now_ms: int) -> list[Effect]:
+        lost: list[Effect] = []
+        for runs in list(worker.runs.values()):
+            self._end(runs.want.ticket_id)
+            self._resume(runs, now_ms)
+            lost.append(Lost(runs.want.ticket_id, runs.lease))
+        return lost
+
+    def _resume(self, runs: _Runs, now_ms: int) -> None:
+        self._resumed[runs.want.ticket_id] = _Waiter(runs.want, runs.number, runs.asked_ms, now_ms)
+        ordered = sorted(self._resumed.items(), key=lambda item: item[1].number)
+        self._resumed = dict(ordered)
+
+    def _waiter(self, ticket_id: str) -> _Waiter | None:
+        return self._resumed.get(ticket_id) or self._waiting.get(ticket_id)
+
+    def _forget(self, ticket_id: str) -> _Waiter | None:
+        return self._resumed.pop(ticket_id, None) or self._waiting.pop(ticket_id, None)
+
+    def _slots_ms(self, worker: _Worker, now_ms: int) -> list[int]:
+        """In how long each of its slots is likely to be free."""
+        if worker.standing is Standing.LOADING:
+            return [max(0, worker.ready_ms - now_ms)] * worker.offer.slots
+        if worker.standing is not Standing.READY:
+            return []
+        free = worker.offer.slots - len(worker.runs)
+        return [0] * free + [self._left_ms(runs, now_ms) for runs in worker.runs.values()]
+
+    def _left_ms(self, runs: _Runs, now_ms: int) -> int:
+        elapsed_s = (now_ms - runs.since_ms) / 1000
+        return round(self.eta.left_s(runs.want.task, elapsed_s) * 1000)
