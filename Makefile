@@ -56,7 +56,7 @@ lint: setup
 	@$(BIN)/ruff format --check .
 
 types: setup
-	@$(BIN)/mypy core audio turn_taking sequencer runtime models session_store recording telemetry transports processors serving configs pipelines evals bot.py
+	@$(BIN)/mypy core audio turn_taking sequencer protocols runtime models session_store recording telemetry transports processors serving configs pipelines evals bot.py runner.py
 
 layers: setup
 	@$(BIN)/lint-imports

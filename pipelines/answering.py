@@ -18,10 +18,11 @@ from pipecat.services.llm_service import LLMService
 from pydantic import BaseModel
 
 from configs.deployment import Choice, Deployment, Thinking
+from configs.engines import settings_model
 from core.errors import ConfigError, EngineError
 from models.llm import LLM, LanguageModel
 from models.tools import TOOLS, ToolSettings
-from pipelines.choices import engine_settings, service_row, settings_model
+from pipelines.choices import engine_settings, service_row
 from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit

@@ -1,15 +1,15 @@
 """A name and settings in a deployment to a checked row of a registry."""
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from configs.deployment import Choice
+from configs.engines import checked_settings, settings_model
 from configs.load import parse_settings
 from core.errors import ConfigError
-from core.files import Checked
 from core.registry import Registry
 from processors.service_rows import ServiceRow
 
@@ -29,12 +29,9 @@ def engine_settings(
     Raises:
         ConfigError: an unknown name or field, a wrong value, a missing file or package.
     """
-    model = settings_model(engines.factory(choice.name))
-    fitting = {name: value for name, value in given.items() if name in model.model_fields}
-    settings = parse_settings(model, {**fitting, **choice.settings}, where=f"{where} ({choice.name})")
-    if isinstance(settings, Checked):
-        settings.check()
-    return settings
+    known = settings_model(engines.factory(choice.name)).model_fields
+    fitting = {name: value for name, value in given.items() if name in known}
+    return checked_settings(engines, choice.name, {**fitting, **choice.settings}, where=where)
 
 
 def service_row(services: Registry[ServiceRow[Any]], choice: Choice, *, where: str) -> ServiceRow[Any]:
@@ -68,14 +65,3 @@ def engine_or_service(
         known = tuple(sorted((*engines.names(), *services.names())))
         raise ConfigError(f"{where}: unknown engine {choice.name!r}", known=known)
     return service_row(services, choice, where=where)
-
-
-def settings_model(factory: Callable[..., Any]) -> type[BaseModel]:
-    """The pydantic model that an engine's constructor takes as ``settings``."""
-    constructor = vars(factory)["__init__"] if isinstance(factory, type) else factory
-    hint = typing.get_type_hints(constructor)["settings"]
-    return next(
-        part
-        for part in (hint, *typing.get_args(hint))
-        if isinstance(part, type) and issubclass(part, BaseModel)
-    )

@@ -231,5 +231,10 @@ OMNI: Registry[OmniHost] = Registry(
             "models.omni.minicpm_worker.engine:MiniCpmWorkerHost",
             summary="MiniCPM-o 4.5 in a worker or behind the gateway of its own server",
         ),
+        "worker": Row(
+            "models.omni.hosted.engine:WorkerOmniHost",
+            "any of the others in a process of its own: python runner.py --role worker",
+            env=("PARLEY_WORKER_SECRET",),
+        ),
     },
 )

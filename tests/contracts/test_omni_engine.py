@@ -25,6 +25,7 @@ from models.turn.smart_turn import SmartTurn
 from models.vad.silero import SileroVad
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.scripted_llm import ScriptedLanguageModel
+from tests.fakes.worker import HostedHost
 from tests.peers.minicpm_server import minicpm_server
 
 # Behind the units of the other tests.
@@ -83,6 +84,7 @@ HOSTS: dict[str, Callable[[], OmniHost]] = {
     "moshi": moshi,
     "minicpm_o": minicpm_o,
     "minicpm_worker": Served,
+    "worker": lambda: HostedHost(ScriptedOmniHost(OmniScript(cost_ms=2.0))),
     "always_talk": lambda: baseline("always_talk"),
     "timer": lambda: baseline("timer"),
     "random_backchannel": lambda: baseline("random_backchannel"),

@@ -16,9 +16,7 @@ Slow: every wait has a deadline. Dead or wrong: the connection is given up, and 
 ``stop`` is seen within ``POLL_S`` by whatever waits.
 """
 
-import socket
 import ssl
-import struct
 import threading
 import time
 from collections.abc import Sequence
@@ -47,6 +45,7 @@ from models.omni.minicpm_o.settings import (
 )
 from models.omni.minicpm_worker import wire
 from models.omni.phases import Call, Phases, checked_audio, checked_frames
+from runtime.blocking_socket import connect_for
 
 ENGINE = "minicpm_worker"
 # The server takes nothing else: a second, also at the beginning, where it pads itself.
@@ -263,7 +262,7 @@ class MiniCpmWorkerEngine:
             self._connection = self._exit.enter_context(
                 connect(
                     url,
-                    sock=self._socket(url),
+                    sock=connect_for(url, open_s=settings.connect_timeout_s, write_s=settings.unit_timeout_s),
                     ssl=self._host.tls,
                     open_timeout=settings.connect_timeout_s,
                     close_timeout=CLOSE_S,
@@ -291,16 +290,6 @@ class MiniCpmWorkerEngine:
                 deadline_s = time.monotonic() + settings.prepare_timeout_s
             elif isinstance(message, wire.Refused):
                 self._refused(message)
-
-    def _socket(self, url: str) -> socket.socket:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "wss" else 80)
-        made = socket.create_connection((parts.hostname, port), self._settings.connect_timeout_s)
-        # The library reads in a thread of its own, for ever, and writes without a deadline: a peer that does
-        # not read would hold this one.
-        made.settimeout(None)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self._settings.unit_timeout_s))
-        return made
 
     def _refused(self, refusal: wire.Refused) -> None:
         """An error before the beginning: the server closes behind it when it means that it is full."""
@@ -450,7 +439,3 @@ def _tls(settings: MiniCpmWorkerSettings) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=settings.ca_file)
     except OSError as error:
         raise ConfigError(f"{ENGINE}: no certificate can be read: {error}") from error
-
-
-def _timeval(seconds: float) -> bytes:
-    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))

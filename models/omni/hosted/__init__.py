@@ -1,0 +1,1 @@
+"""An omni engine in a worker of this deployment, by the worker link."""

@@ -1,0 +1,291 @@
+"""The omni engine that runs in a worker: this side of the worker link.
+
+In: units of sound and pictures. Out: results. The worker has the engine, of whatever kind, with its weights
+and its Python environment. The host asks once what it has, waiting while it loads; an engine that is opened
+holds the worker, by a lease of its own, until ``cleanup``.
+
+Slow: every question has a deadline. Dead, hung or wrong: the socket is closed, every call fails until
+``cleanup``, and the worker cleans up by itself or is replaced by whoever watches it. ``stop`` returns at
+once, and whatever waits returns within ``POLL_S``, silent.
+"""
+
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import AgentError, ConfigError, EngineError, PeerError, ShapeError
+from models.omni import OmniEngine, Preparation, UnitResult, Vote
+from models.omni.hosted import codec
+from models.omni.hosted.link import ConversationLink
+from models.omni.phases import Call, Phases, checked_audio, checked_frames
+from protocols.worker_link import LinkMessage, Type
+from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
+
+ENGINE = "worker"
+# A token is used at once.
+TOKEN_S = 30
+# The worker says how it stands at least so often.
+STATE_S = 5.0
+
+
+class WorkerSettings(BaseModel):
+    """One worker, and how long it is waited for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = Field(pattern=r"^wss?://[^/\s]+", description="of the worker")
+    name: str = Field("worker", min_length=1, max_length=100, description="the worker's own")
+    secret_env: str = Field(
+        "PARLEY_WORKER_SECRET", description="environment variable that holds what the worker knows too"
+    )
+    load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait for its model")
+    open_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a lease")
+    prepare_timeout_s: float = Field(60, gt=0, le=600)
+    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for what becomes of a unit")
+
+    def check(self) -> None:
+        """See ``core.files.Checked``."""
+        self.secret()
+
+    def secret(self) -> bytes:
+        """What lets us speak to the worker.
+
+        Raises:
+            ConfigError: it is not set, or too short.
+        """
+        value = os.environ.get(self.secret_env, "").encode()
+        if len(value) < LEAST_SECRET_BYTES:
+            raise ConfigError(
+                f"{ENGINE!r} needs a secret of at least {LEAST_SECRET_BYTES} characters in the environment "
+                f"variable {self.secret_env}, the same as the worker's"
+            )
+        return value
+
+
+class Leasing(Protocol):
+    """Places conversations: a pool, or always the same worker."""
+
+    def lease(self) -> tuple[str, LinkMessage]:
+        """Where to go with a new conversation, and the first message there."""
+        ...
+
+
+class OneWorker:
+    """A worker whose address is known: every conversation goes there."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._secret = settings.secret()
+
+    def lease(self) -> tuple[str, LinkMessage]:
+        """See ``Leasing``: any process of the worker will do; the session is of this conversation alone."""
+        return self._settings.url, self._first(Type.LEASE, uuid.uuid4().hex)
+
+    def watch(self) -> LinkMessage:
+        """The first message of whoever wants to know how the worker stands."""
+        return self._first(Type.WATCH, "")
+
+    def _first(self, type_: Type, session_id: str) -> LinkMessage:
+        claim = Claim(self._settings.name, "", session_id, 0, int(time.time()) + TOKEN_S)
+        return LinkMessage(type_, facts=claim.facts(sign(self._secret, claim)))
+
+
+class WorkerOmniHost:
+    """A worker, and whoever has it. Thread-safe.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        ConfigError: there is no secret.
+        EngineError: it is not reached, or its model does not load, or not in time.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self._one = OneWorker(settings)
+        engine = self._loaded()
+        self.sessions: int | None = engine["slots"]
+        self.takes_frames: bool = engine["takes_frames"]
+
+    def open_engine(self) -> OmniEngine:
+        """See ``OmniHost``.
+
+        Raises:
+            EngineError: the worker is not reached.
+        """
+        return WorkerOmniEngine(self._one, self.settings)
+
+    def close(self) -> None:
+        """See ``OmniHost``: the weights are the worker's."""
+
+    def _loaded(self) -> dict[str, Any]:
+        """What it says of its engine, when that is loaded."""
+        settings = self.settings
+        deadline_s = time.monotonic() + settings.load_timeout_s
+        link = ConversationLink(
+            settings.url,
+            self._one.watch(),
+            open_s=settings.open_timeout_s,
+            write_s=settings.unit_timeout_s,
+            engine=ENGINE,
+        )
+        try:
+            facts = link.facts
+            while facts.get("engine") is None:
+                if facts.get("state") == "dead" or time.monotonic() > deadline_s:
+                    raise EngineError(f"{ENGINE}: its model does not load", engine=ENGINE)
+                facts = link.next(Type.STATE, within_s=STATE_S).facts
+        finally:
+            link.close()
+        engine: dict[str, Any] = facts["engine"]
+        if engine.get("kind") != "omni":
+            kind = engine.get("kind")
+            raise ConfigError(f"{ENGINE}: {settings.name!r} has no full-duplex engine, but {kind!r}")
+        return engine
+
+
+class WorkerOmniEngine:
+    """One conversation; see ``OmniEngine``. Opened when the worker has taken it.
+
+    Args:
+        leasing: says which worker.
+        settings: deadlines.
+
+    Raises:
+        CapacityError: somebody else has it.
+        EngineError: it is not reached, or does not take the conversation.
+    """
+
+    def __init__(self, leasing: Leasing, settings: WorkerSettings) -> None:
+        self._leasing = leasing
+        self._settings = settings
+        self._phases = Phases()
+        self._link: ConversationLink | None = None
+        self._is_open_turn = self._is_broken = False
+        facts = self._lease().facts["engine"]
+        self.unit_ms: int = facts["unit_ms"]
+        self.first_unit_ms: int = facts["first_unit_ms"]
+        self.input_rate_hz: int = facts["input_rate_hz"]
+        self.output_rate_hz: int = facts["output_rate_hz"]
+        self.context_units: int | None = facts["context_units"]
+        self.takes_frames: bool = facts["takes_frames"]
+
+    def prepare(self, preparation: Preparation) -> None:
+        """See ``OmniEngine``.
+
+        Raises:
+            CapacityError: the worker was given back, and somebody else has it.
+        """
+        before = self._phases.phase
+        self._phases.enter(Call.PREPARE)
+        try:
+            if self._link is None:
+                self._lease()
+            facts, payload = codec.of_preparation(preparation)
+            self._ask(Type.PREPARE, facts, payload, within_s=self._settings.prepare_timeout_s)
+        except AgentError:
+            self._phases.take_back(Call.PREPARE, before)
+            raise
+
+    def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
+        """See ``OmniEngine``."""
+        before = self._phases.phase
+        active = self._phases.enter(Call.PREFILL)
+        try:
+            if frames and not self.takes_frames:
+                raise ShapeError(f"{ENGINE}: its engine takes no frames")
+            seen = checked_frames(tuple(frames))
+            longest_ms = max(self.unit_ms, self.first_unit_ms)
+            heard = audio if len(audio) else audio[:0]
+            # What is short is padded by the engine, which knows which unit this is.
+            checked_audio(audio, longest_ms * self.input_rate_hz // 1000, frames=len(seen))
+        except ShapeError:
+            self._phases.take_back(Call.PREFILL, before)
+            raise
+        if active:
+            facts, payload = codec.of_unit(heard, seen)
+            self._ask(Type.PREFILL, facts, payload)
+
+    def generate(self, *, force_listen: bool = False) -> UnitResult:
+        """See ``OmniEngine``."""
+        if not self._phases.enter(Call.GENERATE):
+            return self._silence()
+        answer = self._ask(Type.GENERATE, {"force_listen": force_listen})
+        if answer is None:
+            return self._silence()
+        try:
+            result = codec.to_result(answer.facts, answer.payload)
+        except PeerError as error:
+            self._is_broken = True
+            raise EngineError(f"{ENGINE}: {error}", engine=ENGINE) from error
+        self._is_open_turn = result.vote is Vote.SPEAK and not result.end_of_turn
+        return result
+
+    def finalize(self) -> None:
+        """See ``OmniEngine``."""
+        if self._phases.enter(Call.FINALIZE):
+            self._ask(Type.FINALIZE)
+
+    def stop(self) -> None:
+        """See ``OmniEngine``."""
+        self._phases.enter(Call.STOP)
+
+    def cleanup(self) -> None:
+        """See ``OmniEngine``: returns when the worker has cleaned up, and may have been given to the next."""
+        self._phases.enter(Call.CLEANUP)
+        if self._link is not None:
+            # A worker that does not answer is not waited for: its lease is over with the socket.
+            with suppress(EngineError):
+                self._link.ask(Type.RELEASE, within_s=self._settings.unit_timeout_s)
+        self._give_up()
+        self._is_open_turn = self._is_broken = False
+
+    def _lease(self) -> ConversationLink:
+        url, first = self._leasing.lease()
+        self._link = ConversationLink(
+            url,
+            first,
+            open_s=self._settings.open_timeout_s,
+            write_s=self._settings.unit_timeout_s,
+            engine=ENGINE,
+        )
+        return self._link
+
+    def _ask(
+        self,
+        type_: Type,
+        facts: dict[str, Any] | None = None,
+        payload: bytes = b"",
+        *,
+        within_s: float | None = None,
+    ) -> LinkMessage | None:
+        """The worker's answer; None: stopped."""
+        if self._link is None or self._is_broken:
+            raise EngineError(f"{ENGINE}: the worker failed before", engine=ENGINE)
+        try:
+            return self._link.ask(
+                type_,
+                facts,
+                payload,
+                within_s=self._settings.unit_timeout_s if within_s is None else within_s,
+                is_stopped=lambda: self._phases.is_stopped,
+            )
+        except EngineError:
+            self._is_broken = True
+            raise
+
+    def _give_up(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def _silence(self) -> UnitResult:
+        was_open, self._is_open_turn = self._is_open_turn, False
+        return UnitResult(Vote.LISTEN, end_of_turn=was_open)

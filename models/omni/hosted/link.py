@@ -1,0 +1,175 @@
+"""One conversation's socket to a worker, for a thread that waits: one question, one answer, one deadline.
+
+The lease comes first: the worker says what it is and takes the conversation, or says why not. Dead, hung or
+wrong: the socket is closed, and the worker cleans up by itself. ``stop`` of whoever waits is seen within
+``POLL_S``. Not thread-safe; websockets answers the worker's pings, which renew the lease, in a thread of its
+own.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.sync.client import ClientConnection, connect
+
+from core.errors import CapacityError, ConfigError, EngineError, PeerError
+from protocols.worker_link import MOST_MESSAGE_BYTES, LinkMessage, Type, decode, encode
+from runtime.blocking_socket import connect_for
+
+# So long a stop may go unseen by whoever waits.
+POLL_S = 0.02
+CLOSE_S = 0.5
+# Of these the worker says that it cannot take the conversation now, and may later.
+FULL = ("busy", "not_ready")
+
+
+def _never() -> bool:
+    return False
+
+
+class ConversationLink:
+    """See the module.
+
+    Args:
+        url: of the worker.
+        first: who wants what, and what lets them: a lease, or a watch.
+        open_s: until the lease is taken.
+        write_s: longest write of a message.
+        engine: its name, for errors.
+
+    Attributes:
+        facts: what the worker says of itself and its engine.
+
+    Raises:
+        CapacityError: somebody else has it.
+        EngineError: it is not there, or does not take the lease.
+    """
+
+    def __init__(self, url: str, first: LinkMessage, *, open_s: float, write_s: float, engine: str) -> None:
+        self._engine = engine
+        self._number = 0
+        self._lock = threading.Lock()
+        self._exit = ExitStack()
+        deadline_s = time.monotonic() + open_s
+        try:
+            connecting = connect(
+                url,
+                sock=connect_for(url, open_s=open_s, write_s=write_s),
+                open_timeout=open_s,
+                close_timeout=CLOSE_S,
+                ping_interval=None,
+                max_size=MOST_MESSAGE_BYTES,
+                compression=None,
+            )
+            self._socket: ClientConnection = self._exit.enter_context(connecting)
+        except (OSError, TimeoutError, InvalidStatus, WebSocketException) as error:
+            message = f"{engine}: the worker is not reached: {type(error).__name__}"
+            raise EngineError(message, engine=engine) from error
+        self._send(first)
+        answer = self._receive(deadline_s, "the first message is not answered in time", _never)
+        assert answer is not None
+        if answer.type is Type.REFUSED:
+            self.close()
+            message = f"{engine}: the worker refuses: {answer.facts.get('message')}"
+            if answer.facts.get("because") in FULL:
+                raise CapacityError(message, limit=1)
+            raise EngineError(message, engine=engine)
+        if answer.type not in (Type.LEASED, Type.STATE):
+            raise self._dead("the worker answers with something else")
+        self.facts = answer.facts
+
+    def ask(
+        self,
+        type_: Type,
+        facts: Mapping[str, Any] | None = None,
+        payload: bytes = b"",
+        *,
+        within_s: float,
+        is_stopped: Callable[[], bool] = _never,
+    ) -> LinkMessage | None:
+        """The answer; None when ``is_stopped`` says so first: the answer is nobody's then.
+
+        Raises:
+            ConfigError: the worker finds a setting wrong.
+            EngineError: the worker fails, is gone, takes the lease back, or does not answer in time.
+        """
+        deadline_s = time.monotonic() + within_s
+        self._number += 1
+        number = self._number
+        self._send(LinkMessage(type_, number, facts or {}, payload))
+        while True:
+            answer = self._receive(deadline_s, f"{type_.value} is not answered in time", is_stopped)
+            if answer is None:
+                # The worker's engine is stopped as well; what it still answers is nobody's.
+                with suppress(EngineError):
+                    self._send(LinkMessage(Type.STOP))
+                return None
+            if answer.type is Type.REVOKED:
+                raise self._dead(f"the worker takes the lease back: {answer.facts.get('message')}")
+            if answer.number == number:
+                return self._taken(answer)
+
+    def next(self, type_: Type, *, within_s: float) -> LinkMessage:
+        """The next message of a type that nobody asks for.
+
+        Raises:
+            EngineError: the worker is gone, or says nothing in time.
+        """
+        deadline_s = time.monotonic() + within_s
+        while True:
+            message = self._receive(deadline_s, f"no {type_.value} comes in time", _never)
+            assert message is not None
+            if message.type is type_:
+                return message
+
+    def tell(self, type_: Type, facts: Mapping[str, Any] | None = None) -> None:
+        """What is answered by nobody.
+
+        Raises:
+            EngineError: the worker is gone.
+        """
+        self._send(LinkMessage(type_, facts=facts or {}))
+
+    def close(self) -> None:
+        """Hang up: the worker cleans up. From any thread; within about ``CLOSE_S``."""
+        with suppress(OSError, WebSocketException):
+            self._exit.close()
+
+    def _send(self, message: LinkMessage) -> None:
+        try:
+            data = encode(message)
+            with self._lock:
+                self._socket.send(data)
+        except (OSError, ConnectionClosed, ValueError) as error:
+            raise self._dead("the worker is gone") from error
+
+    def _receive(self, deadline_s: float, late: str, is_stopped: Callable[[], bool]) -> LinkMessage | None:
+        while not is_stopped():
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise self._dead(late)
+            try:
+                return decode(self._socket.recv(timeout=min(left_s, POLL_S)))
+            except TimeoutError:
+                continue
+            except (OSError, ConnectionClosed) as error:
+                raise self._dead("the worker is gone") from error
+            except PeerError as error:
+                raise self._dead("the worker says nothing that can be read") from error
+        return None
+
+    def _taken(self, message: LinkMessage) -> LinkMessage:
+        if message.type is Type.DONE:
+            return message
+        facts = message.facts
+        text = str(facts.get("message"))
+        if facts.get("class") == "ConfigError":
+            raise ConfigError(text)
+        raise EngineError(text, engine=self._engine, retryable=bool(facts.get("retryable")))
+
+    def _dead(self, message: str) -> EngineError:
+        self.close()
+        return EngineError(f"{self._engine}: {message}", engine=self._engine)

@@ -1,0 +1,153 @@
+"""One process of a deployment: a worker that hosts an engine for others.
+
+``python runner.py --role worker --engine moshi --port 22400`` loads the engine, says that it is ready and
+lets one conversation at a time have it, by the worker link (docs/workers.md). It runs in whatever Python
+environment has the engine's packages: nothing here imports Pipecat or a web framework. SIGTERM and Ctrl-C
+drain it, a second one ends it at once.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from functools import partial
+from typing import Any
+
+import yaml
+from loguru import logger
+
+from configs.engines import checked_settings
+from configs.load import parse_settings
+from core.errors import ConfigError
+from models.omni import OMNI
+from protocols.worker_tokens import LEAST_SECRET_BYTES
+from serving.worker.hosting import Hosted, HostedOmni
+from serving.worker.server import EXIT_HUNG, WorkerServer
+from serving.worker.settings import WorkerServerSettings
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="runner.py",
+        description="Run one process of a deployment.",
+        epilog="Exit status: 0 it was told to end, 2 the command or a setting is wrong, 3 the engine does "
+        "not load, 4 a call of the engine did not return, 130 interrupted twice.",
+    )
+    parser.add_argument(
+        "--role", choices=("worker",), required=True, help="worker: host an engine for others"
+    )
+    parser.add_argument("--engine", required=True, help=f"one of: {', '.join(OMNI.names())}")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the engine; the value is YAML; may be given more than once",
+    )
+    parser.add_argument("--name", default="worker", help="of the worker, as its tokens say it")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=22_400)
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a deadline or bound of the worker, as lease_ms=6000; may be given more than once",
+    )
+    parser.add_argument(
+        "--print-url",
+        action="store_true",
+        help="say on standard output where it listens, for whoever started it",
+    )
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status."""
+    given = build_parser().parse_args(arguments)
+    # Handshakes of strangers are nobody's news.
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)
+    try:
+        limits = {"name": given.name, "host": given.host, "port": given.port, **_pairs(given.limit)}
+        settings = parse_settings(WorkerServerSettings, limits, where="--limit")
+        secret = _secret(settings)
+        load = _load(given.engine, _pairs(given.set))
+        server = WorkerServer(settings, load=load, secret=secret)
+        status = asyncio.run(_run(server, prints_url=given.print_url))
+    except ConfigError as error:
+        print(f"runner.py: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except OSError as error:
+        print(f"runner.py: it cannot listen on {given.host}:{given.port}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    if status == EXIT_HUNG:
+        # A thread of it hangs in native code, and would be waited for.
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+async def _run(server: WorkerServer, *, prints_url: bool) -> int:
+    loop = asyncio.get_running_loop()
+    told = 0
+
+    def on_signal() -> None:
+        nonlocal told
+        told += 1
+        if told > 1:
+            os._exit(EXIT_INTERRUPTED)
+        server.drain()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    settings = server.settings
+
+    def on_listening(port: int) -> None:
+        url = f"ws://{settings.host}:{port}"
+        logger.info(f"{settings.name}: listening on {url}")
+        if prints_url:
+            print(url, flush=True)
+
+    return await server.run(on_listening=on_listening)
+
+
+def _load(name: str, settings: dict[str, Any]) -> Any:
+    checked = checked_settings(OMNI, name, settings, where="--engine")
+    return partial(_hosted, name, checked)
+
+
+def _hosted(name: str, settings: Any) -> Hosted:
+    return HostedOmni(OMNI.create(name, settings), name)
+
+
+def _pairs(given: list[str]) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{each!r}: expected NAME=VALUE")
+        try:
+            pairs[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{each!r}: the value is no YAML") from error
+    return pairs
+
+
+def _secret(settings: WorkerServerSettings) -> bytes:
+    secret = os.environ.get(settings.secret_env, "").encode()
+    if len(secret) < LEAST_SECRET_BYTES:
+        raise ConfigError(
+            f"a worker needs a secret of at least {LEAST_SECRET_BYTES} characters in the environment "
+            f"variable {settings.secret_env}: whoever has it may use the worker"
+        )
+    return secret
+
+
+if __name__ == "__main__":
+    sys.exit(main())

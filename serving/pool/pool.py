@@ -1,0 +1,407 @@
+"""The workers of one gateway process, and the conversations that want them.
+
+In: ``acquire`` of a conversation, which returns when it has a worker; what workers say of themselves. Out: a
+lease to go to the worker with (``Placed``), positions in the queue while one waits, word of a worker that is
+lost. Who gets what is decided by ``serving.scheduler``; here are the sockets, the processes and the clock.
+
+A waiter that is cancelled leaves the queue at once. A worker that is lost tells each conversation that it had
+(``Placed.lost``); each waits at the head of the queue again, and ``regain`` returns when it has another
+worker. What a conversation does not want any more it gives back with ``release``, whatever became of it.
+
+A worker that holds what nobody here gave it (another gateway's, or one that is still being cleaned up) is not
+granted until it says that it is free. Owns a task for each worker and one for deadlines; ``close`` ends them.
+"""
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self
+
+from loguru import logger
+
+from core.errors import CapacityError, ConfigError
+from protocols.worker_link import LinkMessage, Type
+from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
+from runtime.loop_clock import LoopClock
+from serving.pool.process import WorkerProcess
+from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.pool.watch import Watch
+from serving.scheduler.eta import Eta
+from serving.scheduler.scheduler import Scheduler
+from serving.scheduler.wants import (
+    Effect,
+    Granted,
+    Lease,
+    Lost,
+    Offer,
+    Place,
+    Reason,
+    Refused,
+    Running,
+    Standing,
+    Want,
+)
+
+OnPlace = Callable[[Place], None]
+
+_STANDINGS: Mapping[str, Standing] = {
+    "loading": Standing.LOADING,
+    "idle": Standing.READY,
+    "busy": Standing.READY,
+    "duplex_active": Standing.READY,
+    "duplex_paused": Standing.READY,
+    "draining": Standing.DRAINING,
+    "suspect": Standing.SUSPECT,
+}
+_REASONS: Mapping[Reason, str] = {
+    Reason.QUEUE_FULL: "the queue is full ({limit} wait), try again later",
+    Reason.TOO_LARGE: "no worker has the memory for this conversation ({limit} bytes at most)",
+    Reason.NO_WORKER: "no worker is there, try again later",
+    Reason.CANCELLED: "an operator took you out of the queue",
+    Reason.LEFT: "you were not heard of any more",
+    Reason.STOPPING: "the server is stopping, try another or later",
+}
+
+
+class NotPlaced(CapacityError):
+    """Somebody gets no worker.
+
+    Attributes:
+        reason: why.
+    """
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(_REASONS[refused.reason].format(limit=refused.limit), limit=refused.limit)
+        self.reason = refused.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A conversation that has a worker.
+
+    Attributes:
+        ticket_id: of the wish.
+        lease: what it has.
+        url: of the worker.
+        first: the first message to the worker; valid for ``token_s``.
+        lost: set when the worker is gone.
+    """
+
+    ticket_id: str
+    lease: Lease
+    url: str
+    first: LinkMessage
+    lost: asyncio.Event
+
+
+@dataclass(slots=True)
+class _Waiter:
+    placed: asyncio.Future[Placed]
+    on_place: OnPlace | None
+    told: tuple[int, int | None] | None = None
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A worker that is looked after."""
+
+    spec: WorkerSpec
+    watch: Watch
+    process: WorkerProcess | None = None
+    url: str | None = None
+    watching: asyncio.Task[None] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Pool:
+    """See the module. An async context manager that starts and closes it.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        ConfigError: there is no secret, and a worker is not started here.
+    """
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self.settings = settings
+        self._clock = LoopClock()
+        self._secret = _secret(settings)
+        self.eta = Eta(settings.eta)
+        self._scheduler = Scheduler(settings.scheduler, eta=self.eta)
+        self._waiters: dict[str, _Waiter] = {}
+        self._placed: dict[str, Placed] = {}
+        # Of those that lost a worker, until they ask for another one.
+        self._again: dict[str, _Waiter] = {}
+        self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._told_version = -1
+
+    async def __aenter__(self) -> Self:
+        for kept in self._kept.values():
+            work = self._watch(kept) if kept.process is None else kept.process.run()
+            self._tasks.append(asyncio.create_task(work, name=f"pool.{kept.spec.name}"))
+        self._tasks.append(asyncio.create_task(self._keep_time(), name="pool.deadlines"))
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Tell those who wait, end what was started here."""
+        self._apply(self._scheduler.stop())
+        tasks, self._tasks = self._tasks, []
+        watching = [kept.watching for kept in self._kept.values() if kept.watching is not None]
+        for task in (*tasks, *watching):
+            task.cancel()
+        await asyncio.gather(*tasks, *watching, return_exceptions=True)
+
+    # Conversations.
+
+    async def acquire(self, want: Want, *, on_place: OnPlace | None = None) -> Placed:
+        """Return when the conversation has a worker. Whoever is cancelled leaves the queue.
+
+        Args:
+            want: what is needed.
+            on_place: told where it stands, whenever that changes; must not block.
+
+        Raises:
+            NotPlaced: it does not get one.
+            ValueError: the ticket is taken.
+        """
+        if want.ticket_id in self._waiters or want.ticket_id in self._placed:
+            raise ValueError(f"the ticket {want.ticket_id} is taken")
+        waiter = self._wait(want.ticket_id, on_place)
+        self._apply(self._scheduler.ask(want, self._clock.now_ms()))
+        return await self._awaited(want.ticket_id, waiter)
+
+    async def regain(self, placed: Placed, *, on_place: OnPlace | None = None) -> Placed:
+        """Return when a conversation that lost its worker has another.
+
+        Raises:
+            NotPlaced: it does not get one.
+        """
+        waiter = self._again.pop(placed.ticket_id, None)
+        if waiter is None:
+            raise NotPlaced(Refused(placed.ticket_id, Reason.LEFT))
+        waiter.on_place = on_place
+        self._tell_places()
+        return await self._awaited(placed.ticket_id, waiter)
+
+    def not_taken(self, placed: Placed) -> None:
+        """The worker did not take the conversation: it waits at the head, ``regain``."""
+        self._lose(placed, self._scheduler.not_taken)
+
+    def failed(self, placed: Placed) -> None:
+        """The worker does not do any more: the conversation waits at the head, ``regain``."""
+        self._lose(placed, self._scheduler.move)
+
+    def release(self, placed: Placed, *, well: bool = True, kept: tuple[tuple[str, int], ...] = ()) -> None:
+        """A conversation is over, wherever it is; see ``Scheduler.release``."""
+        ticket, now_ms = placed.ticket_id, self._clock.now_ms()
+        self._again.pop(ticket, None)
+        if self._placed.pop(ticket, None) is not None:
+            self._apply(self._scheduler.release(ticket, now_ms, well=well, kept=kept))
+        elif self._waiters.pop(ticket, None) is not None:
+            self._apply(self._scheduler.cancel(ticket, now_ms))
+
+    def throw_out(self, ticket_id: str) -> bool:
+        """An operator takes somebody out of the queue; False when nobody of that ticket waits."""
+        effects = self._scheduler.throw_out(ticket_id, self._clock.now_ms())
+        self._apply(effects)
+        return bool(effects)
+
+    # What there is to see.
+
+    def places(self) -> list[Place]:
+        """The queue."""
+        return self._scheduler.places(self._clock.now_ms())
+
+    def running(self) -> list[Running]:
+        """The conversations that have a worker."""
+        return self._scheduler.running(self._clock.now_ms())
+
+    def workers(self) -> dict[str, Mapping[str, Any]]:
+        """What each worker says of itself, empty of one that is not there."""
+        return {name: kept.facts for name, kept in self._kept.items()}
+
+    def pid(self, worker: str) -> int | None:
+        """Of a worker that is started here."""
+        process = self._kept[worker].process
+        return None if process is None else process.pid
+
+    async def drain(self, worker: str) -> None:
+        """Have a worker take no more conversations, and end."""
+        await self._kept[worker].watch.drain()
+
+    # Inside: conversations.
+
+    def _wait(self, ticket_id: str, on_place: OnPlace | None) -> _Waiter:
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), on_place)
+        self._waiters[ticket_id] = waiter
+        return waiter
+
+    async def _awaited(self, ticket_id: str, waiter: _Waiter) -> Placed:
+        try:
+            return await waiter.placed
+        except asyncio.CancelledError:
+            # It may have been granted in the same moment.
+            self._waiters.pop(ticket_id, None)
+            self._placed.pop(ticket_id, None)
+            self._apply(self._scheduler.cancel(ticket_id, self._clock.now_ms()))
+            raise
+
+    def _lose(self, placed: Placed, lose: Callable[[str, int], list[Effect]]) -> None:
+        if self._placed.get(placed.ticket_id) is not placed:
+            return
+        del self._placed[placed.ticket_id]
+        placed.lost.set()
+        self._again[placed.ticket_id] = self._wait(placed.ticket_id, None)
+        self._apply(lose(placed.ticket_id, self._clock.now_ms()))
+
+    def _apply(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Granted):
+                self._grant(effect)
+            elif isinstance(effect, Lost):
+                placed = self._placed.pop(effect.ticket_id, None)
+                if placed is not None:
+                    placed.lost.set()
+                    self._again[effect.ticket_id] = self._wait(effect.ticket_id, None)
+            else:
+                waiter = self._waiters.pop(effect.ticket_id, None)
+                if waiter is not None and not waiter.placed.done():
+                    waiter.placed.set_exception(NotPlaced(effect))
+                    # Of one that nobody waits for at this moment it is told to whoever asks.
+                    waiter.placed.exception()
+        self._changed.set()
+        self._tell_places()
+
+    def _grant(self, granted: Granted) -> None:
+        waiter = self._waiters.pop(granted.ticket_id)
+        lease = granted.lease
+        expires_s = int(time.time()) + self.settings.token_s
+        claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
+        first = LinkMessage(Type.LEASE, facts=claim.facts(sign(self._secret, claim)))
+        url = self._kept[lease.worker].url
+        assert url is not None
+        placed = Placed(granted.ticket_id, lease, url, first, asyncio.Event())
+        self._placed[granted.ticket_id] = placed
+        if not waiter.placed.done():
+            waiter.placed.set_result(placed)
+
+    def _tell_places(self) -> None:
+        if self._told_version == self._scheduler.version or not self._waiters:
+            return
+        self._told_version = self._scheduler.version
+        for place in self.places():
+            waiter = self._waiters.get(place.ticket_id)
+            if waiter is None or waiter.on_place is None:
+                continue
+            told = (place.position, place.wait_ms)
+            if waiter.told != told:
+                waiter.told = told
+                waiter.on_place(place)
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._changed.clear()
+            due_ms = self._scheduler.next_deadline_ms()
+            left_s = None if due_ms is None else max(0.0, (due_ms - self._clock.now_ms()) / 1000)
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._apply(self._scheduler.on_deadline(self._clock.now_ms()))
+
+    # Inside: workers.
+
+    def _looked_after(self, spec: WorkerSpec) -> _Kept:
+        watch = Watch(
+            self.settings,
+            first=partial(self._first_watch, spec.name),
+            on_state=lambda facts: self._on_state(kept, facts),
+            on_silent=lambda: self._on_silent(kept),
+            on_gone=lambda: self._on_gone(kept),
+        )
+        kept = _Kept(spec, watch, url=spec.url)
+        if spec.url is None:
+            kept.process = WorkerProcess(
+                spec, self.settings, secret=self._secret.decode(), on_url=lambda url: self._on_url(kept, url)
+            )
+        return kept
+
+    def _first_watch(self, name: str) -> LinkMessage:
+        claim = Claim(name, "", "", 0, int(time.time()) + self.settings.token_s)
+        return LinkMessage(Type.WATCH, facts=claim.facts(sign(self._secret, claim)))
+
+    async def _watch(self, kept: _Kept) -> None:
+        assert kept.url is not None
+        await kept.watch.run(kept.url)
+
+    def _on_url(self, kept: _Kept, url: str | None) -> None:
+        watching, kept.watching = kept.watching, None
+        if watching is not None:
+            watching.cancel()
+        if url is None:
+            self._on_gone(kept)
+        kept.url = url
+        if url is not None:
+            kept.watching = asyncio.create_task(self._watch(kept), name=f"pool.{kept.spec.name}.watch")
+
+    def _on_state(self, kept: _Kept, facts: Mapping[str, Any]) -> None:
+        name, now_ms = kept.spec.name, self._clock.now_ms()
+        state = str(facts.get("state"))
+        standing = _STANDINGS.get(state)
+        kept.facts = facts
+        if standing is None:
+            self._apply(self._scheduler.worker_down(name, now_ms))
+            return
+        engine = facts.get("engine") or {}
+        incarnation = str(facts.get("incarnation"))
+        if standing is Standing.READY:
+            if kept.process is not None:
+                kept.process.is_ready()
+            if self._holds_strangers(name, facts):
+                standing = Standing.SUSPECT
+        known = self._scheduler.workers.get(name)
+        if known is not None and known[0].incarnation == incarnation and known[1] is standing:
+            return
+        offer = Offer(name, incarnation, int(engine.get("slots", 1)), kept.spec.kv_bytes)
+        self._apply(self._scheduler.worker_up(offer, now_ms, standing=standing, ready_ms=now_ms))
+
+    def _holds_strangers(self, name: str, facts: Mapping[str, Any]) -> bool:
+        ours = {placed.lease.session_id for placed in self._placed.values() if placed.lease.worker == name}
+        return any(held["session_id"] not in ours for held in facts.get("held", ()))
+
+    def _on_silent(self, kept: _Kept) -> None:
+        logger.warning(f"the worker {kept.spec.name} is silent")
+        now_ms = self._clock.now_ms()
+        self._apply(self._scheduler.worker_stands(kept.spec.name, Standing.SUSPECT, now_ms))
+
+    def _on_gone(self, kept: _Kept) -> None:
+        kept.facts = {}
+        self._apply(self._scheduler.worker_down(kept.spec.name, self._clock.now_ms()))
+        if kept.process is not None:
+            # One that is there and does not answer would hold its device for ever.
+            kept.process.kill()
+
+
+def _secret(settings: PoolSettings) -> bytes:
+    given = os.environ.get(settings.secret_env, "").encode()
+    if given and len(given) < LEAST_SECRET_BYTES:
+        raise ConfigError(f"{settings.secret_env}: expected at least {LEAST_SECRET_BYTES} characters")
+    if not given:
+        others = [spec.name for spec in settings.workers if spec.url is not None]
+        if others:
+            raise ConfigError(
+                f"{settings.secret_env} is not set: without what the workers know too, "
+                f"{', '.join(others)} cannot be reached"
+            )
+        given = secrets.token_hex(32).encode()
+    return given

@@ -1,0 +1,67 @@
+"""Which workers a gateway has, and how it watches them."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from serving.scheduler.eta import EtaSettings
+from serving.scheduler.scheduler import SchedulerSettings
+
+
+class WorkerSpec(BaseModel):
+    """One worker: somebody else's at ``url``, or one that is started here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1, max_length=100, description="of the worker, as its tokens say it")
+    url: str | None = Field(None, pattern=r"^wss?://[^/\s]+", description="of one that runs already")
+    engine: str | None = Field(None, description="of one that is started here")
+    settings: dict[str, Any] = Field(default_factory=dict, description="of its engine")
+    limits: dict[str, Any] = Field(default_factory=dict, description="of the worker")
+    python: str | None = Field(None, description="executable of its environment; None: this one")
+    kv_bytes: int | None = Field(None, ge=1, description="of memory for caches; None: its places alone count")
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> "WorkerSpec":
+        if (self.url is None) == (self.engine is None):
+            raise ValueError("expected either url or engine")
+        if self.url is not None and (self.settings or self.limits or self.python):
+            raise ValueError("settings, limits and python are of a worker that is started here")
+        return self
+
+
+class PoolSettings(BaseModel):
+    """The workers of a gateway."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workers: tuple[WorkerSpec, ...] = Field((), max_length=1_000)
+    scheduler: SchedulerSettings = SchedulerSettings()
+    eta: EtaSettings = EtaSettings()
+    secret_env: str = Field(
+        "PARLEY_WORKER_SECRET",
+        description="environment variable with what the workers know too; one is made up where all are "
+        "started here",
+    )
+    silent_ms: int = Field(
+        1_000, ge=100, le=60_000, description="a worker that says nothing for so long is suspect"
+    )
+    dead_ms: int = Field(
+        5_000, ge=200, le=600_000, description="and behind so long gone: one that was started here is killed"
+    )
+    connect_ms: int = Field(2_000, ge=50, le=60_000, description="longest wait for a socket")
+    retry_ms: int = Field(250, ge=10, le=60_000, description="first wait behind a worker that ended; doubles")
+    longest_retry_ms: int = Field(10_000, ge=10, le=600_000)
+    token_s: int = Field(30, ge=1, le=600, description="a lease is taken within this")
+    close_ms: int = Field(
+        5_000, ge=100, le=600_000, description="a worker that is told to end is killed then"
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "PoolSettings":
+        names = [worker.name for worker in self.workers]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"workers of the same name: {', '.join(twice)}")
+        if self.dead_ms <= self.silent_ms:
+            raise ValueError("expected silent_ms < dead_ms")
+        return self

@@ -1,0 +1,348 @@
+"""One conversation with the hosted engine: its messages, its deadlines, its end.
+
+In: messages of the worker link. Out: an answer to each question, in order; calls of the engine, one at a
+time, in a thread of the conversation's own. It ends when its socket does, when it is given back, when its
+lease or its pause runs out, when a newer owner of its session comes, and when a call of the engine is
+overdue. However it ends, ``run`` returns when everything of it is cleaned up, or raises ``Hangs`` when that
+cannot be done: the thread is lost then, and the process is to end.
+
+Slow client: the next message is read when there is room for it. Owns four tasks, which end with ``run``.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from enum import StrEnum
+from typing import Any
+
+from loguru import logger
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+
+from core.errors import AgentError, ConfigError, PeerError
+from protocols.worker_link import LinkMessage, Type, decode, encode
+from runtime.engine_thread import EngineThread
+from serving.worker.hosting import Hosted, Talk
+from serving.worker.leases import Held
+from serving.worker.lifecycle import Event
+from serving.worker.settings import WorkerServerSettings
+
+LEAST_UNIT_MS = 500
+SEND_S = 5.0
+
+
+class Why(StrEnum):
+    """Why a conversation is over."""
+
+    RELEASED = "released"
+    GONE = "gone"
+    UNREADABLE = "unreadable"
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+    PAUSE_EXPIRED = "pause_expired"
+    HUNG = "hung"
+    DRAINED = "drained"
+
+
+class Hangs(Exception):
+    """A call of the engine does not return: its thread is lost, and what it holds with it."""
+
+
+class _Over(Exception):
+    def __init__(self, why: Why, number: int = 0) -> None:
+        super().__init__(why)
+        self.why, self.number = why, number
+
+
+class Conversation:
+    """See the module.
+
+    Args:
+        socket: of whoever has it.
+        hosted: the engine.
+        held: the lease.
+        settings: deadlines.
+        on_event: told what happens to the worker by it.
+        renew: the other side is still there.
+        introduce: what is said first: facts of the worker.
+
+    Attributes:
+        held: the lease.
+        calls: of the engine, so far.
+        slowest_ms: of them.
+    """
+
+    def __init__(
+        self,
+        socket: ServerConnection,
+        hosted: Hosted,
+        held: Held,
+        *,
+        settings: WorkerServerSettings,
+        on_event: Callable[[Event], None],
+        renew: Callable[[], bool],
+        introduce: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._socket = socket
+        self._hosted = hosted
+        self.held = held
+        self._settings = settings
+        self._on_event = on_event
+        self._renew = renew
+        self._introduce = introduce
+        self._thread = EngineThread(f"conversation-{held.session_id[:8]}")
+        self._talk: Talk | None = None
+        self._running: Future[Any] | None = None
+        self._questions: asyncio.Queue[LinkMessage] = asyncio.Queue(settings.waiting_messages)
+        self._revoked: asyncio.Future[Why] = asyncio.get_running_loop().create_future()
+        self._paused_until_s: float | None = None
+        self._pause_changed = asyncio.Event()
+        self._closed = asyncio.Event()
+        self.calls = 0
+        self.slowest_ms = 0.0
+
+    def revoke(self, why: Why) -> None:
+        """It is over for whoever has it."""
+        if not self._revoked.done():
+            self._revoked.set_result(why)
+
+    async def closed(self) -> None:
+        """Return when everything of it is cleaned up."""
+        await self._closed.wait()
+
+    async def run(self) -> Callable[[], Awaitable[None]]:
+        """Serve until it is over, and clean up. Returns what tells so whoever gave it back: they wait for it,
+        and may have it again from then on.
+
+        Raises:
+            Hangs: a call of the engine does not return.
+        """
+        over = _Over(Why.GONE)
+        try:
+            over = await self._serve()
+        finally:
+            self.held.is_over = True
+            self._on_event(Event.PAUSE_EXPIRED if over.why is Why.PAUSE_EXPIRED else Event.ENDING)
+            if over.why not in (Why.RELEASED, Why.GONE):
+                await self._tell(LinkMessage(Type.REVOKED, facts={"message": over.why.value}))
+            await self._clean_up()
+            self._closed.set()
+
+        async def tell() -> None:
+            if over.number:
+                await self._tell(LinkMessage(Type.DONE, over.number))
+
+        return tell
+
+    async def _serve(self) -> _Over:
+        try:
+            self._talk = await self._call(self._hosted.open, self._settings.prepare_ms)
+            await self._send(LinkMessage(Type.LEASED, facts=self._introduce()))
+            async with asyncio.TaskGroup() as tasks:
+                for name, work in self._works().items():
+                    tasks.create_task(work, name=f"conversation.{name}")
+        except BaseExceptionGroup as group:
+            return _ended_by(group)
+        except _Over as over:
+            return over
+        except AgentError as error:
+            logger.warning(f"no conversation can be opened: {error}")
+            facts = {"because": "not_ready", "message": "the engine does not open a conversation"}
+            await self._tell(LinkMessage(Type.REFUSED, facts=facts))
+        except (ConnectionClosed, OSError, TimeoutError):
+            # It hung up before it was told.
+            pass
+        return _Over(Why.GONE)
+
+    def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {
+            "read": self._read(),
+            "answer": self._answer(),
+            "ping": self._ping(),
+            "watch": self._watch(),
+        }
+
+    async def _read(self) -> None:
+        async for data in self._socket:
+            try:
+                message = decode(data)
+            except PeerError as error:
+                await self._tell(_failed(LinkMessage(Type.STATE), error))
+                raise _Over(Why.UNREADABLE) from error
+            self._renew()
+            match message.type:
+                case Type.STOP:
+                    if self._talk is not None:
+                        self._talk.stop()
+                case Type.RENEW:
+                    pass
+                case Type.PAUSE if self._hosted.is_duplex:
+                    self._pause(message.facts.get("pause_ms"))
+                case Type.RESUME if self._hosted.is_duplex:
+                    self._resume()
+                case _:
+                    await self._questions.put(message)
+        raise _Over(Why.GONE)
+
+    async def _answer(self) -> None:
+        while True:
+            question = await self._questions.get()
+            if question.type is Type.RELEASE:
+                raise _Over(Why.RELEASED, question.number)
+            await self._send(await self._answered(question))
+
+    async def _answered(self, question: LinkMessage) -> LinkMessage:
+        talk = self._talk
+        assert talk is not None
+        if self._paused_until_s is not None:
+            return _failed(question, PeerError("the conversation is paused"))
+        within_ms = self._settings.prepare_ms if question.type is Type.PREPARE else self._unit_ms()
+        try:
+            facts, payload = await self._call(
+                lambda: talk.ask(question.type, question.facts, question.payload), within_ms
+            )
+        except AgentError as error:
+            return _failed(question, error)
+        except _Over:
+            raise
+        except Exception as error:  # the edge of a conversation: whatever the engine's code raises
+            logger.opt(exception=error).error(f"the engine raised {type(error).__name__}")
+            return _failed(question, AgentError(f"the engine raised {type(error).__name__}"))
+        return LinkMessage(Type.DONE, question.number, facts, payload)
+
+    async def _call(self, work: Callable[[], Any], within_ms: int) -> Any:
+        """In the thread. Overdue: it is over; what still runs is waited for when it is cleaned up."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        self._running = running = self._thread.submit(work)
+        wrapped = asyncio.wrap_future(running)
+        done, _ = await asyncio.wait({wrapped}, timeout=within_ms / 1000)
+        self.calls += 1
+        self.slowest_ms = max(self.slowest_ms, (loop.time() - began_s) * 1000)
+        if not done:
+            # Nobody takes what comes of it.
+            wrapped.cancel()
+            self._on_event(Event.OVERDUE)
+            raise _Over(Why.HUNG)
+        self._running = None
+        return wrapped.result()
+
+    def _unit_ms(self) -> int:
+        settings, unit_ms = self._settings, self._hosted.unit_ms
+        if settings.unit_ms is not None:
+            return settings.unit_ms
+        return settings.prepare_ms if unit_ms is None else max(LEAST_UNIT_MS, 2 * unit_ms)
+
+    async def _ping(self) -> None:
+        """Whoever answers is still there, also while nothing is asked."""
+        while True:
+            answered = await self._socket.ping()
+            await answered
+            self._renew()
+            await asyncio.sleep(self._settings.lease_ms / 3_000)
+
+    # Pauses.
+
+    def _pause(self, wanted_ms: object) -> None:
+        if self._paused_until_s is not None:
+            return
+        longest_ms = self._settings.pause_ms
+        is_given = isinstance(wanted_ms, int) and wanted_ms > 0
+        pause_ms = min(int(wanted_ms), longest_ms) if is_given else longest_ms  # type: ignore[call-overload]
+        self._paused_until_s = asyncio.get_running_loop().time() + pause_ms / 1000
+        self._on_event(Event.PAUSED)
+        self._pause_changed.set()
+
+    def _resume(self) -> None:
+        if self._paused_until_s is not None:
+            self._paused_until_s = None
+            self._on_event(Event.RESUMED)
+            self._pause_changed.set()
+
+    async def _watch(self) -> None:
+        """The end that others set, and that of a pause."""
+        loop = asyncio.get_running_loop()
+        while True:
+            until_s = self._paused_until_s
+            if until_s is not None and loop.time() >= until_s:
+                raise _Over(Why.PAUSE_EXPIRED)
+            self._pause_changed.clear()
+            changed = asyncio.ensure_future(self._pause_changed.wait())
+            waited_for: set[asyncio.Future[Any]] = {changed, self._revoked}
+            try:
+                await asyncio.wait(
+                    waited_for,
+                    timeout=None if until_s is None else until_s - loop.time(),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            finally:
+                changed.cancel()
+            if self._revoked.done():
+                raise _Over(self._revoked.result())
+
+    # The end.
+
+    async def _clean_up(self) -> None:
+        settings = self._settings
+        try:
+            if self._talk is not None:
+                self._talk.stop()
+            running = self._running
+            if running is not None:
+                await self._returned(running, settings.grace_ms)
+            was_opened = running is not None and not running.cancelled() and running.exception() is None
+            if self._talk is None and running is not None and was_opened:
+                # It was opened too late for anybody.
+                self._talk = running.result()
+            if self._talk is not None:
+                closing = self._thread.submit(self._talk.close)
+                await self._returned(closing, settings.cleanup_ms + settings.grace_ms)
+                if (error := closing.exception()) is not None:
+                    # What is left of it is not known.
+                    raise Hangs from error
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _returned(self, running: Future[Any], within_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + within_ms / 1000
+        # Not by a future of the loop: this goes on while the task that runs it is cancelled.
+        while not running.done():
+            if loop.time() >= due_s:
+                self._on_event(Event.OVERDUE)
+                raise Hangs
+            await asyncio.sleep(0.01)
+
+    async def _send(self, message: LinkMessage) -> None:
+        async with asyncio.timeout(SEND_S):
+            await self._socket.send(encode(message))
+
+    async def _tell(self, message: LinkMessage) -> None:
+        with suppress(ConnectionClosed, OSError, TimeoutError):
+            await self._send(message)
+
+
+def _ended_by(group: BaseExceptionGroup[BaseException]) -> _Over:
+    """Which part ended it. Whatever is a defect goes on."""
+    overs, others = group.split(_Over)
+    if others is not None:
+        _, defects = others.split((ConnectionClosed, OSError, TimeoutError))
+        if defects is not None:
+            raise defects
+    if overs is None:
+        return _Over(Why.GONE)
+    error: BaseException = overs
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, _Over)
+    return error
+
+
+def _failed(question: LinkMessage, error: AgentError) -> LinkMessage:
+    facts = {
+        "class": "ConfigError" if isinstance(error, ConfigError) else "EngineError",
+        "message": str(error),
+        "retryable": bool(getattr(error, "retryable", False)),
+    }
+    return LinkMessage(Type.FAILED, question.number, facts)

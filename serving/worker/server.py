@@ -1,0 +1,353 @@
+"""One worker process: loads its engine, says how it stands, and lets one conversation at a time have it.
+
+In: sockets of the worker link. A ``lease`` is a conversation (``conversation``), a ``watch`` is told how the
+worker stands, at once and whenever that changes, and may have it drain. Out: ``run`` returns the exit status
+when the worker has drained or cannot go on; a thread that hangs in native code is why the process then ends
+by force.
+
+Nobody reaches it without a token (``protocols.worker_tokens``), and no page of a browser at all: a handshake
+with an Origin is refused. Who has it is decided here, by the leases and by this process's own clock; whatever
+a gateway believes is a guess. Full, slow, gone: see ``conversation``; sockets that say nothing are closed
+behind ``open_ms``, watchers above their number refused.
+"""
+
+import asyncio
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
+
+import psutil
+from loguru import logger
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from core.errors import AgentError, IllegalTransition, PeerError
+from protocols.worker_link import MOST_MESSAGE_BYTES, LinkMessage, Type, decode, encode
+from protocols.worker_tokens import Claim, claimed, is_signed
+from runtime.loop_clock import LoopClock
+from serving.worker.conversation import SEND_S, Conversation, Hangs, Why
+from serving.worker.hosting import Hosted, Load
+from serving.worker.leases import LeaseRefused, Leases, RefusedBecause
+from serving.worker.lifecycle import Event, State, follow
+from serving.worker.settings import WorkerServerSettings
+
+TRY_AGAIN_LATER, POLICY_VIOLATION, PROTOCOL_ERROR = 1013, 1008, 1002
+EXIT_DRAINED, EXIT_LOAD_FAILED, EXIT_HUNG = 0, 3, 4
+
+
+class WorkerServer:
+    """See the module.
+
+    Args:
+        settings: see the model.
+        load: loads the engine; blocks.
+        secret: of whoever may speak to it.
+
+    Attributes:
+        incarnation: of this process.
+        state: what it is doing.
+    """
+
+    def __init__(self, settings: WorkerServerSettings, *, load: Load, secret: bytes) -> None:
+        self.settings = settings
+        self.incarnation = uuid.uuid4().hex
+        self.state = State.LOADING
+        self._load = load
+        self._secret = secret
+        self._hosted: Hosted | None = None
+        self._leases = Leases(self.incarnation, slots=1, lease_ms=settings.lease_ms)
+        self._clock = LoopClock()
+        self._conversations: dict[str, Conversation] = {}
+        self._watchers: set[asyncio.Event] = set()
+        self._over = asyncio.Event()
+        self._status = EXIT_DRAINED
+        self._process = psutil.Process()
+        self._calls = 0
+        self._leases_changed = asyncio.Event()
+        self._draining: asyncio.Task[None] | None = None
+        self.port = settings.port
+
+    async def run(self, *, on_listening: Callable[[int], None] = lambda _port: None) -> int:
+        """Serve until it is over; the exit status.
+
+        Args:
+            on_listening: told the port.
+
+        Raises:
+            OSError: it cannot listen there.
+        """
+        settings = self.settings
+        async with serve(
+            self._serve,
+            settings.host,
+            settings.port,
+            process_request=self._refuse_pages,
+            max_size=MOST_MESSAGE_BYTES,
+            max_queue=settings.waiting_messages,
+            compression=None,
+            open_timeout=settings.open_ms / 1000,
+            # Leases have pings of their own.
+            ping_interval=None,
+            close_timeout=1,
+        ) as server:
+            self.port = _port(server)
+            on_listening(self.port)
+            work = [
+                asyncio.create_task(self._load_engine(), name="worker.load"),
+                asyncio.create_task(self._expire(), name="worker.leases"),
+            ]
+            try:
+                await self._over.wait()
+            finally:
+                for task in work:
+                    task.cancel()
+                await asyncio.gather(*work, return_exceptions=True)
+                server.close(close_connections=True)
+        if self._hosted is not None and self._status == EXIT_DRAINED:
+            await asyncio.to_thread(self._hosted.close)
+        return self._status
+
+    def drain(self) -> None:
+        """Take no more conversations, let the one that is on go on for ``drain_ms``, and end."""
+        if self._draining is None and not self._over.is_set():
+            self._on(Event.DRAIN)
+            self._draining = asyncio.create_task(self._drain(), name="worker.drain")
+
+    def end(self) -> None:
+        """End at once: whoever has it is told."""
+        for each in self._conversations.values():
+            each.revoke(Why.DRAINED)
+        self._end(EXIT_DRAINED)
+
+    async def _drain(self) -> None:
+        conversations = list(self._conversations.values())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_ms / 1000):
+                for each in conversations:
+                    await each.closed()
+        for each in conversations:
+            each.revoke(Why.DRAINED)
+        for each in conversations:
+            await each.closed()
+        self._end(EXIT_DRAINED)
+
+    def _end(self, status: int) -> None:
+        self._status = self._status or status
+        if self.state is not State.DEAD:
+            self._on(Event.EXIT)
+        self._over.set()
+
+    def _on(self, event: Event) -> None:
+        before = self.state
+        self.state = follow(before, event)
+        if self.state is not before:
+            logger.info(f"{self.settings.name}: {before.value} -> {self.state.value}")
+        self._tell()
+
+    def _tell(self) -> None:
+        for watcher in self._watchers:
+            watcher.set()
+
+    # The engine.
+
+    async def _load_engine(self) -> None:
+        began_s = time.monotonic()
+        try:
+            hosted = await asyncio.to_thread(self._load)
+        except Exception as error:  # the edge of the process: whatever its code raises, it cannot go on
+            logger.opt(exception=None if isinstance(error, AgentError) else error).error(
+                f"{self.settings.name}: the engine does not load: {type(error).__name__}: {error}"
+            )
+            if self.state is State.LOADING:
+                self._on(Event.LOAD_FAILED)
+            self._end(EXIT_LOAD_FAILED)
+            return
+        if self.state is not State.LOADING:
+            # It was told to end meanwhile.
+            return
+        self._hosted = hosted
+        self._leases.slots = hosted.slots
+        logger.info(f"{self.settings.name}: loaded in {time.monotonic() - began_s:.1f} s")
+        self._on(Event.LOADED)
+
+    async def _expire(self) -> None:
+        """Leases end by this process's clock."""
+        while True:
+            self._leases_changed.clear()
+            due_ms = self._leases.next_deadline_ms()
+            with suppress(TimeoutError):
+                left_s = None if due_ms is None else max(0.0, (due_ms - self._clock.now_ms()) / 1000)
+                async with asyncio.timeout(left_s):
+                    await self._leases_changed.wait()
+            for held in self._leases.expired(self._clock.now_ms()):
+                self._conversations[held.session_id].revoke(Why.EXPIRED)
+
+    # Sockets.
+
+    def _refuse_pages(self, socket: ServerConnection, request: Request) -> Response | None:
+        if "Origin" in request.headers:
+            return socket.respond(HTTPStatus.FORBIDDEN, "a worker is no page's to ask\n")
+        return None
+
+    async def _serve(self, socket: ServerConnection) -> None:
+        try:
+            async with asyncio.timeout(self.settings.open_ms / 1000):
+                first = decode(await socket.recv())
+            claim, token = claimed(first.facts)
+        except (ConnectionClosed, TimeoutError):
+            return
+        except PeerError as error:
+            await self._refuse(socket, RefusedBecause.UNREADABLE, str(error), PROTOCOL_ERROR)
+            return
+        if not self._is_authorised(claim, token):
+            message = "no token for this worker"
+            await self._refuse(socket, RefusedBecause.UNAUTHORISED, message, POLICY_VIOLATION)
+        elif first.type is Type.WATCH and not claim.session_id:
+            await self._be_watched(socket)
+        elif first.type is Type.LEASE and claim.session_id:
+            await self._be_leased(socket, claim)
+        else:
+            message = "neither a lease nor a watch"
+            await self._refuse(socket, RefusedBecause.UNREADABLE, message, PROTOCOL_ERROR)
+
+    def _is_authorised(self, claim: Claim, token: str) -> bool:
+        is_ours = claim.worker == self.settings.name
+        return is_ours and is_signed(self._secret, claim, token, time.time())
+
+    async def _refuse(
+        self, socket: ServerConnection, because: RefusedBecause, message: str, code: int
+    ) -> None:
+        facts = {"because": because.value, "message": message}
+        with suppress(ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(SEND_S):
+                await socket.send(encode(LinkMessage(Type.REFUSED, facts=facts)))
+                await socket.close(code, message)
+
+    # Conversations.
+
+    async def _be_leased(self, socket: ServerConnection, claim: Claim) -> None:
+        try:
+            hosted, conversation = await self._take(socket, claim)
+        except LeaseRefused as refused:
+            code = POLICY_VIOLATION if refused.because is RefusedBecause.STALE else TRY_AGAIN_LATER
+            await self._refuse(socket, refused.because, str(refused), code)
+            return
+        self._conversations[claim.session_id] = conversation
+        self._leases_changed.set()
+        self._on(Event.DUPLEX_LEASED if hosted.is_duplex else Event.TURN_LEASED)
+        tell_released = None
+        try:
+            tell_released = await conversation.run()
+        except Hangs:
+            logger.error(f"{self.settings.name}: a call of the engine does not return, the process ends")
+            self._end(EXIT_HUNG)
+        finally:
+            self._calls += conversation.calls
+            del self._conversations[claim.session_id]
+            self._leases.give_back(claim.session_id)
+            if not self._leases.held and self.state is not State.DEAD:
+                self._on(Event.CLEANED)
+            self._tell()
+        if tell_released is not None:
+            await tell_released()
+
+    async def _take(self, socket: ServerConnection, claim: Claim) -> tuple[Hosted, Conversation]:
+        hosted = self._hosted
+        if hosted is None or self.state in (State.LOADING, State.DRAINING, State.SUSPECT, State.DEAD):
+            raise LeaseRefused(RefusedBecause.NOT_READY, f"the worker is {self.state.value}")
+        incarnation = claim.incarnation or self.incarnation
+        if incarnation == self.incarnation:
+            await self._supersede(claim)
+        held = self._leases.take(claim.session_id, claim.epoch, incarnation, self._clock.now_ms())
+        conversation = Conversation(
+            socket,
+            hosted,
+            held,
+            settings=self.settings,
+            on_event=self._on_if_it_may,
+            renew=lambda: self._leases.renew(claim.session_id, claim.epoch, self._clock.now_ms()),
+            introduce=self.facts,
+        )
+        return hosted, conversation
+
+    async def _supersede(self, claim: Claim) -> None:
+        """The session has a newer owner: what the older one had here is cleaned up first."""
+        if self._leases.supersede(claim.session_id, claim.epoch) is None:
+            return
+        older = self._conversations[claim.session_id]
+        older.revoke(Why.SUPERSEDED)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.open_ms / 1000):
+                await older.closed()
+
+    def _on_if_it_may(self, event: Event) -> None:
+        """Of many streams one may end when the worker is suspect by another, or is ending."""
+        with suppress(IllegalTransition):
+            self._on(event)
+
+    # Whoever watches.
+
+    async def _be_watched(self, socket: ServerConnection) -> None:
+        if len(self._watchers) >= self.settings.watchers:
+            message = f"{self.settings.watchers} watch already"
+            await self._refuse(socket, RefusedBecause.BUSY, message, TRY_AGAIN_LATER)
+            return
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        listening = asyncio.create_task(self._obey(socket), name="worker.watched")
+        try:
+            while not listening.done():
+                changed.clear()
+                async with asyncio.timeout(SEND_S):
+                    await socket.send(encode(LinkMessage(Type.STATE, facts=self.facts())))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.settings.state_ms / 1000):
+                        await changed.wait()
+        except (ConnectionClosed, TimeoutError):
+            return
+        finally:
+            self._watchers.discard(changed)
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    async def _obey(self, socket: ServerConnection) -> None:
+        with suppress(ConnectionClosed, PeerError):
+            async for data in socket:
+                if decode(data).type is Type.DRAIN:
+                    self.drain()
+
+    def facts(self) -> dict[str, Any]:
+        """How it stands."""
+        conversations = self._conversations.values()
+        return {
+            "worker": self.settings.name,
+            "incarnation": self.incarnation,
+            "state": self.state.value,
+            "engine": None if self._hosted is None else self._hosted.offers(),
+            "lease_ms": self.settings.lease_ms,
+            "held": [
+                {"session_id": held.session_id, "epoch": held.epoch, "is_over": held.is_over}
+                for held in self._leases.held
+            ],
+            "calls": self._calls + sum(each.calls for each in conversations),
+            "slowest_ms": round(max((each.slowest_ms for each in conversations), default=0.0), 1),
+            "rss_bytes": self._process.memory_info().rss,
+            "device_bytes": _device_bytes(),
+        }
+
+
+def _port(server: Server) -> int:
+    return int(next(iter(server.sockets)).getsockname()[1])
+
+
+def _device_bytes() -> int | None:
+    """What torch holds of its device; None without one. Imports nothing."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    return int(torch.cuda.memory_reserved())

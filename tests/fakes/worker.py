@@ -1,0 +1,120 @@
+"""A worker of the product around an engine of a test: in a thread, or in a process that can be killed.
+
+``python -m tests.fakes.worker PORT SECRET SCRIPT`` is the latter; SCRIPT is JSON for ``OmniScript``, with
+``hangs_in_native_code_at``: a unit whose call nobody can end.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from models.omni import OmniHost, UnitResult
+from models.omni.hosted.engine import WorkerOmniHost, WorkerSettings
+from serving.worker.hosting import HostedOmni, Load
+from serving.worker.server import WorkerServer
+from serving.worker.settings import WorkerServerSettings
+from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost
+
+SECRET = "a secret of the tests, long enough"
+SECRET_ENV = "PARLEY_TEST_WORKER_SECRET"
+STARTED_WITHIN_S = 10
+
+
+@dataclass
+class Served:
+    """A worker that runs in a thread."""
+
+    server: WorkerServer
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"ws://127.0.0.1:{self.server.port}"
+
+    def settings(self, **more: Any) -> WorkerSettings:
+        """For a host that asks it."""
+        os.environ[SECRET_ENV] = SECRET
+        return WorkerSettings.model_validate({"url": self.url, "secret_env": SECRET_ENV, **more})
+
+
+def load_of(host: OmniHost) -> Load:
+    """Loads what is there."""
+    return lambda: HostedOmni(host, "scripted")
+
+
+@contextmanager
+def worker(host: OmniHost | Load, **limits: Any) -> Iterator[Served]:
+    """A worker in a thread of its own, until the block ends."""
+    load = host if callable(host) else load_of(host)
+    settings = WorkerServerSettings.model_validate({"port": 0, **limits})
+    server = WorkerServer(settings, load=load, secret=SECRET.encode())
+    started, loops = threading.Event(), []
+
+    async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
+        await server.run(on_listening=lambda _port: started.set())
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="worker", daemon=True)
+    thread.start()
+    assert started.wait(STARTED_WITHIN_S)
+    try:
+        yield Served(server, loops[0])
+    finally:
+        if thread.is_alive():
+            loops[0].call_soon_threadsafe(server.end)
+        thread.join(STARTED_WITHIN_S)
+        assert not thread.is_alive()
+
+
+class HostedHost(WorkerOmniHost):
+    """A worker in a thread, and the host that asks it."""
+
+    def __init__(self, host: OmniHost) -> None:
+        self._worker = worker(host)
+        served = self._worker.__enter__()
+        super().__init__(served.settings())
+
+    def close(self) -> None:
+        self._worker.__exit__(None, None, None)
+
+
+class _Native(ScriptedOmni):
+    """One whose call does not return, whatever it is told."""
+
+    hangs_at = -1
+
+    def generate(self, *, force_listen: bool = False) -> UnitResult:
+        if self.units == self.hangs_at:
+            time.sleep(3_600)
+        return super().generate(force_listen=force_listen)
+
+
+def main() -> int:
+    """A worker in this process."""
+    port, secret = int(sys.argv[1]), sys.argv[2]
+    script, limits = json.loads(sys.argv[3]), json.loads(sys.argv[4])
+    native_at = script.pop("hangs_in_native_code_at", None)
+    host = ScriptedOmniHost(OmniScript(**script))
+
+    class Host(ScriptedOmniHost):
+        def open_engine(self) -> ScriptedOmni:
+            engine = _Native(host.script)
+            engine.hangs_at = -1 if native_at is None else native_at
+            return engine
+
+    settings = WorkerServerSettings.model_validate({"port": port, **limits})
+    server = WorkerServer(settings, load=load_of(Host()), secret=secret.encode())
+    status = asyncio.run(server.run(on_listening=lambda port: print(port, flush=True)))
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""A pool and its workers, over real sockets and processes."""
+
+import asyncio
+import itertools
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from models.omni import Preparation
+from models.omni.hosted.engine import WorkerOmniEngine, WorkerSettings
+from protocols.worker_link import LinkMessage
+from serving.pool.pool import NotPlaced, Placed, Pool
+from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.scheduler.wants import Place, Reason, Task, Want
+from tests.fakes.omni import ScriptedOmniHost
+from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
+from tests.peers.minicpm_server import minicpm_server
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET_ENV, SECRET)
+
+
+@pytest.fixture
+def two() -> Iterator[list[Served]]:
+    """Two workers around scripted engines."""
+    with ExitStack() as exits:
+        yield [exits.enter_context(worker(ScriptedOmniHost(), name=name)) for name in ("v", "w")]
+
+
+def settings(served: list[Served], **more: Any) -> PoolSettings:
+    workers = [WorkerSpec(name=each.server.settings.name, url=each.url) for each in served]
+    return PoolSettings.model_validate({"workers": workers, "secret_env": SECRET_ENV, **more})
+
+
+def want(session: str = "", **more: Any) -> Want:
+    number = next(NUMBERS)
+    return Want(f"ticket {number}", session or f"session {number}", Task.OMNI_DUPLEX, **more)
+
+
+class There:
+    """Goes where it was placed."""
+
+    def __init__(self, placed: Placed) -> None:
+        self._placed = placed
+
+    def lease(self) -> tuple[str, LinkMessage]:
+        return self._placed.url, self._placed.first
+
+
+def at_worker(placed: Placed) -> WorkerOmniEngine:
+    """The conversation's engine: it has taken the lease."""
+    chosen = WorkerSettings(url=placed.url, secret_env=SECRET_ENV, open_timeout_s=1, unit_timeout_s=1)
+    return WorkerOmniEngine(There(placed), chosen)
+
+
+async def until(holds: Any, within_s: float = 5) -> None:
+    async with asyncio.timeout(within_s):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def ready(pool: Pool, count: int) -> None:
+    await until(lambda: sum(facts.get("state") == "idle" for facts in pool.workers().values()) == count, 20)
+
+
+async def test_a_conversation_goes_to_the_worker_that_it_was_given(two: list[Served]) -> None:
+    async with Pool(settings(two)) as pool:
+        await ready(pool, 2)
+        placed = await pool.acquire(want())
+        engine = await asyncio.to_thread(at_worker, placed)
+        await asyncio.to_thread(engine.prepare, Preparation())
+        await until(lambda: pool.workers()[placed.lease.worker]["state"] == "duplex_active")
+        await asyncio.to_thread(engine.cleanup)
+        pool.release(placed)
+        assert pool.running() == []
+
+
+async def test_a_free_worker_is_granted_in_three_milliseconds(two: list[Served]) -> None:
+    async with Pool(settings(two)) as pool:
+        await ready(pool, 2)
+        took_ms = []
+        for _ in range(100):
+            began_s = time.perf_counter()
+            placed = await pool.acquire(want())
+            took_ms.append((time.perf_counter() - began_s) * 1000)
+            pool.release(placed)
+        assert sorted(took_ms)[50] <= 3
+
+
+async def test_who_waits_knows_where_it_stands_and_is_served_in_order(two: list[Served]) -> None:
+    async with Pool(settings(two[:1])) as pool:
+        await ready(pool, 1)
+        first = await pool.acquire(want())
+        told: list[list[Place]] = [[], []]
+        waiting = [
+            asyncio.create_task(pool.acquire(want(), on_place=told[number].append)) for number in range(2)
+        ]
+        await until(lambda: all(told))
+        assert [places[-1].position for places in told] == [1, 2]
+        # 90 s is what such a conversation lasts until something else was learnt.
+        assert told[0][-1].wait_ms == pytest.approx(90_000, abs=500)
+        pool.release(first)
+        second = await waiting[0]
+        await until(lambda: told[1][-1].position == 1)
+        pool.release(second)
+        pool.release(await waiting[1])
+
+
+async def test_who_leaves_the_queue_frees_the_place_at_once(two: list[Served]) -> None:
+    async with Pool(settings(two[:1])) as pool:
+        await ready(pool, 1)
+        first = await pool.acquire(want())
+        leaves, stays = (asyncio.create_task(pool.acquire(want())) for _ in range(2))
+        await until(lambda: len(pool.places()) == 2)
+        leaves.cancel()
+        await asyncio.gather(leaves, return_exceptions=True)
+        assert len(pool.places()) == 1
+        pool.release(first)
+        pool.release(await stays)
+
+
+async def test_an_operator_takes_somebody_out_who_is_told(two: list[Served]) -> None:
+    async with Pool(settings(two[:1])) as pool:
+        await ready(pool, 1)
+        first = await pool.acquire(want())
+        waits = asyncio.create_task(pool.acquire(want()))
+        await until(pool.places)
+        assert pool.throw_out(pool.places()[0].ticket_id) and not pool.throw_out("nobody's")
+        with pytest.raises(NotPlaced, match="an operator") as refused:
+            await waits
+        assert refused.value.reason is Reason.CANCELLED
+        pool.release(first)
+
+
+async def test_a_full_queue_says_how_many_wait(two: list[Served]) -> None:
+    async with Pool(settings(two[:1], scheduler={"max_waiting": 0})) as pool:
+        await ready(pool, 1)
+        first = await pool.acquire(want())
+        with pytest.raises(NotPlaced, match="the queue is full .0 wait"):
+            await pool.acquire(want())
+        pool.release(first)
+
+
+async def test_a_worker_that_another_gateway_has_is_not_granted(two: list[Served]) -> None:
+    async with Pool(settings(two)) as here, Pool(settings(two)) as there:
+        await ready(here, 2)
+        await ready(there, 2)
+        placed = await here.acquire(want())
+        engine = await asyncio.to_thread(at_worker, placed)
+        name = placed.lease.worker
+        await until(lambda: there.workers()[name]["state"] == "duplex_active")
+        other = await there.acquire(want())
+        assert other.lease.worker != name
+        waits = asyncio.create_task(there.acquire(want()))
+        await until(there.places)
+        await asyncio.to_thread(engine.cleanup)
+        here.release(placed)
+        async with asyncio.timeout(2):
+            assert (await waits).lease.worker == name
+
+
+async def test_1000_acquires_of_two_gateways_with_random_cancels_never_share_a_worker(
+    two: list[Served],
+) -> None:
+    """Each gateway goes by what it believes, and the worker decides."""
+    draw = random.Random(6)
+    has: Counter[str] = Counter()
+    taken = refused = cancelled = 0
+
+    async def call(pool: Pool) -> None:
+        nonlocal taken, refused, cancelled
+        try:
+            async with asyncio.timeout(draw.choice((0.001, 0.02, 60))):
+                placed = await pool.acquire(want())
+        except TimeoutError:
+            cancelled += 1
+            return
+        try:
+            while True:
+                try:
+                    engine = await asyncio.to_thread(at_worker, placed)
+                    break
+                except Exception:
+                    refused += 1
+                    pool.not_taken(placed)
+                    placed = await pool.regain(placed)
+            has[placed.lease.worker] += 1
+            assert has[placed.lease.worker] == 1
+            taken += 1
+            await asyncio.sleep(draw.random() / 1_000)
+            has[placed.lease.worker] -= 1
+            await asyncio.to_thread(engine.cleanup)
+        finally:
+            pool.release(placed)
+
+    async with Pool(settings(two)) as here, Pool(settings(two)) as there:
+        await ready(here, 2)
+        await ready(there, 2)
+        async with asyncio.timeout(60), asyncio.TaskGroup() as calls:
+            for number in range(1_000):
+                calls.create_task(call((here, there)[number % 2]))
+                if number % 5 == 0:
+                    await asyncio.sleep(draw.random() / 500)
+        assert here.running() == there.running() == [] and here.places() == there.places() == []
+    assert taken + cancelled == 1_000 and taken > 200 and cancelled > 200
+
+
+# Workers that are started here.
+
+
+@pytest.fixture
+def minicpm() -> Iterator[str]:
+    with minicpm_server() as server:
+        yield server.url
+
+
+def started(url: str, count: int = 1, **more: Any) -> PoolSettings:
+    workers = [
+        WorkerSpec(name=f"w{number}", engine="minicpm_worker", settings={"url": url})
+        for number in range(count)
+    ]
+    return PoolSettings.model_validate({"workers": workers, **more})
+
+
+async def test_a_worker_that_is_killed_is_told_and_the_conversation_goes_on_at_another(minicpm: str) -> None:
+    async with Pool(started(minicpm, 2)) as pool:
+        await ready(pool, 2)
+        placed = await pool.acquire(want())
+        pid = pool.pid(placed.lease.worker)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        began_s = time.monotonic()
+        async with asyncio.timeout(0.25):
+            await placed.lost.wait()
+        async with asyncio.timeout(2):
+            again = await pool.regain(placed)
+        assert again.lease.worker != placed.lease.worker and time.monotonic() - began_s < 2
+        pool.release(again)
+        # And the dead one is there again.
+        await ready(pool, 2)
+        assert pool.pid(placed.lease.worker) not in (None, pid)
+
+
+async def test_a_worker_that_is_stopped_is_not_granted_and_is_replaced(minicpm: str) -> None:
+    async with Pool(started(minicpm, 2, silent_ms=400, dead_ms=1_500)) as pool:
+        await ready(pool, 2)
+        pid = pool.pid("w0")
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(0.6)
+        placed = await pool.acquire(want())
+        assert placed.lease.worker == "w1"
+        pool.release(placed)
+        await until(lambda: pool.pid("w0") not in (None, pid), 10)
+        await ready(pool, 2)
+
+
+async def test_what_was_started_here_ends_with_the_pool(minicpm: str) -> None:
+    async with Pool(started(minicpm)) as pool:
+        await ready(pool, 1)
+        pid = pool.pid("w0")
+        assert pid is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_worker_that_cannot_load_is_no_storm() -> None:
+    spec = WorkerSpec(name="w", engine="minicpm_worker", settings={"url": "no address"})
+    async with Pool(PoolSettings(workers=(spec,), retry_ms=200, scheduler={"no_worker_ms": 300})) as pool:  # type: ignore[arg-type]
+        began_s = time.monotonic()
+        with pytest.raises(NotPlaced, match="no worker is there"):
+            await pool.acquire(want())
+        assert time.monotonic() - began_s < 2
+        pids = set()
+        for _ in range(150):
+            pids.add(pool.pid("w"))
+            await asyncio.sleep(0.02)
+        # At 0, 0.2, 0.6 and 1.4 s, and the time that each takes to find out.
+        assert len(pids - {None}) <= 3
