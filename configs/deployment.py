@@ -9,7 +9,7 @@ that holds them.
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from models.echo.control import EchoControlSettings
 from processors.dialogue.commit_gate import CommitGateSettings
@@ -20,6 +20,7 @@ from processors.fusion.perception import PerceptionSettings
 from processors.perception.engine_stt import EngineSttSettings
 from processors.speech.engine_tts import EngineTtsSettings
 from serving.gateway.settings import ServerSettings
+from serving.pool.settings import PoolSettings
 from session_store.conversation import ConversationSettings
 from session_store.settings import StoreSettings
 from turn_taking.asking_back import AskBackSettings
@@ -178,12 +179,26 @@ class Duplex(_Part):
     )
     llm_voice: Path | None = Field(None, description="WAV: what the engine's language model sounds like")
     tts_voice: Path | None = Field(None, description="WAV: what the engine's voice sounds like")
+    queue_phrase: str = Field(
+        "Every line is taken. You are number {position} in the queue.",
+        description="said to a caller who waits for a worker, and again when the position has changed; "
+        "empty: nothing is said",
+    )
     tick_log: Path | None = Field(
         Path("recordings/ticks"),
         description="folder for one JSON line per tick of each call, without words; null: none",
     )
     tick_log_mb: int = Field(64, ge=1, le=10_000, description="largest log of one call")
     tick_log_days: int | None = Field(30, ge=1, le=3_650, description="older ones are deleted; null: never")
+
+    @field_validator("queue_phrase")
+    @classmethod
+    def _says_a_position(cls, phrase: str) -> str:
+        try:
+            phrase.format(position=1)
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError("expected a text with {position} in it, and no other field") from error
+        return phrase
 
 
 class Remembering(_Part):
@@ -206,3 +221,4 @@ class Deployment(_Part):
     duplex: Duplex = Duplex()
     remembering: Remembering = Remembering()
     server: ServerSettings = ServerSettings()
+    workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")

@@ -118,6 +118,28 @@ async def build_worker(
     rtvi: bool = True,
 ) -> PipelineWorker:
     """The pipeline of one call. Loads no model; what a cloud service builds is built in a thread."""
+    stop_words = await engines.build_stop_words()
+    try:
+        return await _build(
+            engines, transport, call, stop_words, tools=tools, idle=idle, hums=hums, rtvi=rtvi
+        )
+    except BaseException:
+        if stop_words is not None:
+            stop_words.close()
+        raise
+
+
+async def _build(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    stop_words: StopWords | None,
+    *,
+    tools: DurableTools | None,
+    idle: IdleKeeper,
+    hums: BackchannelKeeper | None,
+    rtvi: bool,
+) -> PipelineWorker:
     deployment = engines.deployment
     hearing = deployment.hearing
     turns, conversation = call.turns, call.conversation
@@ -128,8 +150,6 @@ async def build_worker(
         engines.answering.build(tools=tools, context=context),
         engines.build_tts(),
     )
-    # Last: it is open from here on, and nothing behind it fails.
-    stop_words = await engines.build_stop_words()
     marks = TurnMarks(turns)
     asking = AskingBack(hearing.ask_back) if hearing.ask_back is not None else None
 

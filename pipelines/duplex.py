@@ -18,6 +18,7 @@ apologises.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict, replace
@@ -82,6 +83,8 @@ from processors.taps.turn_marks import TurnMarks
 from processors.turns.endpoint import word_confidences
 from processors.turns.idle import IdleKeeper
 from processors.turns.stop_words import StopWords
+from serving.pool.omni import PooledConversation, PooledOmni
+from serving.scheduler.wants import Place, Task
 from telemetry.ticks import SUFFIX, TickLog
 from telemetry.turns import TurnLog
 from transports.gain import SetsGain
@@ -93,6 +96,8 @@ LOG_S = 2.0
 # A client is told of votes so often, and of no more at a time.
 VOTES_S = 0.4
 MOST_VOTES = 64
+# A client is told of its place in the queue no more often, and the caller by the voice.
+QUEUE_TOLD_S, QUEUE_SAID_S = 0.5, 10.0
 # What is spotted so long behind the end of its voice stops nothing any more.
 COMMAND_LATE_S = 1.5
 # The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``).
@@ -125,6 +130,44 @@ class _Votes:
                 await worker.queue_frame(RTVIServerMessageFrame(data=data))
 
 
+class _InQueue:
+    """Where a caller stands who waits for a worker: shown by a client, said by the voice."""
+
+    def __init__(self, phrase: str, on_waiting: Callable[[bool], None]) -> None:
+        self._phrase = phrase
+        self._on_waiting = on_waiting
+        self._news = asyncio.Event()
+        self._place: Place | None = None
+        self._waits = False
+
+    def take(self, place: Place | None) -> None:
+        """The newest; None: it has a worker."""
+        self._place = place
+        if self._waits is not (place is not None):
+            self._waits = place is not None
+            self._on_waiting(self._waits)
+        self._news.set()
+
+    async def run(self, worker: PipelineWorker) -> None:
+        """Tell until cancelled."""
+        said_position, said_s = 0, -math.inf
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            place = self._place
+            wait_s = None if place is None or place.wait_ms is None else round(place.wait_ms / 1000)
+            data = {"kind": "queue", "position": place.position if place else 0, "wait_s": wait_s}
+            await worker.queue_frame(RTVIServerMessageFrame(data=data))
+            if place is None:
+                said_position = 0
+            elif self._phrase and place.position != said_position and loop.time() - said_s >= QUEUE_SAID_S:
+                said_position, said_s = place.position, loop.time()
+                text = self._phrase.format(position=place.position)
+                await worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
+            await asyncio.sleep(QUEUE_TOLD_S)
+
+
 class _OfCall:
     """The two-tier host, with the large tier of one call; see ``OmniHost``."""
 
@@ -142,8 +185,16 @@ class _OfCall:
         """The host is not of this call alone."""
 
 
-def _of_call(host: OmniHost, dialogue: CallDialogue, *, has_echo: bool) -> OmniHost:
-    return _OfCall(host, dialogue, has_echo=has_echo) if isinstance(host, TwoTierHost) else host
+def _of_call(
+    host: OmniHost, dialogue: CallDialogue, call: Call, in_queue: _InQueue, *, has_echo: bool
+) -> OmniHost:
+    if isinstance(host, TwoTierHost):
+        return _OfCall(host, dialogue, has_echo=has_echo)
+    if isinstance(host, PooledOmni):
+        conversation = call.conversation
+        task = Task.OMNI_DUPLEX if host.takes_frames else Task.AUDIO_DUPLEX
+        return host.of_call(conversation.session_id, conversation.epoch, task=task, on_queue=in_queue.take)
+    return host
 
 
 def _with_echo(settings: TwoTierSettings) -> TwoTierSettings:
@@ -230,6 +281,26 @@ async def build_duplex(
     rtvi: bool = True,
 ) -> tuple[PipelineWorker, list[Coroutine[Any, Any, None]]]:
     """The pipeline of one call, and what runs beside it. Loads no model."""
+    stop_words = await engines.build_stop_words()
+    try:
+        return await _build(engines, transport, call, stop_words, tools=tools, idle=idle, log=log, rtvi=rtvi)
+    except BaseException:
+        if stop_words is not None:
+            stop_words.close()
+        raise
+
+
+async def _build(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    stop_words: StopWords | None,
+    *,
+    tools: DurableTools | None,
+    idle: IdleKeeper,
+    log: TickLog | None,
+    rtvi: bool,
+) -> tuple[PipelineWorker, list[Coroutine[Any, Any, None]]]:
     deployment = engines.deployment
     hearing, duplex, conversation = deployment.hearing, deployment.duplex, call.conversation
     turns = call.turns
@@ -241,8 +312,6 @@ async def build_duplex(
         engines.build_tts(),
         engines.answering.build(tools=tools, context=context),
     )
-    # Last: it is open from here on, and nothing behind it fails.
-    stop_words = await engines.build_stop_words()
     marks = TurnMarks(turns)
     asks_back = all(is_two_tier) and hearing.ask_back is not None
     asking = AskingBack(hearing.ask_back) if asks_back else None
@@ -251,7 +320,7 @@ async def build_duplex(
         marks.typing(frame)
         idle.on_frame(frame)
         if spotter is not None:
-            spotter.on_frame(frame, over_bot=omni.is_speaking)
+            spotter.on_frame(frame, over_bot=omni.is_speaking or omni.is_voice_on)
         if isinstance(frame, TranscriptionFrame):
             turns.words_arrived()
             if asking is not None:
@@ -353,7 +422,8 @@ async def build_duplex(
     user.speak_through(thought.push_frame)
     dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
     contents = Contents(engines.output_rate_hz, dialogue.arrived)
-    hosts = [_of_call(host, dialogue, has_echo=bool(echo)) for host in engines.omni]
+    in_queue = _InQueue(duplex.queue_phrase, idle.on_waiting)
+    hosts = [_of_call(host, dialogue, call, in_queue, has_echo=bool(echo)) for host in engines.omni]
     beside = None if all(is_two_tier) else _beside(engines, transport, user, lambda: not omni.wants_content)
     yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
     call.playout.guards_protected = beside is not None and yields_to_stop
@@ -453,8 +523,13 @@ async def build_duplex(
         watching.append(votes.run(worker, lambda: omni.unit_ms))
     if stop_words is not None:
         watching.append(_close_at_end(stop_words))
+    for host in hosts:
+        if isinstance(host, PooledConversation):
+            watching += [_close_at_end(host), in_queue.run(worker)]
     if call.self_voice is not None:
-        watching.append(_look_for_own_voice(call.self_voice, lambda: omni.is_speaking, tell))
+        watching.append(
+            _look_for_own_voice(call.self_voice, lambda: omni.is_speaking or omni.is_voice_on, tell)
+        )
     return worker, watching
 
 
@@ -494,11 +569,11 @@ async def _look_for_own_voice(
             tell(OwnVoice(own))
 
 
-async def _close_at_end(stop_words: StopWords) -> None:
+async def _close_at_end(held: StopWords | PooledConversation) -> None:
     try:
         await asyncio.Event().wait()
     finally:
-        stop_words.close()
+        held.close()
 
 
 def _beside(

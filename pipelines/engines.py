@@ -20,7 +20,8 @@ from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import BaseModel
 
 from audio.wav import decode_wav
-from configs.deployment import Deployment, Hearing, Speaking
+from configs.deployment import Choice, Deployment, Hearing, Speaking
+from configs.load import parse_settings
 from core.errors import AgentError, ConfigError, MediaError
 from core.media import pcm16_to_float
 from core.registry import Registry
@@ -48,8 +49,12 @@ from runtime.engine_process import EngineProcess
 from runtime.engine_thread import EngineThread
 from runtime.utterances import UtteranceEngine
 from sequencer.calibration import LearntLatencies
+from serving.pool.omni import PooledOmni, PoolOmniSettings
+from serving.pool.pool import Pool
 
 INPUT_RATE_HZ = 16_000
+# In place of an engine's name: one of this deployment's workers.
+POOL = "pool"
 # Pipecat's own default; cloud voices send it without resampling.
 CLOUD_VOICE_RATE_HZ = 24_000
 # Rates that a browser call carries as they are; another is resampled once, behind the voice.
@@ -106,6 +111,7 @@ class Loaded:
         omni: hosts of full-duplex engines, the one that talks first.
         realtime: the row of a full-duplex service in their place, or None.
         preparation: how a conversation with an engine begins, with its reference voices.
+        pool: the workers of the deployment, started; None where no engine of the plan is in them.
     """
 
     vad: VoiceActivityDetector
@@ -119,6 +125,7 @@ class Loaded:
     omni: tuple[OmniHost, ...] = ()
     realtime: RealtimeRow[Any] | None = None
     preparation: Preparation = Preparation()
+    pool: Pool | None = None
 
 
 @dataclass(frozen=True)
@@ -207,8 +214,8 @@ def plan_realtime(deployment: Deployment) -> RealtimeRow[Any] | None:
                 "behind an engine in this version"
             )
     if duplex.engine.name not in REALTIME_SERVICES:
-        if duplex.engine.name not in OMNI:
-            known = tuple(sorted((*OMNI.names(), *REALTIME_SERVICES.names())))
+        if duplex.engine.name not in OMNI and duplex.engine.name != POOL:
+            known = tuple(sorted((*OMNI.names(), POOL, *REALTIME_SERVICES.names())))
             raise ConfigError(f"duplex.engine: unknown engine {duplex.engine.name!r}", known=known)
         return None
     if duplex.fallback:
@@ -232,9 +239,19 @@ def plan_omni(deployment: Deployment) -> tuple[tuple[str, BaseModel], ...]:
         return ()
     wheres = ("duplex.engine", *(f"duplex.fallback.{place}" for place in range(len(duplex.fallback))))
     return tuple(
-        (choice.name, _as_heard(engine_settings(OMNI, choice, {}, where=where), deployment.hearing))
+        (choice.name, _plan_omni(deployment, choice, where=where))
         for choice, where in zip((duplex.engine, *duplex.fallback), wheres, strict=True)
     )
+
+
+def _plan_omni(deployment: Deployment, choice: Choice, *, where: str) -> BaseModel:
+    if choice.name != POOL:
+        return _as_heard(engine_settings(OMNI, choice, {}, where=where), deployment.hearing)
+    if not deployment.workers.workers:
+        raise ConfigError(
+            f"{where}: {POOL!r} means workers of this deployment, and workers.workers names none"
+        )
+    return parse_settings(PoolOmniSettings, choice.settings, where=f"{where} ({POOL})")
 
 
 def plan_preparation(deployment: Deployment) -> Preparation:
@@ -367,18 +384,25 @@ class Engines:
                     omni = [
                         tasks.create_task(load_omni(name, settings), name=f"load.{name}")
                         for name, settings in planned.omni
-                        if not isinstance(settings, TwoTierSettings)
+                        if not isinstance(settings, TwoTierSettings | PoolOmniSettings)
                     ]
             except ExceptionGroup as errors:
                 # One cause is enough for the person who has to mend it.
                 raise errors.exceptions[0] from errors
             tts, phrases = voice.result()
+            workers: Pool | None = None
+            if any(isinstance(settings, PoolOmniSettings) for _, settings in planned.omni):
+                # Its workers load while calls may begin already: who wants one waits.
+                workers = await opened.enter_async_context(Pool(deployment.workers))
             _check_rates(vad.result(), echo.result())
             executors = Executors()
             hosts = iter([task.result() for task in omni])
 
             def host_of(chosen: tuple[str, BaseModel]) -> OmniHost:
                 _, settings = chosen
+                if isinstance(settings, PoolOmniSettings):
+                    assert workers is not None
+                    return PooledOmni(workers, settings)
                 if isinstance(settings, TwoTierSettings):
                     # Its ears are the process's own.
                     return TwoTierHost(
@@ -398,6 +422,7 @@ class Engines:
                 omni=tuple(map(host_of, planned.omni)),
                 realtime=planned.realtime,
                 preparation=planned.preparation,
+                pool=workers,
             )
             engines = cls(deployment, loaded, executors)
             if phrases is not None:
@@ -420,6 +445,11 @@ class Engines:
     def realtime(self) -> RealtimeRow[Any] | None:
         """The row of a full-duplex service in place of engines, or None."""
         return self._loaded.realtime
+
+    @property
+    def pool(self) -> Pool | None:
+        """The workers of the deployment; None where no engine is in them."""
+        return self._loaded.pool
 
     @property
     def preparation(self) -> Preparation:
@@ -492,6 +522,8 @@ class Engines:
         await self._loaded.answering.close()
         for host in self._loaded.omni:
             await asyncio.to_thread(host.close)
+        if self._loaded.pool is not None:
+            await self._loaded.pool.close()
         for engine in (self._loaded.stt, self._loaded.commands):
             if isinstance(engine, EnginePool):
                 await engine.close()

@@ -47,6 +47,7 @@ def call_worker(
     output_rate_hz: int,
     unseen: Sequence[FrameProcessor],
     rtvi: bool,
+    refuses_text: str = "",
 ) -> PipelineWorker:
     """The pipeline of one call.
 
@@ -55,13 +56,14 @@ def call_worker(
         output_rate_hz: of the bot's audio.
         unseen: what they push is shown to no client: it is a guess, or is pushed again.
         rtvi: whether there is a client.
+        refuses_text: why nothing that a client types is taken; empty where it is.
     """
     return PipelineWorker(
         Pipeline(list(processors)),
         params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=output_rate_hz),
         enable_turn_tracking=False,
         enable_rtvi=rtvi,
-        rtvi_processor=CheckedRtvi() if rtvi else None,
+        rtvi_processor=CheckedRtvi(refuses_text=refuses_text) if rtvi else None,
         rtvi_observer_params=RTVIObserverParams(
             metrics_enabled=False, system_logs_enabled=False, ignored_sources=list(unseen)
         ),

@@ -37,7 +37,6 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMUserAggregatorParams,
     UserTurnMessageAddedMessage,
 )
-from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.turns.user_start import ExternalUserTurnStartStrategy, VADUserTurnStartStrategy
 from pipecat.turns.user_stop import ExternalUserTurnStopStrategy, SpeechTimeoutUserTurnStopStrategy
@@ -58,7 +57,7 @@ from pipelines.lifetime import (
     voice_activity,
 )
 from processors.duplex.realtime import AnswerWatch, CallerTurns, RealtimeReplies, ServiceGate, TypedWords
-from processors.duplex.services import Opening, RealtimeRow, Turns
+from processors.duplex.services import Opening, RealtimeRow, Turns, Typing
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.fusion.perception import Perception
 from processors.playout.assistant import HeardAssistantAggregator
@@ -230,12 +229,8 @@ async def build_realtime(
         watch.on_turn_ended()
         watch.on_words()
 
-    async def refuse_typed() -> None:
-        data = {"kind": "refused", "reason": f"{row.name} takes no typed words in a call. Please say it."}
-        await worker.queue_frame(RTVIServerMessageFrame(data=data))
-
     gate = ServiceGate(takes_contexts=start.is_sent)
-    typed = TypedWords(row.typing, hand_on=gate.push_frame, on_typed=on_typed, refuse=refuse_typed)
+    typed = TypedWords(row.typing, hand_on=gate.push_frame, on_typed=on_typed)
     replies = RealtimeReplies(
         call.playout, continuous=row.continuous, on_speaks=watch.on_answer, notice=marks.thinking
     )
@@ -278,6 +273,9 @@ async def build_realtime(
         # What it pushes comes again from the replies.
         unseen=[service],
         rtvi=rtvi,
+        refuses_text=(
+            f"{row.name} takes no typed words in a call. Please say it." if row.typing is Typing.NONE else ""
+        ),
     )
     call.report = worker.queue_frame
     record_turns(worker, assistant, call, rtvi=rtvi)

@@ -15,7 +15,7 @@ from evals.duplex_bench import backchannels, figures
 from evals.duplex_bench.clips import Clip, Kind, Part
 from evals.duplex_bench.overlaps import Behaviour, Overlap, overlap, talked_into
 from evals.duplex_bench.panel import Counted, count, counts, panel
-from evals.duplex_bench.spoken import TALK_GAP_MS, Segment, Spoken, first_talk, takes_turn
+from evals.duplex_bench.spoken import TALK_GAP_MS, Segment, Spoken, Word, first_talk, takes_turn
 
 # Whoever begins to talk sooner behind the end of a pause has not heard that it is over.
 REACTION_MS = 200
@@ -99,13 +99,23 @@ def row(name: str, heard: Sequence[Heard], *, seed: int = 1) -> dict[str, Any]:
     }
 
 
+def _is_in(word: Word, talk: Segment) -> bool:
+    """Whether any of a word is heard in a stretch of voice."""
+    return word.began_ms < talk.ended_ms and word.ended_ms > talk.began_ms
+
+
 def _starts_in_pauses(each: Heard) -> list[bool]:
     """For each labelled pause: whether the bot begins to say something in it, however little.
 
     A stretch of voice without a word is a hum; of an engine that writes none each counts.
     """
     pauses = [event for event in each.clip.events if event.kind is Kind.PAUSE]
-    begun_ms = [talk.began_ms for talk in each.spoken.joined(TALK_GAP_MS) if each.spoken.words_in(talk) != 0]
+    words = each.spoken.words
+    begun_ms = [
+        talk.began_ms
+        for talk in each.spoken.joined(TALK_GAP_MS)
+        if words is None or any(_is_in(word, talk) for word in words)
+    ]
     return [
         any(pause.began_ms <= at_ms < pause.ended_ms + REACTION_MS for at_ms in begun_ms) for pause in pauses
     ]

@@ -13,6 +13,7 @@ All methods but ``stop`` block, and are called from one thread at a time. ``stop
 thread at any time, returns at once, and the running call returns within a token.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -210,6 +211,30 @@ class OmniHost(Protocol):
 
     def close(self) -> None:
         """Give back the weights. No engine may be open."""
+        ...
+
+
+@runtime_checkable
+class Placing(Protocol):
+    """A host of one conversation, whose engine is in a worker that has to be had first.
+
+    Attributes:
+        lost: set when the worker that it has is gone.
+    """
+
+    @property
+    def lost(self) -> asyncio.Event: ...
+
+    async def place(self) -> None:
+        """Return when there is a worker; ``open_engine`` has its engine from then on.
+
+        Raises:
+            CapacityError: there will be none.
+        """
+        ...
+
+    def over(self, *, well: bool) -> None:
+        """The engine was given back; ``well``: not because it failed. Never blocks."""
         ...
 
 

@@ -87,7 +87,7 @@ class TurnsBeside:
         self._waiting_bytes = vad.rate_hz * WAITING_MS // 1000 * PCM_BYTES_PER_SAMPLE
         self._pcm = bytearray()
         self._events: deque[_BotEvent] = deque(maxlen=WAITING_EVENTS)
-        self._coming: deque[str] = deque(maxlen=WAITING_EVENTS)
+        self._coming: deque[tuple[str, bool]] = deque(maxlen=WAITING_EVENTS)
         self._wake = asyncio.Event()
         self._speaking = False
         self._ends_turn = False
@@ -167,8 +167,9 @@ class TurnsBeside:
 
     def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
         """See ``FollowsReplies``."""
-        if reply_id not in self._coming:
-            self._coming.append(reply_id)
+        # Told again where it is known only then that it may not be interrupted.
+        if (reply_id, protected) not in self._coming and (reply_id, True) not in self._coming:
+            self._coming.append((reply_id, protected))
             self._note(
                 lambda policy, now_ms: policy.on_reply_coming(now_ms, protected=protected, reply_id=reply_id)
             )

@@ -160,15 +160,19 @@ class Contents:
         return content
 
     def interrupted(self) -> None:
-        """Nothing of what was made is wanted any more."""
+        """Nothing of what was made is wanted any more, whoever was to say it."""
+        self.given_up()
+        self._passes_response = False
+        self._passing.clear()
+
+    def given_up(self) -> None:
+        """The engine is gone: what was made for it is nobody's. What the voice says by itself goes on."""
         given, self._given = self._given, []
         for content in given:
             content.cancel()
         if self._response is not None:
             self._response.content.cancel()
         self._response = None
-        self._passes_response = False
-        self._passing.clear()
         self._written.clear()
         self._void.extend(self._making)
         self._making.clear()

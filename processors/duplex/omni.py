@@ -61,7 +61,7 @@ from audio.resample import Resampler
 from core.clock import Clock
 from core.errors import AgentError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
-from models.omni import EndsTurns, HearsWords, OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from models.omni import EndsTurns, HearsWords, OmniEngine, OmniHost, Placing, Preparation, UnitResult, Vote
 from models.omni.two_tier.ears import Told
 from processors.duplex.camera import Camera, CameraSettings
 from processors.duplex.contents import Contents
@@ -193,6 +193,12 @@ class DuplexOmniProcessor(FrameProcessor):
     def is_speaking(self) -> bool:
         """Whether a reply is on."""
         return self._voice.is_speaking
+
+    @property
+    def is_voice_on(self) -> bool:
+        """Whether the voice says something by itself, as a greeting beside an engine of its own words."""
+        is_passing = self._contents is not None and self._contents.is_passing
+        return is_passing or self._clock.now_us() < self._voice_until_us
 
     @property
     def paced(self) -> PacedOutput | None:
@@ -364,8 +370,8 @@ class DuplexOmniProcessor(FrameProcessor):
                 self._voice.drop()
                 # What was being made for it is nobody's, and what comes late of it is known by its context.
                 if self._contents is not None:
-                    self._contents.interrupted()
-                await self.broadcast_interruption()
+                    self._contents.given_up()
+                await self._interrupt()
                 if self._apologise is not None and failures == 1:
                     await self._apologise()
                 if not units and failures < self._settings.most_failures:
@@ -376,6 +382,36 @@ class DuplexOmniProcessor(FrameProcessor):
 
     async def _with_engine(self, host: OmniHost) -> None:
         """Until it fails, or the conversation is over."""
+        placing = host if isinstance(host, Placing) else None
+        if placing is None:
+            await self._with_had(host)
+            return
+        await placing.place()
+        well = False
+        try:
+            await self._until_lost(host, placing)
+        except asyncio.CancelledError:
+            # The call is over, and not because of the engine.
+            well = True
+            raise
+        finally:
+            placing.over(well=well)
+
+    async def _until_lost(self, host: OmniHost, placing: Placing) -> None:
+        """A worker that is gone is known before the engine's next call finds out."""
+        conversation = asyncio.create_task(self._with_had(host), name=f"{self}::conversation")
+        lost = asyncio.create_task(placing.lost.wait(), name=f"{self}::lost")
+        try:
+            await asyncio.wait({conversation, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if conversation.done():
+                conversation.result()
+            raise EngineError("the worker is gone", engine=type(host).__name__)
+        finally:
+            for task in (conversation, lost):
+                task.cancel()
+            await asyncio.gather(conversation, lost, return_exceptions=True)
+
+    async def _with_had(self, host: OmniHost) -> None:
         preparation, executor = self._prepare(), self._executors()
         try:
             engine = await self._opened(host, executor)
@@ -394,14 +430,12 @@ class DuplexOmniProcessor(FrameProcessor):
     async def _opened(self, host: OmniHost, executor: Executor) -> OmniEngine:
         """One that comes too late is given back in the thread that opens it."""
         opening = executor.submit(host.open_engine)
-        done, _ = await asyncio.wait(
-            {asyncio.ensure_future(asyncio.wrap_future(opening))},
-            timeout=self._settings.tick.prepare_ms / 1000,
-        )
+        opened = asyncio.wrap_future(opening)
+        done, _ = await asyncio.wait({opened}, timeout=self._settings.tick.prepare_ms / 1000)
         if not done:
             executor.submit(lambda: opening.result().cleanup())
             raise EngineError("no engine was opened in time", engine=type(host).__name__)
-        return opening.result()
+        return opened.result()
 
     def _ticker_of(self, engine: OmniEngine, executor: Executor) -> Ticker:
         async def renewed() -> Preparation:
@@ -431,8 +465,7 @@ class DuplexOmniProcessor(FrameProcessor):
 
     def _must_listen(self) -> bool:
         """Asked once a unit, as it begins."""
-        is_voice_on = not self.wants_content and self._clock.now_us() < self._voice_until_us
-        must = self._yields or is_voice_on
+        must = self._yields or (not self.wants_content and self._clock.now_us() < self._voice_until_us)
         self._drops_unit = False
         self._yields = self._yields and self._caller_speaks
         return must
@@ -453,6 +486,11 @@ class DuplexOmniProcessor(FrameProcessor):
         if self.captures:
             await self.push_frame(InterruptionFrame())
         else:
+            await self._interrupt()
+
+    async def _interrupt(self) -> None:
+        """What the engine said is taken back. What the voice says by itself is not the engine's to end."""
+        if not self.is_voice_on:
             await self.broadcast_interruption()
 
     # Pauses.

@@ -71,14 +71,13 @@ class TypedWords(FrameProcessor):
 
     The aggregator would keep it for a context that a realtime service does not answer. As messages, the
     service and the assistant aggregator take the same frame in, and the latter asks for the answer; as text,
-    the service takes it for the caller's and answers. Where it has no way in for words, they are refused:
-    they reach neither it nor the session.
+    the service takes it for the caller's and answers. Where it has no way in for words, they reach neither it
+    nor the session; a client was told so before (``CheckedRtvi``).
 
     Args:
         typing: how the service takes them.
         hand_on: pushes a frame behind the aggregator.
         on_typed: told the words; must not block.
-        refuse: tells the client why its words go nowhere.
     """
 
     def __init__(
@@ -87,13 +86,11 @@ class TypedWords(FrameProcessor):
         *,
         hand_on: Callable[[Frame], Awaitable[None]],
         on_typed: Callable[[str], None],
-        refuse: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(enable_direct_mode=True)
         self._typing = typing
         self._hand_on = hand_on
         self._on_typed = on_typed
-        self._refuse = refuse
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -106,8 +103,8 @@ class TypedWords(FrameProcessor):
             if isinstance(message, dict) and message.get("role") == "user"
             if (text := text_of(message.get("content")))
         ]
-        if typed and self._typing is Typing.NONE:
-            await self._refuse()
+        if self._typing is Typing.NONE:
+            logger.warning("typed words reached a service that has no way in for them")
             return
         for text in typed:
             self._on_typed(text)

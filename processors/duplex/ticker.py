@@ -192,11 +192,15 @@ class Ticker:
             self._buffer.append(audio)
 
     def see(self, frame: np.ndarray) -> None:
-        """What the camera shows: uint8, (height, width, 3). The newest of a unit are kept."""
+        """What the camera shows: uint8, (height, width, 3).
+
+        Twice as many as are looked at are kept: whoever shows so many leaves no unit without one, and what is
+        looked at is of the whole unit.
+        """
         if not self.sees:
             return
         self._frames.append(frame)
-        del self._frames[: -self._settings.frames_per_unit]
+        del self._frames[: -2 * self._settings.frames_per_unit]
 
     @property
     def sees(self) -> bool:
@@ -340,8 +344,10 @@ class Ticker:
     def _take(self, *, shortens: bool) -> tuple[Unit, tuple[np.ndarray, ...]]:
         first_samples = self._engine.input_rate_hz * self._engine.first_unit_ms // 1000
         unit = self._buffer.take(first_samples if not self.units else None, shortens=shortens)
-        frames, self._frames = tuple(self._frames), []
-        return unit, frames
+        frames, self._frames = self._frames, []
+        # The newest, and then every other one where there are more than are looked at.
+        step = 2 if len(frames) > self._settings.frames_per_unit else 1
+        return unit, tuple(frames[::-step][: self._settings.frames_per_unit][::-1])
 
     def _hear_and_say(self, audio: np.ndarray, frames: tuple[np.ndarray, ...], forced: bool) -> UnitResult:
         """In the engine's thread."""

@@ -97,13 +97,15 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, thinking: str, *, port: int = 0, more: str = "") -> Iterator[Served]:
+def serving(
+    folder: Path, thinking: str, *, port: int = 0, more: str = "", calls: int = 1
+) -> Iterator[Served]:
     """A server whose sessions are in this folder: started again there, it has them again."""
     deployment = folder / "one.yaml"
     deployment.write_text(
         f"name: one\nthinking:\n  {thinking}\n"
         'remembering: {store: {url: "sqlite:///sessions.db"}}\n'
-        f"server: {{max_calls: 1, drain_s: 0}}\n{more}"
+        f"server: {{max_calls: {calls}, drain_s: 0}}\n{more}"
     )
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(

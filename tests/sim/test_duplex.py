@@ -358,6 +358,39 @@ def test_a_protected_greeting_beside_an_engine_is_ended_by_a_stop_word_alone(
         assert greeting["text"] == LONG
 
 
+def test_a_stop_that_is_spotted_ends_a_greeting_beside_an_engine(tmp_path: Path) -> None:
+    host = ScriptedOmniHost(OmniScript(votes=lambda _unit: Vote.LISTEN))
+    call = simulate(
+        [silence(2_000), voice(HUM_MS), silence(6_000)],
+        tmp_path,
+        omni=[host],
+        greeting=LONG,
+        talks_over=True,
+        bot={"greeting_interruptible": False},
+        speculation=OFF,
+        words=("what",),
+        commands=("stop", "stop"),
+        commands_floor=1.0,
+    )
+    [greeting, *_] = bot_turns(call)
+    assert greeting["truncated"]
+
+
+@pytest.mark.parametrize("fails_at", [2, 20])
+def test_an_engine_that_fails_leaves_the_greeting_alone(tmp_path: Path, fails_at: int) -> None:
+    broken = ScriptedOmniHost(OmniScript(votes=lambda _unit: Vote.LISTEN, fails_at=fails_at))
+    call = simulate(
+        [silence(12_000)],
+        tmp_path,
+        omni=[broken, tier()],
+        greeting=LONG,
+        bot={"greeting_interruptible": False},
+        speculation=OFF,
+    )
+    [greeting, *_] = bot_turns(call)
+    assert (greeting["text"], greeting["truncated"]) == (LONG, False)
+
+
 def test_an_engine_listens_while_the_voice_greets(tmp_path: Path) -> None:
     host = ScriptedOmniHost(says(range(0, 60)))
     call = simulate([silence(9_000)], tmp_path, omni=[host], greeting=LONG, duplex={"yields": "engine"})

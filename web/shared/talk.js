@@ -282,10 +282,18 @@ class TalkPage {
       this.#show();
     } else if (data?.kind === "session_lost") {
       this.#onLost();
-    } else if (data?.kind === "refused") {
-      this.#say(String(data.reason ?? "The server refused that.").slice(0, 200), { bad: true });
+    } else if (data?.kind === "queue") {
+      this.#onQueue(data);
     } else if (data?.kind === "votes") {
       mode.take(data);
+    }
+  }
+
+  #onQueue({ position, wait_s: waitS }) {
+    if (!position) this.#say("");
+    else {
+      const wait = Number.isFinite(waitS) ? `, about ${duration(waitS * 1000)} to go` : "";
+      this.#say(`Every line is taken. You are number ${position} in the queue${wait}.`);
     }
   }
 

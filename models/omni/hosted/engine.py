@@ -34,10 +34,18 @@ TOKEN_S = 30
 STATE_S = 5.0
 
 
-class WorkerSettings(BaseModel):
-    """One worker, and how long it is waited for."""
+class HostedSettings(BaseModel):
+    """How long a worker is waited for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    open_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a lease")
+    prepare_timeout_s: float = Field(60, gt=0, le=600, description="longest beginning of a conversation")
+    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for what becomes of a unit")
+
+
+class WorkerSettings(HostedSettings):
+    """One worker that is always the same."""
 
     url: str = Field(pattern=r"^wss?://[^/\s]+", description="of the worker")
     name: str = Field("worker", min_length=1, max_length=100, description="the worker's own")
@@ -45,9 +53,6 @@ class WorkerSettings(BaseModel):
         "PARLEY_WORKER_SECRET", description="environment variable that holds what the worker knows too"
     )
     load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait for its model")
-    open_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a lease")
-    prepare_timeout_s: float = Field(60, gt=0, le=600)
-    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for what becomes of a unit")
 
     def check(self) -> None:
         """See ``core.files.Checked``."""
@@ -163,7 +168,7 @@ class WorkerOmniEngine:
         EngineError: it is not reached, or does not take the conversation.
     """
 
-    def __init__(self, leasing: Leasing, settings: WorkerSettings) -> None:
+    def __init__(self, leasing: Leasing, settings: HostedSettings) -> None:
         self._leasing = leasing
         self._settings = settings
         self._phases = Phases()

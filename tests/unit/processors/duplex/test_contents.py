@@ -154,6 +154,17 @@ def test_what_begins_while_nobody_takes_it_passes_to_its_end() -> None:
     assert not bench.contents.is_passing and len(bench.given) == 1
 
 
+def test_what_passes_goes_on_when_the_engine_is_given_up() -> None:
+    bench = Bench()
+    bench.take(started("greeting"), audio("greeting"), captures=False)
+    bench.take(started("a"), audio("a"))
+    bench.contents.given_up()
+    assert not bench.given[0].is_wanted and bench.contents.is_passing
+    assert bench.take(audio("greeting"), audio("a")) == [False, True]
+    bench.contents.interrupted()
+    assert not bench.contents.is_passing
+
+
 def test_what_is_only_shown_passes() -> None:
     bench = Bench()
     shown = AggregatedTextFrame("| a | table |", "sentence")

@@ -112,33 +112,29 @@ async def test_text_is_spread_over_the_audio_however_they_come():
 
 
 @pytest.mark.parametrize(
-    ("typing", "handed_on", "told", "refused"),
+    ("typing", "handed_on", "told"),
     [
-        (Typing.MESSAGES, [LLMMessagesAppendFrame], ["How much?"], 0),
-        (Typing.TEXT, [InputTextRawFrame], ["How much?"], 0),
-        (Typing.NONE, [], [], 1),
+        (Typing.MESSAGES, [LLMMessagesAppendFrame], ["How much?"]),
+        (Typing.TEXT, [InputTextRawFrame], ["How much?"]),
+        (Typing.NONE, [], []),
     ],
 )
 async def test_typed_words_go_the_way_that_the_service_has_for_them(
-    typing: Typing, handed_on: list[type[Frame]], told: list[str], refused: int
+    typing: Typing, handed_on: list[type[Frame]], told: list[str]
 ):
     handed: list[Frame] = []
     heard: list[str] = []
-    refusals: list[None] = []
 
     async def hand_on(frame: Frame) -> None:
         handed.append(frame)
 
-    async def refuse() -> None:
-        refusals.append(None)
-
-    words = TypedWords(typing, hand_on=hand_on, on_typed=heard.append, refuse=refuse)
+    words = TypedWords(typing, hand_on=hand_on, on_typed=heard.append)
     messages = [{"role": "user", "content": "How much?"}, {"role": "developer", "content": "Be brief."}]
     frame = LLMMessagesAppendFrame(cast(Any, messages), run_llm=True)
     down, _ = await run_test(words, frames_to_send=[frame])
     assert not any(isinstance(each, LLMMessagesAppendFrame) for each in down)
     assert [type(each) for each in handed] == handed_on
-    assert heard == told and len(refusals) == refused
+    assert heard == told
     if typing is Typing.TEXT:
         assert [each.text for each in handed if isinstance(each, InputTextRawFrame)] == ["How much?"]
 

@@ -1,0 +1,77 @@
+"""Callers in browsers who wait for a worker, and one who loses theirs."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+from playwright.async_api import expect
+
+from tests.peers.minicpm_server import minicpm_server
+from tests.peers.test_browser import Served, chromium, open_page, serving, units_are_heard, visit
+
+__all__ = ["chromium"]
+FLAGS = ("--use-fake-ui-for-media-stream",)
+
+
+def pooled(url: str) -> str:
+    """One worker, which hosts an engine that asks the server."""
+    engine = f"{{name: only, engine: minicpm_worker, settings: {{url: '{url}'}}}}"
+    return f"workers: {{workers: [{engine}]}}\nduplex: {{engine: {{name: pool}}}}\n"
+
+
+def worker_of(served: Served) -> psutil.Process:
+    """The process that the server started."""
+    children = psutil.Process(served.process.pid).children(recursive=True)
+    [worker] = [child for child in children if any("runner.py" in part for part in child.cmdline())]
+    return worker
+
+
+async def test_a_second_caller_waits_and_is_told_where_they_stand(chromium: str, tmp_path: Path):
+    with minicpm_server() as model:
+        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url), calls=2) as served:
+            async with visit(chromium, f"{served.address}/duplex", *FLAGS) as first:
+                await first.part("talk").click()
+                await first.state("listening", "speaking", within_s=15)
+                async with asyncio.timeout(20):
+                    while not model.chunks:
+                        await asyncio.sleep(0.1)
+
+                second = await open_page(first.context, f"{served.address}/duplex")
+                await second.part("talk").click()
+                notice = second.part("notice")
+                await expect(notice).to_contain_text("You are number 1 in the queue, about", timeout=15_000)
+                # The voice says it too.
+                await second.answered("number 1 in the queue", within_s=15)
+                assert len(model.prepared) == 1
+
+                await first.part("talk").click()
+                await first.state("ready", within_s=5)
+                freed_s = time.monotonic()
+                await expect(notice).not_to_contain_text("queue", timeout=3_000)
+                assert time.monotonic() - freed_s < 3
+                await units_are_heard(model, 2)
+                assert len(model.prepared) == 2
+                await second.part("talk").click()
+                await second.state("ready", within_s=5)
+
+
+async def test_a_caller_whose_worker_is_killed_goes_on_with_another(chromium: str, tmp_path: Path):
+    with minicpm_server() as model:
+        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url)) as served:
+            async with visit(chromium, f"{served.address}/duplex", *FLAGS) as person:
+                await person.part("talk").click()
+                await person.state("listening", "speaking", within_s=15)
+                await units_are_heard(model, 3)
+                os.kill(worker_of(served).pid, signal.SIGKILL)
+                # Said at once; there is no other worker, so the caller is at the head of the queue.
+                notice = person.part("notice")
+                await expect(notice).to_contain_text("You are number 1 in the queue", timeout=1_000)
+                # The one that was killed is started again, and the conversation goes on in it.
+                await expect(notice).not_to_contain_text("queue", timeout=15_000)
+                await units_are_heard(model, 2)
+                assert len(model.prepared) == 2
+                await person.part("talk").click()
+                await person.state("ready", within_s=5)
