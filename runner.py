@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from functools import partial
 from typing import Any
 
@@ -24,11 +25,13 @@ from core.errors import ConfigError
 from models.omni import OMNI
 from protocols.worker_tokens import LEAST_SECRET_BYTES
 from serving.worker.hosting import Hosted, HostedOmni
-from serving.worker.server import EXIT_HUNG, WorkerServer
+from serving.worker.server import WorkerServer
 from serving.worker.settings import WorkerServerSettings
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+# The two-tier engine has its large tier in the bot's process, and a worker is no other worker's.
+HOSTED = tuple(name for name in OMNI.names() if name not in ("two_tier", "worker"))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -37,12 +40,12 @@ def build_parser() -> argparse.ArgumentParser:
         prog="runner.py",
         description="Run one process of a deployment.",
         epilog="Exit status: 0 it was told to end, 2 the command or a setting is wrong, 3 the engine does "
-        "not load, 4 a call of the engine did not return, 130 interrupted twice.",
+        "not load, 4 a call of the engine did not return, 5 it opens no conversation, 130 interrupted twice.",
     )
     parser.add_argument(
         "--role", choices=("worker",), required=True, help="worker: host an engine for others"
     )
-    parser.add_argument("--engine", required=True, help=f"one of: {', '.join(OMNI.names())}")
+    parser.add_argument("--engine", required=True, help=f"one of: {', '.join(HOSTED)}")
     parser.add_argument(
         "--set",
         action="append",
@@ -69,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status."""
+    """Ends the process, unless the command is wrong: the exit status of that."""
     given = build_parser().parse_args(arguments)
     # Handshakes of strangers are nobody's news.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
@@ -86,11 +89,10 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         print(f"runner.py: it cannot listen on {given.host}:{given.port}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
-    if status == EXIT_HUNG:
-        # A thread of it hangs in native code, and would be waited for.
-        sys.stderr.flush()
-        os._exit(status)
-    return status
+    # Threads that load or hang in native code are waited for by nobody.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 async def _run(server: WorkerServer, *, prints_url: bool) -> int:
@@ -108,16 +110,25 @@ async def _run(server: WorkerServer, *, prints_url: bool) -> int:
         loop.add_signal_handler(number, on_signal)
     settings = server.settings
 
+    def until_alone() -> None:
+        while os.read(0, 4_096):
+            pass
+        loop.call_soon_threadsafe(server.end)
+
     def on_listening(port: int) -> None:
         url = f"ws://{settings.host}:{port}"
         logger.info(f"{settings.name}: listening on {url}")
         if prints_url:
             print(url, flush=True)
+            # Whoever started it holds the other end: when they are gone nobody would ever end this process.
+            threading.Thread(target=until_alone, name="parent", daemon=True).start()
 
     return await server.run(on_listening=on_listening)
 
 
 def _load(name: str, settings: dict[str, Any]) -> Any:
+    if name not in HOSTED:
+        raise ConfigError(f"--engine: {name!r} is nothing that a worker hosts", known=HOSTED)
     checked = checked_settings(OMNI, name, settings, where="--engine")
     return partial(_hosted, name, checked)
 

@@ -93,6 +93,8 @@ def decode(data: str | bytes) -> LinkMessage:
     """
     written: str | bytes = data
     payload = b""
+    if isinstance(data, str) and len(data) > MOST_FACTS_BYTES:
+        raise PeerError(f"{len(data)} characters of facts")
     if isinstance(data, bytes):
         if len(data) < LENGTH.size:
             raise PeerError(f"a message of {len(data)} bytes")

@@ -58,7 +58,7 @@ def claimed(facts: Mapping[str, Any]) -> tuple[Claim, str]:
     claim = Claim(*(facts.get(name) for name in _FIELDS))  # type: ignore[arg-type]
     texts, numbers = (claim.worker, claim.incarnation, claim.session_id), (claim.epoch, claim.expires_s)
     token = facts.get("token")
-    are_texts = all(isinstance(text, str) and len(text) <= LONGEST for text in texts)
+    are_texts = all(isinstance(text, str) and len(text) <= LONGEST and text.isprintable() for text in texts)
     if not isinstance(token, str) or not are_texts:
         raise PeerError("a claim that cannot be read")
     if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):

@@ -258,7 +258,7 @@ OMNI: Registry[OmniHost] = Registry(
         ),
         "worker": Row(
             "models.omni.hosted.engine:WorkerOmniHost",
-            "any of the others in a process of its own: python runner.py --role worker",
+            "one that finds its own words, in a process of its own: python runner.py --role worker",
             env=("PARLEY_WORKER_SECRET",),
         ),
     },

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from loguru import logger
 from pydantic import Field
 
-from core.errors import AgentError, EngineError
+from core.errors import AgentError, CapacityError, EngineError
 from models.omni import OmniEngine
 from models.omni.hosted.engine import HostedSettings, WorkerOmniEngine
 from protocols.worker_link import LinkMessage
@@ -125,7 +125,7 @@ class PooledConversation:
                 self._engine = await self._leased(placed)
             except AgentError as error:
                 logger.info(f"{placed.lease.worker} does not take the conversation: {error}")
-                self._pool.not_taken(placed)
+                self._pool.not_taken(placed, busy=isinstance(error, CapacityError))
                 placed = await self._again(placed)
             except BaseException:
                 self._pool.release(placed, well=False)
@@ -157,7 +157,7 @@ class PooledConversation:
             thread.submit(engine.cleanup)
             thread.shutdown(wait=False)
         if well:
-            self._pool.release(placed)
+            self._pool.release(placed, well=True)
         else:
             # Suspect until it says that it is not; the conversation waits at the head.
             self._pool.failed(placed)

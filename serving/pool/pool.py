@@ -140,6 +140,7 @@ class Pool:
         self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
+        self._is_closed = False
         self._told_version = -1
 
     async def __aenter__(self) -> Self:
@@ -155,6 +156,7 @@ class Pool:
     async def close(self) -> None:
         """Tell those who wait, end what was started here."""
         self._apply(self._scheduler.stop())
+        self._is_closed = True
         tasks, self._tasks = self._tasks, []
         watching = [kept.watching for kept in self._kept.values() if kept.watching is not None]
         for task in (*tasks, *watching):
@@ -177,8 +179,7 @@ class Pool:
         if want.ticket_id in self._waiters or want.ticket_id in self._placed:
             raise ValueError(f"the ticket {want.ticket_id} is taken")
         waiter = self._wait(want.ticket_id, on_place)
-        self._apply(self._scheduler.ask(want, self._clock.now_ms()))
-        return await self._awaited(want.ticket_id, waiter)
+        return await self._awaited(want.ticket_id, waiter, want)
 
     async def regain(self, placed: Placed, *, on_place: OnPlace | None = None) -> Placed:
         """Return when a conversation that lost its worker has another.
@@ -190,18 +191,22 @@ class Pool:
         if waiter is None:
             raise NotPlaced(Refused(placed.ticket_id, Reason.LEFT))
         waiter.on_place = on_place
+        # Its place may be that of the last time it was told of others.
+        self._told_version = -1
         self._tell_places()
         return await self._awaited(placed.ticket_id, waiter)
 
-    def not_taken(self, placed: Placed) -> None:
-        """The worker did not take the conversation: it waits at the head, ``regain``."""
-        self._lose(placed, self._scheduler.not_taken)
+    def not_taken(self, placed: Placed, *, busy: bool = False) -> None:
+        """The worker did not take the conversation, ``busy``: because somebody else has it. It waits at the
+        head, ``regain``.
+        """
+        self._lose(placed, partial(self._scheduler.not_taken, busy=busy))
 
     def failed(self, placed: Placed) -> None:
         """The worker does not do any more: the conversation waits at the head, ``regain``."""
         self._lose(placed, self._scheduler.move)
 
-    def release(self, placed: Placed, *, well: bool = True, kept: tuple[tuple[str, int], ...] = ()) -> None:
+    def release(self, placed: Placed, *, well: bool, kept: tuple[tuple[str, int], ...] = ()) -> None:
         """A conversation is over, wherever it is; see ``Scheduler.release``."""
         ticket, now_ms = placed.ticket_id, self._clock.now_ms()
         self._again.pop(ticket, None)
@@ -235,9 +240,17 @@ class Pool:
         process = self._kept[worker].process
         return None if process is None else process.pid
 
+    def status(self, worker: str) -> int | None:
+        """Exit status of the last process of a worker that is started here."""
+        process = self._kept[worker].process
+        return None if process is None else process.status
+
     async def drain(self, worker: str) -> None:
         """Have a worker take no more conversations, and end."""
-        await self._kept[worker].watch.drain()
+        kept = self._kept[worker]
+        if kept.process is not None:
+            kept.process.retire()
+        await kept.watch.drain()
 
     # Inside: conversations.
 
@@ -246,11 +259,15 @@ class Pool:
         self._waiters[ticket_id] = waiter
         return waiter
 
-    async def _awaited(self, ticket_id: str, waiter: _Waiter) -> Placed:
+    async def _awaited(self, ticket_id: str, waiter: _Waiter, want: Want | None = None) -> Placed:
         try:
+            if want is not None:
+                self._apply(self._scheduler.ask(want, self._clock.now_ms()))
             return await waiter.placed
-        except asyncio.CancelledError:
-            # It may have been granted in the same moment.
+        except NotPlaced:
+            raise
+        except BaseException:
+            # Cancelled, and perhaps granted in the same moment.
             self._waiters.pop(ticket_id, None)
             self._placed.pop(ticket_id, None)
             self._apply(self._scheduler.cancel(ticket_id, self._clock.now_ms()))
@@ -294,6 +311,9 @@ class Pool:
         self._placed[granted.ticket_id] = placed
         if not waiter.placed.done():
             waiter.placed.set_result(placed)
+        if granted.ticket_id in self._again:
+            # Its owner has not asked for another one yet. A lease that nobody takes in time is nobody's.
+            asyncio.get_running_loop().call_later(self.settings.token_s, self._give_up, placed)
 
     def _tell_places(self) -> None:
         if self._told_version == self._scheduler.version or not self._waiters:
@@ -306,7 +326,14 @@ class Pool:
             told = (place.position, place.wait_ms)
             if waiter.told != told:
                 waiter.told = told
-                waiter.on_place(place)
+                try:
+                    waiter.on_place(place)
+                except Exception as error:  # somebody's callback: the others are told all the same
+                    logger.opt(exception=error).error("a place in the queue could not be told")
+
+    def _give_up(self, placed: Placed) -> None:
+        if placed.ticket_id in self._again and self._placed.get(placed.ticket_id) is placed:
+            self.release(placed, well=False)
 
     async def _keep_time(self) -> None:
         while True:
@@ -322,12 +349,14 @@ class Pool:
     # Inside: workers.
 
     def _looked_after(self, spec: WorkerSpec) -> _Kept:
+        kept: _Kept
         watch = Watch(
             self.settings,
             first=partial(self._first_watch, spec.name),
             on_state=lambda facts: self._on_state(kept, facts),
             on_silent=lambda: self._on_silent(kept),
-            on_gone=lambda: self._on_gone(kept),
+            on_dead=lambda: self._on_dead(kept),
+            patience_ms=lambda: self._patience_ms(kept),
         )
         kept = _Kept(spec, watch, url=spec.url)
         if spec.url is None:
@@ -349,7 +378,7 @@ class Pool:
         if watching is not None:
             watching.cancel()
         if url is None:
-            self._on_gone(kept)
+            self._on_ended(kept)
         kept.url = url
         if url is not None:
             kept.watching = asyncio.create_task(self._watch(kept), name=f"pool.{kept.spec.name}.watch")
@@ -373,23 +402,37 @@ class Pool:
         if known is not None and known[0].incarnation == incarnation and known[1] is standing:
             return
         offer = Offer(name, incarnation, int(engine.get("slots", 1)), kept.spec.kv_bytes)
-        self._apply(self._scheduler.worker_up(offer, now_ms, standing=standing, ready_ms=now_ms))
+        ready_ms = now_ms + self.settings.load_estimate_ms
+        self._apply(self._scheduler.worker_up(offer, now_ms, standing=standing, ready_ms=ready_ms))
 
     def _holds_strangers(self, name: str, facts: Mapping[str, Any]) -> bool:
         ours = {placed.lease.session_id for placed in self._placed.values() if placed.lease.worker == name}
         return any(held["session_id"] not in ours for held in facts.get("held", ()))
 
     def _on_silent(self, kept: _Kept) -> None:
-        logger.warning(f"the worker {kept.spec.name} is silent")
+        known = self._scheduler.workers.get(kept.spec.name)
+        if known is None or known[1] is Standing.SUSPECT or self._is_closed:
+            return
+        logger.warning(f"the worker {kept.spec.name} says nothing")
         now_ms = self._clock.now_ms()
         self._apply(self._scheduler.worker_stands(kept.spec.name, Standing.SUSPECT, now_ms))
 
-    def _on_gone(self, kept: _Kept) -> None:
-        kept.facts = {}
-        self._apply(self._scheduler.worker_down(kept.spec.name, self._clock.now_ms()))
+    def _patience_ms(self, kept: _Kept) -> int:
+        loads = kept.facts.get("state", "loading") == "loading"
+        return self.settings.load_ms if loads else self.settings.dead_ms
+
+    def _on_dead(self, kept: _Kept) -> None:
+        """It has said nothing for too long."""
+        self._on_ended(kept)
         if kept.process is not None:
             # One that is there and does not answer would hold its device for ever.
+            logger.error(f"the worker {kept.spec.name} does not answer, and is killed")
             kept.process.kill()
+
+    def _on_ended(self, kept: _Kept) -> None:
+        kept.facts = {}
+        if not self._is_closed:
+            self._apply(self._scheduler.worker_down(kept.spec.name, self._clock.now_ms()))
 
 
 def _secret(settings: PoolSettings) -> bytes:

@@ -1,9 +1,10 @@
 """One worker process that is started here, and started again when it ends.
 
 Owns the process; ``run`` is its caller's task and ends it: told first (SIGTERM), killed behind ``close_ms``.
-A process that ends is started again behind a wait that doubles with each that did not get ready, so that one
-that cannot load is no storm. Its output goes to ours. It is told nothing of our environment but what a
-worker needs: no keys of providers.
+It holds the other end of this process's pipe, and ends when we are gone. A process that ends is started again
+behind a wait that doubles with each that did not get ready, so that one that cannot load is no storm. Its log
+is on standard error, which is ours; what else it prints is read and dropped. It is told nothing of our
+environment but what a worker needs: no keys of providers.
 """
 
 import asyncio
@@ -56,6 +57,9 @@ class WorkerProcess:
         self._on_url = on_url
         self._process: asyncio.subprocess.Process | None = None
         self._waits_ms = settings.retry_ms
+        self._is_retired = False
+        # Of the last one that ended.
+        self.status: int | None = None
 
     @property
     def pid(self) -> int | None:
@@ -66,6 +70,10 @@ class WorkerProcess:
         """It works: the next end of it is waited for as if it were the first."""
         self._waits_ms = self._settings.retry_ms
 
+    def retire(self) -> None:
+        """It is told to end by somebody else: no other is started in its place."""
+        self._is_retired = True
+
     def kill(self) -> None:
         """It does not answer any more."""
         if self._process is not None:
@@ -74,8 +82,11 @@ class WorkerProcess:
 
     async def run(self) -> None:
         """Keep one running until cancelled."""
-        while True:
-            await self._live()
+        while not self._is_retired:
+            try:
+                await self._live()
+            except Exception as error:  # the edge of a supervisor: whatever fails, it is tried again
+                logger.error(f"the worker {self._spec.name} is not started: {type(error).__name__}: {error}")
             wait_ms = self._waits_ms
             self._waits_ms = min(2 * wait_ms, self._settings.longest_retry_ms)
             await asyncio.sleep(wait_ms / 1000)
@@ -86,21 +97,25 @@ class WorkerProcess:
             *self._command(),
             cwd=ROOT,
             env=self._environment(),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
         try:
             assert process.stdout is not None
-            # Its first line says where it listens; whatever it prints then is read, so that it never blocks.
-            async for line in process.stdout:
-                if line.startswith(b"ws://"):
-                    self._on_url(line.decode().strip())
+            async with asyncio.timeout(self._settings.load_ms / 1000):
+                line = await process.stdout.readline()
+            if line.startswith(b"ws://"):
+                self._on_url(line.decode().strip())
+            # Whatever it prints then is read, so that it never blocks.
+            while await process.stdout.read(65_536):
+                pass
             status = await process.wait()
             logger.warning(f"the worker {self._spec.name} ended with status {status}")
         finally:
             self._on_url(None)
             await self._end(process)
             self._process = None
+            self.status = process.returncode
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         if process.returncode is not None:

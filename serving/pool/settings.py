@@ -49,6 +49,15 @@ class PoolSettings(BaseModel):
     dead_ms: int = Field(
         5_000, ge=200, le=600_000, description="and behind so long gone: one that was started here is killed"
     )
+    load_ms: int = Field(
+        600_000,
+        ge=1_000,
+        le=3_600_000,
+        description="the same of one that loads its engine, or has not said yet where it listens",
+    )
+    load_estimate_ms: int = Field(
+        60_000, ge=0, le=3_600_000, description="how long a load is likely to take, for those who wait"
+    )
     connect_ms: int = Field(2_000, ge=50, le=60_000, description="longest wait for a socket")
     retry_ms: int = Field(250, ge=10, le=60_000, description="first wait behind a worker that ended; doubles")
     longest_retry_ms: int = Field(10_000, ge=10, le=600_000)
@@ -64,4 +73,6 @@ class PoolSettings(BaseModel):
             raise ValueError(f"workers of the same name: {', '.join(twice)}")
         if self.dead_ms <= self.silent_ms:
             raise ValueError("expected silent_ms < dead_ms")
+        if self.scheduler.silent_ms is not None:
+            raise ValueError("scheduler.silent_ms: who waits here is known to be there")
         return self

@@ -1,8 +1,9 @@
 """How one worker stands, by its own word, for the pool. ``run`` is its caller's task.
 
 In: the ``state`` messages of the worker link, at every change and a few times a second. Out: ``on_state``
-with each; ``on_silent`` when none has come for ``silent_ms``, ``on_gone`` when the socket ended or none has
-come for ``dead_ms``. Then it is connected again, for as long as it is watched.
+with each; ``on_silent`` when none has come for ``silent_ms``, or the socket ended: nobody is to be given it;
+``on_dead`` when none has come for as long as ``patience_ms`` says, over however many sockets. It is connected
+again for as long as it is watched: a link that breaks is no worker that died, and takes nobody's call away.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from loguru import logger
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
@@ -27,8 +29,9 @@ class Watch:
         settings: of the pool.
         first: the first message, with a token that is valid now.
         on_state: told how it stands.
-        on_silent: told that it is late.
-        on_gone: told that it is not there, once behind each time that it was.
+        on_silent: told that it is late, or not reached.
+        on_dead: told that it is not there any more, once behind each time that it was.
+        patience_ms: how long it may say nothing, as it stands.
     """
 
     def __init__(
@@ -38,11 +41,15 @@ class Watch:
         first: Callable[[], LinkMessage],
         on_state: Callable[[Mapping[str, Any]], None],
         on_silent: Callable[[], None],
-        on_gone: Callable[[], None],
+        on_dead: Callable[[], None],
+        patience_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._first = first
-        self._on_state, self._on_silent, self._on_gone = on_state, on_silent, on_gone
+        self._on_state, self._on_silent, self._on_dead = on_state, on_silent, on_dead
+        self._patience_ms = patience_ms
+        # When it was heard last; None while it is dead, or was never there.
+        self._heard_s: float | None = None
         self._socket: ClientConnection | None = None
 
     async def drain(self) -> None:
@@ -53,9 +60,20 @@ class Watch:
 
     async def run(self, url: str) -> None:
         """Watch it until cancelled."""
+        loop = asyncio.get_running_loop()
+        self._heard_s = loop.time()
         while True:
-            with suppress(OSError, TimeoutError, ConnectionClosed, InvalidHandshake, PeerError):
+            try:
                 await self._listen(url)
+            except (OSError, TimeoutError, ConnectionClosed, InvalidHandshake):
+                # It is not there, or not any more.
+                pass
+            except Exception as error:  # the edge of a watch: whatever it says, it is watched on
+                logger.error(f"{url} is not watched: {type(error).__name__}: {error}")
+            self._on_silent()
+            if self._heard_s is not None and (loop.time() - self._heard_s) * 1000 >= self._patience_ms():
+                self._heard_s = None
+                self._on_dead()
             await asyncio.sleep(self._settings.retry_ms / 1000)
 
     async def _listen(self, url: str) -> None:
@@ -78,20 +96,19 @@ class Watch:
                     if message.type is Type.REFUSED:
                         raise PeerError(str(message.facts.get("message")))
                     if message.type is Type.STATE:
+                        self._heard_s = asyncio.get_running_loop().time()
                         self._on_state(message.facts)
             finally:
                 self._socket = None
-                self._on_gone()
 
     async def _next(self, socket: ClientConnection) -> str | bytes:
-        settings = self._settings
+        silent_ms, patience_ms = self._settings.silent_ms, self._patience_ms()
         receiving = asyncio.ensure_future(socket.recv())
         try:
-            done, _ = await asyncio.wait({receiving}, timeout=settings.silent_ms / 1000)
+            done, _ = await asyncio.wait({receiving}, timeout=silent_ms / 1000)
             if not done:
                 self._on_silent()
-                left_s = (settings.dead_ms - settings.silent_ms) / 1000
-                done, _ = await asyncio.wait({receiving}, timeout=left_s)
+                done, _ = await asyncio.wait({receiving}, timeout=max(0, patience_ms - silent_ms) / 1000)
             if not done:
                 raise TimeoutError
             return receiving.result()

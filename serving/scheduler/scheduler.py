@@ -51,6 +51,14 @@ class SchedulerSettings(BaseModel):
     no_worker_ms: int = Field(
         30_000, ge=0, le=3_600_000, description="without any worker for so long nobody is to wait"
     )
+    suspect_ms: int = Field(
+        1_000,
+        ge=0,
+        le=600_000,
+        description="a worker that failed somebody gets nobody for so long, whatever it says; doubles with "
+        "each failure in a row",
+    )
+    longest_suspect_ms: int = Field(60_000, ge=0, le=3_600_000)
     kept_caches: int = Field(8, ge=0, le=10_000, description="that are remembered of one worker")
 
 
@@ -62,6 +70,8 @@ class _Waiter:
     heard_ms: int
     # Since when a worker was free for it, while it waits for another one.
     could_ms: int | None = None
+    # Since when no worker that is there could hold it, however empty.
+    unfit_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -81,8 +91,16 @@ class _Worker:
     ready_ms: int = 0
     runs: dict[str, _Runs] = field(default_factory=dict)
     kept: list[Kept] = field(default_factory=list)
+    # Failures in a row, and until when it is not trusted for them.
+    failures: int = 0
+    avoided_ms: int = 0
 
-    def has_room(self, want: Want) -> bool:
+    def may_hold(self, want: Want) -> bool:
+        return self.offer.kv_bytes is None or want.kv_bytes <= self.offer.kv_bytes
+
+    def has_room(self, want: Want, now_ms: int) -> bool:
+        if now_ms < self.avoided_ms:
+            return False
         if self.standing is not Standing.READY or len(self.runs) >= self.offer.slots:
             return False
         limit = self.offer.kv_bytes
@@ -116,6 +134,7 @@ class Scheduler:
         self._on: dict[str, str] = {}
         self._asked = 0
         self._stopping = False
+        self._seen_ms = 0
         # Since when there has been nobody who might ever be ready; known from the first call on.
         self._none_since_ms: int | None = None
 
@@ -194,23 +213,31 @@ class Scheduler:
             return []
         return [Refused(ticket_id, Reason.CANCELLED), *self._changed(now_ms)]
 
-    def not_taken(self, ticket_id: str, now_ms: int) -> list[Effect]:
-        """The worker did not take the lease, or was not reached: it is suspect, and the head waits on."""
+    def not_taken(self, ticket_id: str, now_ms: int, *, busy: bool = False) -> list[Effect]:
+        """The worker did not take the lease, or was not reached: it is suspect, and the head waits on.
+
+        Args:
+            ticket_id: whose.
+            now_ms: when.
+            busy: somebody else has it, which is no failure: it is free when it says so.
+        """
         runs = self._end(ticket_id)
         if runs is None:
             return []
-        self._workers[runs.lease.worker].standing = Standing.SUSPECT
-        self._resume(runs, now_ms)
-        return self._changed(now_ms)
+        if busy:
+            self._workers[runs.lease.worker].standing = Standing.SUSPECT
+        else:
+            self._suspect(self._workers[runs.lease.worker], now_ms)
+        return [*self._resume(runs, now_ms), *self._changed(now_ms)]
 
     def move(self, ticket_id: str, now_ms: int) -> list[Effect]:
         """Its worker does not do any more: it is suspect, and the conversation waits at the head."""
         runs = self._end(ticket_id)
         if runs is None:
             return []
-        self._workers[runs.lease.worker].standing = Standing.SUSPECT
-        self._resume(runs, now_ms)
-        return [Lost(ticket_id, runs.lease), *self._changed(now_ms)]
+        self._suspect(self._workers[runs.lease.worker], now_ms)
+        lost = Lost(ticket_id, runs.lease)
+        return [lost, *self._resume(runs, now_ms), *self._changed(now_ms)]
 
     def release(
         self, ticket_id: str, now_ms: int, *, well: bool, kept: tuple[tuple[str, int], ...] = ()
@@ -227,6 +254,7 @@ class Scheduler:
         if runs is None:
             return []
         if well:
+            self._workers[runs.lease.worker].failures = 0
             self.eta.ended_well(runs.want.task, (now_ms - runs.since_ms) / 1000)
         if kept:
             self._keep(self._workers[runs.lease.worker], Kept(kept, now_ms), now_ms)
@@ -252,10 +280,13 @@ class Scheduler:
         due_ms = []
         if chosen.silent_ms is not None:
             due_ms.append(min(waiter.heard_ms for waiter in waiters) + chosen.silent_ms)
-        if waiters[0].could_ms is not None:
-            due_ms.append(waiters[0].could_ms + chosen.affinity_ms)
+        head = self._head()
+        if head is not None and head.could_ms is not None:
+            due_ms.append(head.could_ms + chosen.affinity_ms)
         if self._none_since_ms is not None:
             due_ms.append(self._none_since_ms + chosen.no_worker_ms)
+        due_ms += [each.unfit_ms + chosen.no_worker_ms for each in waiters if each.unfit_ms is not None]
+        due_ms += [each.avoided_ms for each in self._workers.values() if each.avoided_ms > self._seen_ms]
         return min(due_ms, default=None)
 
     def on_deadline(self, now_ms: int) -> list[Effect]:
@@ -267,6 +298,11 @@ class Scheduler:
             if silent_ms is not None and now_ms - waiter.heard_ms >= silent_ms:
                 self._forget(waiter.want.ticket_id)
                 effects.append(Refused(waiter.want.ticket_id, Reason.LEFT))
+        for waiter in waiters:
+            unfit_ms = waiter.unfit_ms
+            if unfit_ms is not None and now_ms - unfit_ms >= self.settings.no_worker_ms:
+                if self._forget(waiter.want.ticket_id) is not None:
+                    effects.append(Refused(waiter.want.ticket_id, Reason.TOO_LARGE, self._largest()))
         if self._is_hopeless(now_ms):
             for ticket in [*self._resumed, *self._waiting]:
                 self._forget(ticket)
@@ -324,11 +360,16 @@ class Scheduler:
             return Reason.STOPPING, 0
         if self._is_hopeless(now_ms):
             return Reason.NO_WORKER, 0
-        limits = [worker.offer.kv_bytes for worker in self._workers.values()]
-        known = [limit for limit in limits if limit is not None]
-        if known and len(known) == len(limits) and want.kv_bytes > max(known):
-            return Reason.TOO_LARGE, max(known)
+        if self._workers and not self._may_ever_run(want):
+            return Reason.TOO_LARGE, self._largest()
         return None, 0
+
+    def _may_ever_run(self, want: Want) -> bool:
+        """Whether the workers that are known hold it, empty."""
+        return any(worker.may_hold(want) for worker in self._workers.values())
+
+    def _largest(self) -> int:
+        return max((worker.offer.kv_bytes or 0 for worker in self._workers.values()), default=0)
 
     def _is_hopeless(self, now_ms: int) -> bool:
         since_ms = self._none_since_ms
@@ -336,13 +377,19 @@ class Scheduler:
 
     def _changed(self, now_ms: int) -> list[Effect]:
         self.version += 1
+        self._seen_ms = max(self._seen_ms, now_ms)
+        self._mark_unfit(now_ms)
         if any(worker.standing is not Standing.DRAINING for worker in self._workers.values()):
             self._none_since_ms = None
         elif self._none_since_ms is None:
             self._none_since_ms = now_ms
         effects: list[Effect] = []
         while (waiter := self._head()) is not None:
-            free = [worker.candidate() for worker in self._workers.values() if worker.has_room(waiter.want)]
+            free = [
+                worker.candidate()
+                for worker in self._workers.values()
+                if worker.has_room(waiter.want, now_ms)
+            ]
             name = best(free, waiter.want, now_ms)
             if name is None:
                 waiter.could_ms = None
@@ -353,8 +400,26 @@ class Scheduler:
         return effects
 
     def _head(self) -> _Waiter | None:
-        waiters = self._resumed or self._waiting
-        return next(iter(waiters.values()), None)
+        """Whoever is next; who cannot run on any worker that is there holds nobody up."""
+        waiters = (*self._resumed.values(), *self._waiting.values())
+        return next((waiter for waiter in waiters if waiter.unfit_ms is None), None)
+
+    def _mark_unfit(self, now_ms: int) -> None:
+        if not self._workers:
+            return
+        for waiters in (self._resumed, self._waiting):
+            for waiter in waiters.values():
+                if self._may_ever_run(waiter.want):
+                    waiter.unfit_ms = None
+                elif waiter.unfit_ms is None:
+                    waiter.unfit_ms = now_ms
+
+    def _suspect(self, worker: _Worker, now_ms: int) -> None:
+        chosen = self.settings
+        worker.standing = Standing.SUSPECT
+        worker.failures += 1
+        wait_ms = min(chosen.suspect_ms * 2 ** min(worker.failures - 1, 20), chosen.longest_suspect_ms)
+        worker.avoided_ms = now_ms + wait_ms
 
     def _waits_for_its_own(self, head: _Waiter, name: str, now_ms: int) -> bool:
         """Whether the worker that has its cache is taken, and may come free before it has waited too long."""
@@ -415,14 +480,17 @@ class Scheduler:
         lost: list[Effect] = []
         for runs in list(worker.runs.values()):
             self._end(runs.want.ticket_id)
-            self._resume(runs, now_ms)
-            lost.append(Lost(runs.want.ticket_id, runs.lease))
+            lost += [Lost(runs.want.ticket_id, runs.lease), *self._resume(runs, now_ms)]
         return lost
 
-    def _resume(self, runs: _Runs, now_ms: int) -> None:
+    def _resume(self, runs: _Runs, now_ms: int) -> list[Effect]:
+        """It waits at the head; one that stops takes nobody in."""
+        if self._stopping:
+            return [Refused(runs.want.ticket_id, Reason.STOPPING)]
         self._resumed[runs.want.ticket_id] = _Waiter(runs.want, runs.number, runs.asked_ms, now_ms)
         ordered = sorted(self._resumed.items(), key=lambda item: item[1].number)
         self._resumed = dict(ordered)
+        return []
 
     def _waiter(self, ticket_id: str) -> _Waiter | None:
         return self._resumed.get(ticket_id) or self._waiting.get(ticket_id)

@@ -20,7 +20,7 @@ from loguru import logger
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from core.errors import AgentError, ConfigError, PeerError
+from core.errors import AgentError, CapacityError, ConfigError, PeerError
 from protocols.worker_link import LinkMessage, Type, decode, encode
 from runtime.engine_thread import EngineThread
 from serving.worker.hosting import Hosted, Talk
@@ -69,6 +69,7 @@ class Conversation:
 
     Attributes:
         held: the lease.
+        is_broken: the engine's code raised when it was to open one.
         calls: of the engine, so far.
         slowest_ms: of them.
     """
@@ -94,11 +95,14 @@ class Conversation:
         self._thread = EngineThread(f"conversation-{held.session_id[:8]}")
         self._talk: Talk | None = None
         self._running: Future[Any] | None = None
+        # Until when the call that runs may run.
+        self._due_s = 0.0
         self._questions: asyncio.Queue[LinkMessage] = asyncio.Queue(settings.waiting_messages)
         self._revoked: asyncio.Future[Why] = asyncio.get_running_loop().create_future()
         self._paused_until_s: float | None = None
         self._pause_changed = asyncio.Event()
         self._closed = asyncio.Event()
+        self.is_broken = False
         self.calls = 0
         self.slowest_ms = 0.0
 
@@ -123,7 +127,7 @@ class Conversation:
             over = await self._serve()
         finally:
             self.held.is_over = True
-            self._on_event(Event.PAUSE_EXPIRED if over.why is Why.PAUSE_EXPIRED else Event.ENDING)
+            self._on_event(Event.ENDING if self._paused_until_s is None else Event.PAUSE_EXPIRED)
             if over.why not in (Why.RELEASED, Why.GONE):
                 await self._tell(LinkMessage(Type.REVOKED, facts={"message": over.why.value}))
             await self._clean_up()
@@ -137,23 +141,12 @@ class Conversation:
 
     async def _serve(self) -> _Over:
         try:
-            self._talk = await self._call(self._hosted.open, self._settings.prepare_ms)
-            await self._send(LinkMessage(Type.LEASED, facts=self._introduce()))
             async with asyncio.TaskGroup() as tasks:
                 for name, work in self._works().items():
                     tasks.create_task(work, name=f"conversation.{name}")
         except BaseExceptionGroup as group:
             return _ended_by(group)
-        except _Over as over:
-            return over
-        except AgentError as error:
-            logger.warning(f"no conversation can be opened: {error}")
-            facts = {"because": "not_ready", "message": "the engine does not open a conversation"}
-            await self._tell(LinkMessage(Type.REFUSED, facts=facts))
-        except (ConnectionClosed, OSError, TimeoutError):
-            # It hung up before it was told.
-            pass
-        return _Over(Why.GONE)
+        raise AssertionError("no part of a conversation ends by itself")
 
     def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {
@@ -186,11 +179,27 @@ class Conversation:
         raise _Over(Why.GONE)
 
     async def _answer(self) -> None:
+        await self._open()
+        await self._send(LinkMessage(Type.LEASED, facts=self._introduce()))
         while True:
             question = await self._questions.get()
             if question.type is Type.RELEASE:
                 raise _Over(Why.RELEASED, question.number)
             await self._send(await self._answered(question))
+
+    async def _open(self) -> None:
+        try:
+            self._talk = await self._call(self._hosted.open, self._settings.prepare_ms)
+        except _Over:
+            raise
+        except Exception as error:  # the edge of a conversation: whatever the engine's code raises
+            logger.opt(exception=None if isinstance(error, AgentError) else error).error(
+                f"no conversation can be opened: {type(error).__name__}: {error}"
+            )
+            self.is_broken = not isinstance(error, AgentError)
+            facts = {"because": "not_ready", "message": "the engine does not open a conversation"}
+            await self._tell(LinkMessage(Type.REFUSED, facts=facts))
+            raise _Over(Why.GONE) from error
 
     async def _answered(self, question: LinkMessage) -> LinkMessage:
         talk = self._talk
@@ -209,12 +218,19 @@ class Conversation:
         except Exception as error:  # the edge of a conversation: whatever the engine's code raises
             logger.opt(exception=error).error(f"the engine raised {type(error).__name__}")
             return _failed(question, AgentError(f"the engine raised {type(error).__name__}"))
-        return LinkMessage(Type.DONE, question.number, facts, payload)
+        done = LinkMessage(Type.DONE, question.number, facts, payload)
+        try:
+            encode(done)
+        except (TypeError, ValueError) as error:
+            logger.error(f"a result cannot be sent: {error}")
+            return _failed(question, AgentError("the engine's result cannot be sent"))
+        return done
 
     async def _call(self, work: Callable[[], Any], within_ms: int) -> Any:
         """In the thread. Overdue: it is over; what still runs is waited for when it is cleaned up."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
+        self._due_s = began_s + within_ms / 1000
         self._running = running = self._thread.submit(work)
         wrapped = asyncio.wrap_future(running)
         done, _ = await asyncio.wait({wrapped}, timeout=within_ms / 1000)
@@ -290,7 +306,9 @@ class Conversation:
                 self._talk.stop()
             running = self._running
             if running is not None:
-                await self._returned(running, settings.grace_ms)
+                # It may take as long as it might have: whoever hung up is no reason to lose the weights.
+                left_ms = max(0.0, self._due_s - asyncio.get_running_loop().time()) * 1000
+                await self._returned(running, round(left_ms) + settings.grace_ms)
             was_opened = running is not None and not running.cancelled() and running.exception() is None
             if self._talk is None and running is not None and was_opened:
                 # It was opened too late for anybody.
@@ -341,7 +359,9 @@ def _ended_by(group: BaseExceptionGroup[BaseException]) -> _Over:
 
 def _failed(question: LinkMessage, error: AgentError) -> LinkMessage:
     facts = {
-        "class": "ConfigError" if isinstance(error, ConfigError) else "EngineError",
+        "class": next(
+            (kind.__name__ for kind in (ConfigError, CapacityError) if isinstance(error, kind)), "EngineError"
+        ),
         "message": str(error),
         "retryable": bool(getattr(error, "retryable", False)),
     }

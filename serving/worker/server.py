@@ -29,6 +29,7 @@ from websockets.http11 import Request, Response
 from core.errors import AgentError, IllegalTransition, PeerError
 from protocols.worker_link import MOST_MESSAGE_BYTES, LinkMessage, Type, decode, encode
 from protocols.worker_tokens import Claim, claimed, is_signed
+from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
 from serving.worker.conversation import SEND_S, Conversation, Hangs, Why
 from serving.worker.hosting import Hosted, Load
@@ -36,8 +37,12 @@ from serving.worker.leases import LeaseRefused, Leases, RefusedBecause
 from serving.worker.lifecycle import Event, State, follow
 from serving.worker.settings import WorkerServerSettings
 
+# A lease is a few hundred bytes.
+FIRST_BYTES = 8_192
+# Conversations that cannot be opened, in a row: what the engine raises is no single one's.
+MOST_BROKEN = 3
 TRY_AGAIN_LATER, POLICY_VIOLATION, PROTOCOL_ERROR = 1013, 1008, 1002
-EXIT_DRAINED, EXIT_LOAD_FAILED, EXIT_HUNG = 0, 3, 4
+EXIT_DRAINED, EXIT_LOAD_FAILED, EXIT_HUNG, EXIT_BROKEN = 0, 3, 4, 5
 
 
 class WorkerServer:
@@ -65,6 +70,8 @@ class WorkerServer:
         self._conversations: dict[str, Conversation] = {}
         self._watchers: set[asyncio.Event] = set()
         self._over = asyncio.Event()
+        # Sockets that have not said yet what they want, and conversations in a row that could not be opened.
+        self._strangers = self._broken = 0
         self._status = EXIT_DRAINED
         self._process = psutil.Process()
         self._calls = 0
@@ -87,8 +94,9 @@ class WorkerServer:
             settings.host,
             settings.port,
             process_request=self._refuse_pages,
-            max_size=MOST_MESSAGE_BYTES,
-            max_queue=settings.waiting_messages,
+            # Of whoever has not said yet who they are; more once they have.
+            max_size=FIRST_BYTES,
+            max_queue=1,
             compression=None,
             open_timeout=settings.open_ms / 1000,
             # Leases have pings of their own.
@@ -109,7 +117,10 @@ class WorkerServer:
                 await asyncio.gather(*work, return_exceptions=True)
                 server.close(close_connections=True)
         if self._hosted is not None and self._status == EXIT_DRAINED:
-            await asyncio.to_thread(self._hosted.close)
+            closing = EngineThread("close")
+            closed = asyncio.wrap_future(closing.submit(self._hosted.close))
+            closing.shutdown(wait=False)
+            await asyncio.wait({closed}, timeout=settings.cleanup_ms / 1000)
         return self._status
 
     def drain(self) -> None:
@@ -158,7 +169,11 @@ class WorkerServer:
     async def _load_engine(self) -> None:
         began_s = time.monotonic()
         try:
-            hosted = await asyncio.to_thread(self._load)
+            # A thread that nobody waits for: whoever is told to end does so in the middle of a load.
+            loading = EngineThread("load")
+            loaded = loading.submit(self._load)
+            loading.shutdown(wait=False)
+            hosted = await asyncio.wrap_future(loaded)
         except Exception as error:  # the edge of the process: whatever its code raises, it cannot go on
             logger.opt(exception=None if isinstance(error, AgentError) else error).error(
                 f"{self.settings.name}: the engine does not load: {type(error).__name__}: {error}"
@@ -196,24 +211,51 @@ class WorkerServer:
 
     async def _serve(self, socket: ServerConnection) -> None:
         try:
-            async with asyncio.timeout(self.settings.open_ms / 1000):
-                first = decode(await socket.recv())
-            claim, token = claimed(first.facts)
-        except (ConnectionClosed, TimeoutError):
+            await self._meet(socket)
+        except Exception as error:  # the edge of one socket: the others go on
+            logger.opt(exception=error).error(
+                f"{self.settings.name}: a socket failed: {type(error).__name__}"
+            )
+            raise
+
+    async def _meet(self, socket: ServerConnection) -> None:
+        if self._strangers >= self.settings.strangers:
+            message = f"{self._strangers} others have not said yet what they want"
+            await self._refuse(socket, RefusedBecause.BUSY, message, TRY_AGAIN_LATER)
             return
-        except PeerError as error:
-            await self._refuse(socket, RefusedBecause.UNREADABLE, str(error), PROTOCOL_ERROR)
+        self._strangers += 1
+        try:
+            claimed_by = await self._introduced(socket)
+        finally:
+            self._strangers -= 1
+        if claimed_by is None:
             return
-        if not self._is_authorised(claim, token):
-            message = "no token for this worker"
-            await self._refuse(socket, RefusedBecause.UNAUTHORISED, message, POLICY_VIOLATION)
-        elif first.type is Type.WATCH and not claim.session_id:
+        first, claim = claimed_by
+        socket.protocol.max_message_size = MOST_MESSAGE_BYTES
+        if first is Type.WATCH and not claim.session_id:
             await self._be_watched(socket)
-        elif first.type is Type.LEASE and claim.session_id:
+        elif first is Type.LEASE and claim.session_id:
             await self._be_leased(socket, claim)
         else:
             message = "neither a lease nor a watch"
             await self._refuse(socket, RefusedBecause.UNREADABLE, message, PROTOCOL_ERROR)
+
+    async def _introduced(self, socket: ServerConnection) -> tuple[Type, Claim] | None:
+        """What somebody wants, and who they are; None: they were told that they may not."""
+        try:
+            async with asyncio.timeout(self.settings.open_ms / 1000):
+                first = decode(await socket.recv())
+            claim, token = claimed(first.facts)
+        except (ConnectionClosed, TimeoutError):
+            return None
+        except PeerError as error:
+            await self._refuse(socket, RefusedBecause.UNREADABLE, str(error), PROTOCOL_ERROR)
+            return None
+        if not self._is_authorised(claim, token):
+            message = "no token for this worker"
+            await self._refuse(socket, RefusedBecause.UNAUTHORISED, message, POLICY_VIOLATION)
+            return None
+        return first.type, claim
 
     def _is_authorised(self, claim: Claim, token: str) -> bool:
         is_ours = claim.worker == self.settings.name
@@ -239,15 +281,16 @@ class WorkerServer:
             return
         self._conversations[claim.session_id] = conversation
         self._leases_changed.set()
-        self._on(Event.DUPLEX_LEASED if hosted.is_duplex else Event.TURN_LEASED)
         tell_released = None
         try:
+            self._on(Event.DUPLEX_LEASED if hosted.is_duplex else Event.TURN_LEASED)
             tell_released = await conversation.run()
         except Hangs:
             logger.error(f"{self.settings.name}: a call of the engine does not return, the process ends")
             self._end(EXIT_HUNG)
         finally:
             self._calls += conversation.calls
+            self._broken = self._broken + 1 if conversation.is_broken else 0
             del self._conversations[claim.session_id]
             self._leases.give_back(claim.session_id)
             if not self._leases.held and self.state is not State.DEAD:
@@ -255,14 +298,17 @@ class WorkerServer:
             self._tell()
         if tell_released is not None:
             await tell_released()
+        if self._broken >= MOST_BROKEN:
+            logger.error(f"{self.settings.name}: no conversation can be opened any more, the process ends")
+            self._end(EXIT_BROKEN)
 
     async def _take(self, socket: ServerConnection, claim: Claim) -> tuple[Hosted, Conversation]:
-        hosted = self._hosted
-        if hosted is None or self.state in (State.LOADING, State.DRAINING, State.SUSPECT, State.DEAD):
-            raise LeaseRefused(RefusedBecause.NOT_READY, f"the worker is {self.state.value}")
         incarnation = claim.incarnation or self.incarnation
+        hosted = self._ready()
         if incarnation == self.incarnation:
             await self._supersede(claim)
+            # It may stand otherwise by now.
+            hosted = self._ready()
         held = self._leases.take(claim.session_id, claim.epoch, incarnation, self._clock.now_ms())
         conversation = Conversation(
             socket,
@@ -275,6 +321,16 @@ class WorkerServer:
         )
         return hosted, conversation
 
+    def _ready(self) -> Hosted:
+        if self._hosted is None or self.state in (
+            State.LOADING,
+            State.DRAINING,
+            State.SUSPECT,
+            State.DEAD,
+        ):
+            raise LeaseRefused(RefusedBecause.NOT_READY, f"the worker is {self.state.value}")
+        return self._hosted
+
     async def _supersede(self, claim: Claim) -> None:
         """The session has a newer owner: what the older one had here is cleaned up first."""
         if self._leases.supersede(claim.session_id, claim.epoch) is None:
@@ -282,7 +338,7 @@ class WorkerServer:
         older = self._conversations[claim.session_id]
         older.revoke(Why.SUPERSEDED)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.open_ms / 1000):
+            async with asyncio.timeout((self.settings.cleanup_ms + self.settings.grace_ms) / 1000):
                 await older.closed()
 
     def _on_if_it_may(self, event: Event) -> None:
@@ -347,7 +403,9 @@ def _port(server: Server) -> int:
 
 def _device_bytes() -> int | None:
     """What torch holds of its device; None without one. Imports nothing."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    # While it is imported by another thread it has no such part yet.
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    is_available = getattr(cuda, "is_available", None)
+    if cuda is None or is_available is None or not is_available():
         return None
-    return int(torch.cuda.memory_reserved())
+    return int(cuda.memory_reserved())

@@ -28,6 +28,9 @@ class WorkerServerSettings(BaseModel):
     )
     pause_ms: int = Field(60_000, ge=1_000, le=600_000, description="nobody pauses for longer")
     state_ms: int = Field(250, ge=20, le=60_000, description="whoever watches is told so often")
+    strangers: int = Field(
+        64, ge=1, le=10_000, description="sockets at a time that have not said yet what they want"
+    )
     watchers: int = Field(16, ge=1, le=1_000, description="at a time")
     waiting_messages: int = Field(
         8, ge=1, le=1_000, description="of one conversation; who sends faster has to wait"

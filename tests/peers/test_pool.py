@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from core.errors import CapacityError
 from models.omni import Preparation
 from models.omni.hosted.engine import WorkerOmniEngine, WorkerSettings
 from protocols.worker_link import LinkMessage
@@ -82,7 +83,7 @@ async def test_a_conversation_goes_to_the_worker_that_it_was_given(two: list[Ser
         await asyncio.to_thread(engine.prepare, Preparation())
         await until(lambda: pool.workers()[placed.lease.worker]["state"] == "duplex_active")
         await asyncio.to_thread(engine.cleanup)
-        pool.release(placed)
+        pool.release(placed, well=True)
         assert pool.running() == []
 
 
@@ -94,7 +95,7 @@ async def test_a_free_worker_is_granted_in_three_milliseconds(two: list[Served])
             began_s = time.perf_counter()
             placed = await pool.acquire(want())
             took_ms.append((time.perf_counter() - began_s) * 1000)
-            pool.release(placed)
+            pool.release(placed, well=True)
         assert sorted(took_ms)[50] <= 3
 
 
@@ -110,11 +111,11 @@ async def test_who_waits_knows_where_it_stands_and_is_served_in_order(two: list[
         assert [places[-1].position for places in told] == [1, 2]
         # 90 s is what such a conversation lasts until something else was learnt.
         assert told[0][-1].wait_ms == pytest.approx(90_000, abs=500)
-        pool.release(first)
+        pool.release(first, well=True)
         second = await waiting[0]
         await until(lambda: told[1][-1].position == 1)
-        pool.release(second)
-        pool.release(await waiting[1])
+        pool.release(second, well=True)
+        pool.release(await waiting[1], well=True)
 
 
 async def test_who_leaves_the_queue_frees_the_place_at_once(two: list[Served]) -> None:
@@ -126,8 +127,8 @@ async def test_who_leaves_the_queue_frees_the_place_at_once(two: list[Served]) -
         leaves.cancel()
         await asyncio.gather(leaves, return_exceptions=True)
         assert len(pool.places()) == 1
-        pool.release(first)
-        pool.release(await stays)
+        pool.release(first, well=True)
+        pool.release(await stays, well=True)
 
 
 async def test_an_operator_takes_somebody_out_who_is_told(two: list[Served]) -> None:
@@ -140,7 +141,7 @@ async def test_an_operator_takes_somebody_out_who_is_told(two: list[Served]) -> 
         with pytest.raises(NotPlaced, match="an operator") as refused:
             await waits
         assert refused.value.reason is Reason.CANCELLED
-        pool.release(first)
+        pool.release(first, well=True)
 
 
 async def test_a_full_queue_says_how_many_wait(two: list[Served]) -> None:
@@ -149,7 +150,7 @@ async def test_a_full_queue_says_how_many_wait(two: list[Served]) -> None:
         first = await pool.acquire(want())
         with pytest.raises(NotPlaced, match="the queue is full .0 wait"):
             await pool.acquire(want())
-        pool.release(first)
+        pool.release(first, well=True)
 
 
 async def test_a_worker_that_another_gateway_has_is_not_granted(two: list[Served]) -> None:
@@ -165,7 +166,7 @@ async def test_a_worker_that_another_gateway_has_is_not_granted(two: list[Served
         waits = asyncio.create_task(there.acquire(want()))
         await until(there.places)
         await asyncio.to_thread(engine.cleanup)
-        here.release(placed)
+        here.release(placed, well=True)
         async with asyncio.timeout(2):
             assert (await waits).lease.worker == name
 
@@ -191,9 +192,9 @@ async def test_1000_acquires_of_two_gateways_with_random_cancels_never_share_a_w
                 try:
                     engine = await asyncio.to_thread(at_worker, placed)
                     break
-                except Exception:
+                except CapacityError:
                     refused += 1
-                    pool.not_taken(placed)
+                    pool.not_taken(placed, busy=True)
                     placed = await pool.regain(placed)
             has[placed.lease.worker] += 1
             assert has[placed.lease.worker] == 1
@@ -202,7 +203,7 @@ async def test_1000_acquires_of_two_gateways_with_random_cancels_never_share_a_w
             has[placed.lease.worker] -= 1
             await asyncio.to_thread(engine.cleanup)
         finally:
-            pool.release(placed)
+            pool.release(placed, well=True)
 
     async with Pool(settings(two)) as here, Pool(settings(two)) as there:
         await ready(here, 2)
@@ -246,7 +247,7 @@ async def test_a_worker_that_is_killed_is_told_and_the_conversation_goes_on_at_a
         async with asyncio.timeout(2):
             again = await pool.regain(placed)
         assert again.lease.worker != placed.lease.worker and time.monotonic() - began_s < 2
-        pool.release(again)
+        pool.release(again, well=True)
         # And the dead one is there again.
         await ready(pool, 2)
         assert pool.pid(placed.lease.worker) not in (None, pid)
@@ -261,7 +262,7 @@ async def test_a_worker_that_is_stopped_is_not_granted_and_is_replaced(minicpm: 
         await asyncio.sleep(0.6)
         placed = await pool.acquire(want())
         assert placed.lease.worker == "w1"
-        pool.release(placed)
+        pool.release(placed, well=True)
         await until(lambda: pool.pid("w0") not in (None, pid), 10)
         await ready(pool, 2)
 
@@ -273,6 +274,60 @@ async def test_what_was_started_here_ends_with_the_pool(minicpm: str) -> None:
         assert pid is not None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+    # It was told, and had the time to give its engine back.
+    assert pool.status("w0") == 0
+
+
+async def test_a_worker_that_is_told_to_end_is_not_started_again(minicpm: str) -> None:
+    async with Pool(started(minicpm, 2, retry_ms=50)) as pool:
+        await ready(pool, 2)
+        await pool.drain("w0")
+        await until(lambda: pool.status("w0") == 0)
+        await asyncio.sleep(0.3)
+        assert pool.pid("w0") is None
+        assert (await pool.acquire(want())).lease.worker == "w1"
+
+
+async def test_a_watch_that_breaks_takes_nobodys_call_away(two: list[Served]) -> None:
+    async with Pool(settings(two, retry_ms=50)) as pool:
+        await ready(pool, 2)
+        placed = await pool.acquire(want())
+        engine = await asyncio.to_thread(at_worker, placed)
+        name = placed.lease.worker
+        broken = pool._kept[name].watch._socket
+        assert broken is not None
+        broken.transport.abort()
+        await until(lambda: pool._kept[name].watch._socket not in (None, broken))
+        await until(lambda: pool.workers()[name].get("state") == "duplex_active")
+        assert not placed.lost.is_set()
+        await asyncio.to_thread(engine.prepare, Preparation())
+        await asyncio.to_thread(engine.cleanup)
+        pool.release(placed, well=True)
+
+
+async def test_a_callback_that_raises_harms_nobody(two: list[Served]) -> None:
+    def raises(_place: Place) -> None:
+        raise RuntimeError("somebody's defect")
+
+    async with Pool(settings(two[:1])) as pool:
+        await ready(pool, 1)
+        placed = await pool.acquire(want())
+        waits = asyncio.create_task(pool.acquire(want(), on_place=raises))
+        await until(pool.places)
+        pool.release(placed, well=True)
+        pool.release(await waits, well=True)
+        assert pool.running() == []
+
+
+async def test_a_pool_that_closes_tells_those_who_lost_a_worker(two: list[Served]) -> None:
+    pool = Pool(settings(two[:1]))
+    async with pool:
+        await ready(pool, 1)
+        placed = await pool.acquire(want())
+        pool.failed(placed)
+        assert placed.lost.is_set()
+    with pytest.raises(NotPlaced, match="the server is stopping"):
+        await pool.regain(placed)
 
 
 async def test_a_worker_that_cannot_load_is_no_storm() -> None:

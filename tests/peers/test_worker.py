@@ -142,6 +142,25 @@ def test_the_command_hosts_an_engine_and_drains_when_it_is_told_to() -> None:
             started.communicate(timeout=10)
 
 
+def test_a_worker_ends_when_whoever_started_it_is_gone() -> None:
+    started = subprocess.Popen(
+        [sys.executable, "runner.py", "--role", "worker", "--engine", "minicpm_worker", "--print-url",
+         "--set", "url=ws://127.0.0.1:9", "--port", "0"],
+        cwd=ROOT,
+        env={**os.environ, "PARLEY_WORKER_SECRET": SECRET},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )  # fmt: skip
+    assert started.stdout is not None and started.stdin is not None
+    assert started.stdout.readline().startswith("ws://127.0.0.1:")
+    # What a killed parent leaves behind.
+    started.stdin.close()
+    assert started.wait(5) == 0
+    started.stdout.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "secret", "message"),
     [
@@ -151,7 +170,12 @@ def test_the_command_hosts_an_engine_and_drains_when_it_is_told_to() -> None:
             "characters in the environment variable PARLEY_WORKER_SECRET",
         ),
         (("--engine", "moshi"), "short", "at least 16 characters"),
-        (("--engine", "ears"), SECRET, "unknown omni engine 'ears' (known: minicpm_o, minicpm_worker, moshi"),
+        (
+            ("--engine", "ears"),
+            SECRET,
+            "--engine: 'ears' is nothing that a worker hosts (known: minicpm_o, minicpm_worker",
+        ),
+        (("--engine", "two_tier"), SECRET, "'two_tier' is nothing that a worker hosts"),
         (("--engine", "minicpm_worker"), SECRET, "url: Field required"),
         (("--engine", "minicpm_worker", "--set", "url"), SECRET, "'url': expected NAME=VALUE"),
         (("--engine", "minicpm_worker", "--set", "colour=red"), SECRET, "unknown field 'colour'"),

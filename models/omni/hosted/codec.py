@@ -13,19 +13,19 @@ from core.errors import PeerError
 from models.omni import Preparation, UnitResult, Vote
 
 FLOAT32 = np.dtype("<f4")
-# Facts of a result that are numbers or flags, by their names in ``UnitResult``.
-_PLAIN = (
-    "text",
-    "end_of_turn",
-    "n_tokens",
-    "n_tts_tokens",
-    "cost_prefill_ms",
-    "cost_llm_ms",
-    "cost_tts_ms",
-    "kv_tokens",
-    "is_aside",
-    "written",
-)
+# Facts of a result that are no arrays, by their names in ``UnitResult``.
+_PLAIN: Mapping[str, type[str] | type[bool] | type[int] | type[float]] = {
+    "text": str,
+    "end_of_turn": bool,
+    "n_tokens": int,
+    "n_tts_tokens": int,
+    "cost_prefill_ms": float,
+    "cost_llm_ms": float,
+    "cost_tts_ms": float,
+    "kv_tokens": int,
+    "is_aside": bool,
+    "written": str,
+}
 
 
 def of_preparation(preparation: Preparation) -> tuple[dict[str, Any], bytes]:
@@ -93,7 +93,8 @@ def to_unit(facts: Mapping[str, Any], payload: bytes) -> tuple[np.ndarray, list[
 
 def of_result(result: UnitResult) -> tuple[dict[str, Any], bytes]:
     """What became of a unit, to be sent."""
-    facts = {name: getattr(result, name) for name in _PLAIN}
+    # What an engine calls a number may be one of numpy's.
+    facts: dict[str, Any] = {name: kind(getattr(result, name)) for name, kind in _PLAIN.items()}
     facts |= {"vote": result.vote.value, "samples": len(result.audio)}
     return facts, result.audio.astype(FLOAT32).tobytes()
 
@@ -106,7 +107,8 @@ def to_result(facts: Mapping[str, Any], payload: bytes) -> UnitResult:
     """
     try:
         [audio] = _floats(payload, [_count(facts["samples"])])
-        return UnitResult(Vote(facts["vote"]), audio=audio, **{name: facts[name] for name in _PLAIN})
+        plain = {name: _plain(facts[name], kind) for name, kind in _PLAIN.items()}
+        return UnitResult(Vote(facts["vote"]), audio=audio, **plain)
     except (KeyError, TypeError, ValueError) as error:
         raise PeerError(f"a result that cannot be read: {type(error).__name__}") from error
 
@@ -116,6 +118,14 @@ def _floats(payload: bytes, counts: Sequence[int]) -> list[np.ndarray]:
         raise ValueError("another length")
     whole = np.frombuffer(payload, FLOAT32).astype(np.float32)
     return np.split(whole, np.cumsum(counts)[:-1]) if counts else []
+
+
+def _plain(value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not kind:
+        raise ValueError("a fact of another kind")
+    return value
 
 
 def _count(value: object) -> int:

@@ -168,6 +168,8 @@ class ConversationLink:
         text = str(facts.get("message"))
         if facts.get("class") == "ConfigError":
             raise ConfigError(text)
+        if facts.get("class") == "CapacityError":
+            raise CapacityError(text, limit=1)
         raise EngineError(text, engine=self._engine, retryable=bool(facts.get("retryable")))
 
     def _dead(self, message: str) -> EngineError:

@@ -135,12 +135,27 @@ def test_a_worker_that_came_again_is_another_one() -> None:
     assert isinstance(goes_on, Granted) and goes_on.lease.incarnation == "2"
 
 
-def test_a_worker_that_does_not_take_a_lease_is_suspect_until_it_says_that_it_is_ready() -> None:
+def test_a_worker_that_somebody_else_has_is_suspect_until_it_says_that_it_is_ready() -> None:
     scheduler = pool("v", "w")
     scheduler.ask(want("a"), 0)
-    assert granted(scheduler.not_taken("a", 1)) == [("a", "w")]
+    assert granted(scheduler.not_taken("a", 1, busy=True)) == [("a", "w")]
     assert scheduler.ask(want("b"), 2) == []
     assert granted(scheduler.worker_stands("v", Standing.READY, 3)) == [("b", "v")]
+
+
+def test_a_worker_that_fails_somebody_gets_nobody_for_a_while_whatever_it_says() -> None:
+    scheduler = pool("w", suspect_ms=1_000)
+    scheduler.ask(want("a"), 0)
+    for failed_ms, trusted_ms in ((0, 1_000), (1_000, 3_000), (3_000, 7_000)):
+        assert scheduler.not_taken("a", failed_ms) == []
+        assert scheduler.worker_stands("w", Standing.READY, failed_ms + 1) == []
+        assert scheduler.next_deadline_ms() == trusted_ms
+        assert granted(scheduler.on_deadline(trusted_ms)) == [("a", "w")]
+    # One that ends well is trusted again.
+    scheduler.release("a", 8_000, well=True)
+    scheduler.ask(want("b"), 8_000)
+    scheduler.not_taken("b", 8_000)
+    assert scheduler.next_deadline_ms() == 9_000
 
 
 def test_a_conversation_is_moved_off_a_worker_that_hangs() -> None:
@@ -198,6 +213,26 @@ def test_memory_is_what_counts_where_a_worker_has_many_slots() -> None:
 
 def test_what_no_worker_can_ever_hold_is_refused_with_what_there_is() -> None:
     assert pool("w", kv_bytes=100).ask(want("a", kv_bytes=101), 0) == [Refused("a", Reason.TOO_LARGE, 100)]
+
+
+def test_who_fits_nowhere_any_more_holds_nobody_up_and_is_told() -> None:
+    scheduler = pool("small", kv_bytes=100, no_worker_ms=5_000)
+    scheduler.worker_up(Offer("large", "1", kv_bytes=150), 0)
+    assert granted(scheduler.ask(want("a", kv_bytes=120), 0)) == [("a", "large")]
+    assert scheduler.ask(want("b", kv_bytes=120), 0) == []
+    scheduler.worker_down("large", 1_000)
+    assert granted(scheduler.ask(want("c", kv_bytes=50), 1_000)) == [("c", "small")]
+    # It may come again.
+    assert scheduler.on_deadline(5_999) == []
+    assert refused(scheduler.on_deadline(6_000)) == [("a", Reason.TOO_LARGE), ("b", Reason.TOO_LARGE)]
+
+
+def test_a_scheduler_that_stops_takes_nobody_back_in() -> None:
+    scheduler = pool("w")
+    scheduler.ask(want("a"), 0)
+    scheduler.stop()
+    lost, told = scheduler.worker_down("w", 1)
+    assert isinstance(lost, Lost) and told == Refused("a", Reason.STOPPING)
 
 
 # Caches.
@@ -322,7 +357,7 @@ class Model:
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
-        self.scheduler = pool(silent_ms=5_000, max_waiting=30, no_worker_ms=20_000)
+        self.scheduler = pool(silent_ms=5_000, max_waiting=30, no_worker_ms=20_000, suspect_ms=0)
         self.now_ms = 0
         self.tickets = itertools.count()
         self.incarnations = itertools.count()
@@ -360,14 +395,23 @@ class Model:
     def granted(self, effect: Granted) -> None:
         ticket, lease = effect.ticket_id, effect.lease
         assert ticket not in self.runs
-        # Nobody passes who came before.
-        assert self.waiting[0] == ticket
+        # Nobody passes who came before, but for those whom no worker that is there could hold.
+        assert next(filter(self.fits, self.waiting)) == ticket
         assert lease.worker in self.ready
         offer = self.offers[lease.worker]
         assert lease.incarnation == offer.incarnation
         self.waiting.remove(ticket)
         self.resumed.discard(ticket)
         self.runs[ticket] = lease.worker
+
+    def fits(self, ticket: str) -> bool:
+        kv_bytes = self.wants[ticket].kv_bytes
+        return any(each.kv_bytes is None or kv_bytes <= each.kv_bytes for each in self.offers.values())
+
+    def has_room(self, name: str, kv_bytes: int) -> bool:
+        offer = self.offers[name]
+        held = [self.wants[ticket].kv_bytes for ticket, worker in self.runs.items() if worker == name]
+        return len(held) < offer.slots and (offer.kv_bytes is None or sum(held) + kv_bytes <= offer.kv_bytes)
 
     def wait_again(self, ticket: str) -> None:
         self.resumed.add(ticket)
@@ -386,6 +430,10 @@ class Model:
             held = [self.wants[ticket] for ticket, worker in self.runs.items() if worker == name]
             assert len(held) <= offer.slots
             assert offer.kv_bytes is None or sum(each.kv_bytes for each in held) <= offer.kv_bytes
+        # Whoever waits for nobody's cache waits for no worker that has room.
+        head = next(filter(self.fits, self.waiting), None)
+        if head is not None and self.wants[head].handle is None:
+            assert not any(self.has_room(name, self.wants[head].kv_bytes) for name in self.ready)
         deadline_ms = scheduler.next_deadline_ms()
         if self.waiting and deadline_ms is not None and scheduler.settings.silent_ms is not None:
             assert deadline_ms <= self.now_ms + scheduler.settings.silent_ms
@@ -402,7 +450,7 @@ class Model:
             ticket,
             f"session {self.draw.randrange(20)}",
             self.draw.choice(list(Task)),
-            kv_bytes=self.draw.randrange(70),
+            kv_bytes=self.draw.choice((0, 10, 40, 60, 120)),
             digests=chain,
             handle=handle,
         )

@@ -47,6 +47,7 @@ async def hear(socket: ClientConnection) -> LinkMessage:
 
 
 async def leased(served: Served, **changes: Any) -> ClientConnection:
+    await asyncio.to_thread(eventually, lambda: served.server.state is not State.LOADING)
     socket = await connect(served.url)
     await socket.send(encode(first(served, **changes)))
     answer = await hear(socket)
@@ -277,6 +278,44 @@ async def test_who_says_nothing_at_all_is_hung_up() -> None:
         async with connect(served.url) as socket:
             with pytest.raises(ConnectionClosed):
                 await hear(socket)
+
+
+async def test_who_has_not_said_who_they_are_may_say_little() -> None:
+    with worker(ScriptedOmniHost()) as served:
+        async with connect(served.url) as socket:
+            await socket.send("x" * 100_000)
+            with pytest.raises(ConnectionClosed) as closed:
+                await hear(socket)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+        # Whoever has may say what a second of sound takes, and a picture.
+        picture = np.zeros((600, 800, 3), np.uint8)
+        engine = WorkerOmniHost(served.settings()).open_engine()
+        engine.prepare(Preparation())
+        engine.prefill(QUIET, [picture])
+        engine.generate()
+        engine.cleanup()
+
+
+async def test_strangers_are_few() -> None:
+    with worker(ScriptedOmniHost(), strangers=2, open_ms=2_000) as served:
+        async with connect(served.url), connect(served.url):
+            await asyncio.sleep(0.1)
+            async with connect(served.url) as third:
+                assert (await hear(third)).facts["because"] == "busy"
+
+
+async def test_an_engine_that_opens_nothing_any_more_ends_its_process() -> None:
+    class Broken(ScriptedOmniHost):
+        def open_engine(self) -> Any:
+            if self.engines:
+                raise RuntimeError("the device is gone")
+            return ScriptedOmniHost.open_engine(self)
+
+    with worker(Broken()) as served:
+        await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE)
+        for _ in range(3):
+            assert await refused(served, first(served)) == ("not_ready", 1000)
+        await asyncio.to_thread(eventually, lambda: served.server.state is State.DEAD)
 
 
 async def test_no_page_of_a_browser_reaches_a_worker() -> None:
