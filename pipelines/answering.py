@@ -4,7 +4,8 @@ Loaded once; ``build`` makes the processors of one call. Owns the HTTP session t
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,8 +27,9 @@ from pipelines.choices import engine_settings, service_row
 from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit
-from processors.dialogue.services import LLM_SERVICES, LlmRow
+from processors.dialogue.services import LLM_SERVICES, LlmRow, Transformers
 from processors.service_rows import ServiceRow, Shared
+from runtime.engine_thread import EngineThread
 from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from session_store.conversation import Conversation
 from session_store.events import Event
@@ -129,8 +131,15 @@ class Answering:
         documents: the embedded model, or None.
     """
 
-    def __init__(self, deployment: Deployment, plan: AnsweringPlan, documents: LanguageModel | None) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        plan: AnsweringPlan,
+        documents: LanguageModel | None,
+        open_replies: Callable[[], LanguageModel] | None = None,
+    ) -> None:
         self.documents = documents
+        self._open_replies = open_replies
         self._plan = plan
         self._name = deployment.thinking.llm.name
         self._system_prompt = deployment.bot.system_prompt
@@ -150,12 +159,15 @@ class Answering:
         documents = None
         if plan.documents is not None:
             documents = await asyncio.to_thread(LLM.create, DOCUMENTS, plan.documents)
-        return cls(deployment, plan, documents)
+        open_replies = None
+        if isinstance(plan.row, Transformers):
+            open_replies = await asyncio.to_thread(_load_causal, plan.row)
+        return cls(deployment, plan, documents, open_replies)
 
     @property
     def shared(self) -> Shared:
         """What service rows may use of this process."""
-        return Shared(language_model=self.documents, http=self.http)
+        return Shared(language_model=self.documents, open_replies=self._open_replies, http=self.http)
 
     @asynccontextmanager
     async def tools(self, conversation: Conversation) -> AsyncIterator[DurableTools]:
@@ -219,6 +231,15 @@ class Answering:
     async def close(self) -> None:
         """End connections."""
         await self.http.close()
+
+
+def _load_causal(row: Transformers) -> Callable[[], LanguageModel]:
+    """What opens a conversation with the weights of the row. Blocks."""
+    from models.llm.kv.causal import CausalLm
+    from models.llm.kv.replies import CausalReplies
+
+    model, thread = CausalLm(row.lm_settings()), EngineThread("causal")
+    return lambda: CausalReplies(model, uuid.uuid4().hex, executor=thread)
 
 
 def _log_failover(failover: Failover) -> None:

@@ -8,6 +8,7 @@ one. Models that run on this machine are no rows here but engines of ``models``.
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
@@ -37,10 +38,12 @@ class Shared:
 
     Attributes:
         language_model: the engine behind the ``documents`` row, loaded once per process.
+        open_replies: a language model for one conversation, of the weights behind the ``transformers`` row.
         http: the process's HTTP session; its owner closes it.
     """
 
     language_model: LanguageModel | None = None
+    open_replies: Callable[[], LanguageModel] | None = None
     http: "aiohttp.ClientSession | None" = None
 
 

@@ -7,7 +7,7 @@ the caller would wait in silence, so retrying is off here and ``reply_guard`` an
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from core.errors import ConfigError
 from core.registry import Registry, Row
@@ -35,6 +35,11 @@ LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
     "llm service",
     {
         "documents": Row(f"{__name__}:Documents", "answers from the deployment's own documents, no key"),
+        "transformers": Row(
+            f"{__name__}:Transformers",
+            "any causal model on this machine; what was read stays read between turns",
+            extra="local-llm",
+        ),
         "anthropic": Row(
             f"{__name__}:Anthropic",
             "Claude, prompt caching on",
@@ -75,6 +80,65 @@ class Documents(ServiceRow[DocumentsSettings]):
 
         return EngineLlmService(
             shared.language_model,
+            engine_name=self.name,
+            piece_timeout_s=self.settings.piece_timeout_ms / 1000,
+            system_instruction=system_instruction,
+        )
+
+
+class TransformersSettings(RowSettings):
+    """A causal model of transformers in this process.
+
+    Attributes:
+        piece_timeout_ms: longest wait for the next piece of an answer, other calls' answers included.
+        lm: see ``models.llm.kv.causal.CausalSettings``; ``model`` is needed.
+    """
+
+    piece_timeout_ms: int = Field(default=30_000, ge=100, le=600_000)
+    lm: dict[str, Any] = Field(default_factory=dict)
+
+
+class Transformers(ServiceRow[TransformersSettings]):
+    """A conversation with the weights of the process (``Shared.open_replies``) as a Pipecat service."""
+
+    name = "transformers"
+    settings_type = TransformersSettings
+    package = "transformers"
+    extra = "local-llm"
+
+    def check(self) -> None:
+        """See ``ServiceRow.check``."""
+        super().check()
+        self.lm_settings()
+
+    def lm_settings(self) -> Any:
+        """Of the weights, checked.
+
+        Raises:
+            ConfigError: an unknown field, a wrong value, no model.
+        """
+        from models.llm.kv.causal import CausalSettings
+
+        try:
+            settings = CausalSettings.model_validate(self.settings.lm)
+        except ValidationError as error:
+            faults = "; ".join(
+                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
+            )
+            raise ConfigError(f"thinking.llm (transformers): lm.{faults}") from error
+        settings.check()
+        return settings
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> "LLMService[Any]":
+        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        if shared.open_replies is None:
+            raise ConfigError(f"{self.name!r} needs the weights of the process")
+        from processors.dialogue.engine_llm import EngineLlmService
+
+        return EngineLlmService(
+            shared.open_replies(),
             engine_name=self.name,
             piece_timeout_s=self.settings.piece_timeout_ms / 1000,
             system_instruction=system_instruction,

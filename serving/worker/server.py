@@ -12,15 +12,16 @@ behind ``open_ms``, watchers above their number refused.
 """
 
 import asyncio
+import resource
 import sys
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
-import psutil
 from loguru import logger
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -73,7 +74,6 @@ class WorkerServer:
         # Sockets that have not said yet what they want, and conversations in a row that could not be opened.
         self._strangers = self._broken = 0
         self._status = EXIT_DRAINED
-        self._process = psutil.Process()
         self._calls = 0
         self._leases_changed = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
@@ -392,13 +392,23 @@ class WorkerServer:
             ],
             "calls": self._calls + sum(each.calls for each in conversations),
             "slowest_ms": round(max((each.slowest_ms for each in conversations), default=0.0), 1),
-            "rss_bytes": self._process.memory_info().rss,
+            "rss_bytes": _rss_bytes(),
             "device_bytes": _device_bytes(),
         }
 
 
 def _port(server: Server) -> int:
     return int(next(iter(server.sockets)).getsockname()[1])
+
+
+def _rss_bytes() -> int:
+    """Memory of this process; what Linux says of it, else the most that it ever had."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+    return pages * resource.getpagesize()
 
 
 def _device_bytes() -> int | None:

@@ -1,11 +1,13 @@
-"""What of a dialogue a context has read already, and what comes behind it. Pure.
+"""What of a dialogue a model has read already, and what it is asked to do now. Pure.
 
-In: the dialogue as the context has it (each message beside what of the context it ends at, an answer with the
-place of each of its characters), and the dialogue as it is wanted now. Out: how much of the context stays and
-which messages are to be read. An answer that was interrupted is in the wanted dialogue as far as it was
-heard: the context is cut at the last token that was heard to its end, and what follows in the text, such as
-the mark of the interruption, is read behind it. A dialogue that was edited, regenerated or shortened is cut
-where it first differs.
+``Asked`` is how a model is asked on a condition: go on from the context with this digest, else read
+everything. ``Remembered`` is what the one who asks remembers of a conversation between its turns: behind each
+answer the digests that it may go on from, and where each token of the answer ends in its text. It is a memory
+and no knowledge: whoever has the context compares the digest, and a wrong memory costs time only.
+
+An answer that was interrupted is in the dialogue as far as it was heard: the context is cut behind the last
+token that was heard to its end, and what the text has behind that, such as the mark of the interruption, is
+read. An answer that was made anew, edited or left out is cut where the dialogue first differs.
 """
 
 from collections.abc import Sequence
@@ -15,65 +17,112 @@ from models.llm import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A message that a context has read, or written.
+class Asked:
+    """A dialogue to be answered.
 
     Attributes:
-        message: what it says.
-        end_tokens: of the context, up to its end.
-        char_ends: of an answer that the model wrote: for each of its tokens, how many characters of the text
-            are whole behind it; empty of a message that was read.
-        began_tokens: of the context, in front of it.
+        full: all of it, the last message the user's.
+        condition: digest of the context to go on from; None: read everything.
+        keep: so many tokens of what was generated behind that stay.
+        rest: text that ends the answer behind them; None where the answer is whole, or the model is to answer
+            what it was asked at the condition.
+        append: messages behind the answer.
     """
 
-    message: Message
-    end_tokens: int
-    char_ends: tuple[int, ...] = ()
-    began_tokens: int = 0
+    full: tuple[Message, ...]
+    condition: str | None = None
+    keep: int = 0
+    rest: str | None = None
+    append: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
-    """How a context goes on.
+class Answered:
+    """What became of a question.
 
     Attributes:
-        keep: so many messages of it stay as they are.
-        keep_tokens: up to here.
-        rest: of the answer behind them that was cut: what is to be read of it behind the cut; None where none
-            was cut.
-        append: the messages that are to be read then.
+        asked_digest: of the context behind the question: the answer may be made anew from there.
+        digest: behind the answer, as far as it is in the context.
+        kv_tokens: of the context.
+        text: of the answer, as far as it is in the context.
+        char_ends: for each of its tokens, how many characters of the text are whole behind it.
+        chain: digests of the context's segments with how many tokens each ends at, the oldest first.
     """
 
-    keep: int
-    keep_tokens: int
-    rest: str | None
-    append: tuple[Message, ...]
+    asked_digest: str
+    digest: str
+    kv_tokens: int
+    text: str
+    char_ends: tuple[int, ...]
+    chain: tuple[tuple[str, int], ...] = ()
 
 
-def go_on(read: Sequence[Read], wanted: Sequence[Message]) -> GoOn:
-    """How a context that has read one dialogue comes to another."""
-    keep = 0
-    while keep < min(len(read), len(wanted)) and read[keep].message == wanted[keep]:
-        keep += 1
-    keep_tokens = read[keep - 1].end_tokens if keep else 0
-    if keep < min(len(read), len(wanted)):
-        cut = _cut(read[keep], wanted[keep])
-        if cut is not None:
-            tokens, rest = cut
-            return GoOn(keep, tokens, rest, tuple(wanted[keep + 1 :]))
-    return GoOn(keep, keep_tokens, None, tuple(wanted[keep:]))
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A dialogue that was answered, and its answer."""
+
+    question: tuple[Message, ...]
+    answered: Answered
 
 
-def _cut(answer: Read, wanted: Message) -> tuple[int, str] | None:
-    """Where an answer that was heard in part is cut, and what is read behind; None: it is another one."""
-    if not answer.char_ends or wanted.role != "assistant" or answer.message.role != "assistant":
-        return None
-    written, heard = answer.message.text, 0
-    for mine, theirs in zip(written, wanted.text, strict=False):
+class Remembered:
+    """Of one conversation.
+
+    Args:
+        most_turns: that are remembered; older ones are read anew when a dialogue goes back to them.
+    """
+
+    def __init__(self, most_turns: int = 64) -> None:
+        self._most_turns = most_turns
+        self._turns: list[_Turn] = []
+
+    @property
+    def newest(self) -> Answered | None:
+        """The last answer."""
+        return self._turns[-1].answered if self._turns else None
+
+    def answered(self, asked: Asked, answered: Answered) -> None:
+        """An answer was made, or broken off."""
+        self._turns = [turn for turn in self._turns if _begins(asked.full, turn.question)]
+        self._turns.append(_Turn(asked.full, answered))
+        del self._turns[: -self._most_turns]
+
+    def forget(self) -> None:
+        """The context is gone."""
+        self._turns.clear()
+
+    def ask(self, dialogue: Sequence[Message]) -> Asked:
+        """How to ask for the answer to a dialogue: from as late as what is remembered allows."""
+        full = tuple(dialogue)
+        for turn in reversed(self._turns):
+            if not _begins(full, turn.question):
+                continue
+            done, behind = turn.answered, full[len(turn.question) :]
+            if not behind:
+                # The same once more: another answer.
+                return Asked(full, done.asked_digest)
+            if behind[0].role != "assistant":
+                # Nothing was heard of the answer: what follows stands behind an empty one.
+                return Asked(full, done.asked_digest, 0, "", behind)
+            if behind[0].text == done.text:
+                return Asked(full, done.digest, 0, None, behind[1:])
+            keep, rest = _kept(done, behind[0].text)
+            return Asked(full, done.asked_digest, keep, rest, behind[1:])
+        return Asked(full)
+
+
+def _begins(dialogue: tuple[Message, ...], beginning: tuple[Message, ...]) -> bool:
+    return dialogue[: len(beginning)] == beginning
+
+
+def _kept(answered: Answered, text: str) -> tuple[int, str]:
+    """How many tokens of an answer are in a text, and what the text has behind them."""
+    same = 0
+    for mine, theirs in zip(answered.text, text, strict=False):
         if mine != theirs:
             break
-        heard += 1
-    whole = sum(end <= heard for end in answer.char_ends)
-    if not whole:
-        return None
-    return answer.began_tokens + whole, wanted.text[answer.char_ends[whole - 1] :]
+        same += 1
+    heard = max((end for end in answered.char_ends if end <= same), default=0)
+    # Tokens behind it that end no character are the beginning of what was not heard.
+    keep = answered.char_ends.index(heard) + 1 if heard else 0
+    return keep, text[heard:]

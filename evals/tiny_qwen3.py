@@ -1,0 +1,64 @@
+"""A Qwen3 of a hundred kilobytes that transformers loads and runs: real layers, few and narrow, random.
+
+It says nothing that means anything. Its tokenizer is one of bytes, so every text has tokens; its chat
+template is ChatML as Qwen3 has it: an empty thought stands in front of what is to be answered without one,
+and not in front of older answers.
+"""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging as transformers_logging
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+TEMPLATE = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if not enable_thinking | default(true) %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+
+
+def install_tiny_qwen3(folder: Path, *, seed: int = 0, layers: int = 2, width: int = 32) -> Path:
+    """Write it to a folder.
+
+    Args:
+        folder: is made.
+        seed: of its weights.
+        layers: of them.
+        width: of each.
+
+    Returns:
+        The folder.
+    """
+    transformers_logging.disable_progress_bar()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {piece: place for place, piece in enumerate((*SPECIAL, *alphabet))}
+    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    config = Qwen3Config(
+        vocab_size=len(vocabulary),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=width // 4,
+        max_position_embeddings=65_536,
+        eos_token_id=vocabulary["<|im_end|>"],
+        bos_token_id=None,
+        pad_token_id=vocabulary["<|endoftext|>"],
+    )
+    torch.manual_seed(seed)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder

@@ -1,0 +1,361 @@
+"""Any causal language model of transformers, with a cache for each conversation that is proved before use.
+
+In: a question on a condition (``dialogue.Asked``) and the scope of the conversation. Out: how much of it was
+in the cache (``Prefilled``), pieces of the answer, and what to go on from (``dialogue.Answered``). The digest
+of what a context has really read decides (``segments``): the same as the condition, append; an earlier one,
+crop; anything else, refuse and read everything. Of an answer those tokens count that went through the model,
+however much of it anybody heard.
+
+Blocks; one thread at a time. ``is_stopped`` is asked once a token and once in ``prefill_tokens``. Contexts
+that nobody uses are kept up to ``kept_tokens`` in all; the one that goes is the least loss: cheap to read
+again, or not used for long. Full: a dialogue of more than ``context_tokens`` is refused. A model whose cache
+cannot be cropped (a sliding window, a recurrent state) is asked everything anew where a crop would be needed.
+"""
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+
+from core.errors import ConfigError, EngineError
+from models.llm import Message
+from models.llm.kv.dialogue import Answered, Asked
+from models.llm.kv.segments import Fed, Scope
+
+ENGINE = "causal"
+CONFIG_FILE = "config.json"
+# Stands in a template's text where an answer does; nobody says it.
+MARK = "\u241e7d0b4ad2\u241e"
+# A cache that was not used for so long is worth half.
+HALF_LIFE_S = 60.0
+
+
+class CausalSettings(BaseModel):
+    """The weights, where they run, how they answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Path = Field(description="directory with the weights, the tokenizer and its chat template")
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="auto: bfloat16 on CUDA, float32 elsewhere"
+    )
+    threads: int | None = Field(None, ge=1, le=256, description="of torch on the CPU, for all of the process")
+    context_tokens: int = Field(8_192, ge=16, le=1_048_576, description="a longer dialogue is refused")
+    answer_tokens: int = Field(512, ge=1, le=32_768, description="longest answer")
+    prefill_tokens: int = Field(512, ge=1, le=32_768, description="read at a time, between looks at a stop")
+    kept_tokens: int = Field(
+        65_536, ge=0, le=16_777_216, description="of contexts that nobody uses at the moment, in all"
+    )
+    temperature: float = Field(0.0, ge=0, le=5, description="0: the likeliest token")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="the same draws again; None: others each time")
+    template: dict[str, bool | int | str] = Field(
+        {"enable_thinking": False}, description="what the chat template is told beside the messages"
+    )
+
+    def check(self) -> None:
+        """See ``core.files.Checked``."""
+        if not (self.model / CONFIG_FILE).is_file():
+            raise ConfigError(f"{ENGINE!r} needs {self.model / CONFIG_FILE}, which is not there")
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The question was read.
+
+    Attributes:
+        cached_tokens: that were in the context already.
+        input_tokens: that were read.
+        refused: there was a condition, and it did not hold.
+    """
+
+    cached_tokens: int
+    input_tokens: int
+    refused: bool
+
+
+class _Context:
+    def __init__(self, fed: Fed, cache: DynamicCache) -> None:
+        self.fed = fed
+        self.cache = cache
+        self.used_s = time.monotonic()
+
+    def worth(self, now_s: float) -> float:
+        return float(self.fed.tokens * 0.5 ** ((now_s - self.used_s) / HALF_LIFE_S))
+
+
+class CausalLm:
+    """See the module. Loading blocks.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        ConfigError: the files are not there, or there is no chat template.
+        EngineError: the weights do not load.
+    """
+
+    def __init__(self, settings: CausalSettings) -> None:
+        settings.check()
+        self.settings = settings
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        is_cuda = settings.device.startswith("cuda") or (
+            settings.device == "auto" and torch.cuda.is_available()
+        )
+        device = ("cuda" if is_cuda else "cpu") if settings.device == "auto" else settings.device
+        dtype = ("bfloat16" if is_cuda else "float32") if settings.dtype == "auto" else settings.dtype
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(settings.model, local_files_only=True)
+            self._model = AutoModelForCausalLM.from_pretrained(
+                settings.model, dtype=getattr(torch, dtype), local_files_only=True
+            )
+        except (OSError, ValueError) as error:
+            raise EngineError(f"{ENGINE}: the model does not load: {error}", engine=ENGINE) from error
+        if self._tokenizer.chat_template is None:
+            raise ConfigError(f"{ENGINE!r}: the tokenizer in {settings.model} has no chat template")
+        self._model.to(device).eval()
+        self._device = device
+        self._ends = _end_tokens(self._model, self._tokenizer)
+        self._draws = torch.Generator(device).manual_seed(
+            settings.seed if settings.seed is not None else secrets.randbits(63)
+        )
+        self._identity = _identity(settings.model)
+        self._template = hashlib.sha256(
+            f"{self._tokenizer.chat_template}{sorted(settings.template.items())}".encode()
+        ).hexdigest()
+        self._layout = f"{dtype}, {self._model.config._attn_implementation}"
+        self._contexts: dict[str, _Context] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def kept_tokens(self) -> int:
+        """Of all contexts."""
+        return sum(context.fed.tokens for context in self._contexts.values())
+
+    def scope(self, session: str, *, salt: str = "") -> Scope:
+        """Of a conversation with this model. ``salt``: of its tenant."""
+        return Scope(salt, session, self._identity, self._template, layout=self._layout)
+
+    def token_ids(self, scope: Scope) -> list[int]:
+        """What the context of a conversation has read; for tests and measurements."""
+        context = self._contexts.get(scope.root)
+        return [] if context is None else context.fed.token_ids
+
+    def forget(self, scope: Scope) -> None:
+        """The conversation is over."""
+        with self._lock:
+            self._contexts.pop(scope.root, None)
+
+    def answer(
+        self, scope: Scope, asked: Asked, *, is_stopped: Callable[[], bool] = lambda: False
+    ) -> Generator[Prefilled | str | Answered, None, None]:
+        """Read the question, answer it piece by piece, and say what to go on from.
+
+        Stopped, or closed by whoever iterates: the context has what went through the model by then.
+
+        Raises:
+            EngineError: the dialogue is longer than the context, or the model failed.
+        """
+        with self._lock:
+            context, ids, refused = self._begun(scope, asked)
+            # Whatever fails in the middle, what is left of it is not known.
+            self._contexts.pop(scope.root, None)
+            cached = context.fed.tokens
+            if cached + len(ids) + 1 > self.settings.context_tokens:
+                raise EngineError(
+                    f"{ENGINE}: {cached + len(ids)} tokens do not fit in {self.settings.context_tokens}",
+                    engine=ENGINE,
+                    retryable=False,
+                )
+            logits = self._read(context, ids, is_stopped)
+            self._keep(scope, context)
+            if logits is None:
+                return
+            asked_digest = context.fed.digest
+            yield Prefilled(cached, len(ids), refused)
+            writing = _Writing(self._tokenizer)
+            try:
+                yield from self._write(context, logits, writing, is_stopped)
+            finally:
+                if writing.fed:
+                    context.fed.append(writing.fed)
+                context.used_s = time.monotonic()
+            fed = context.fed
+            yield Answered(
+                asked_digest, fed.digest, fed.tokens, writing.text, tuple(writing.char_ends), fed.chain
+            )
+
+    def _begun(self, scope: Scope, asked: Asked) -> tuple[_Context, list[int], bool]:
+        """The context to go on from, what is to be read behind it, and whether the condition was refused."""
+        context = self._contexts.get(scope.root)
+        if asked.condition is not None and context is not None:
+            begins = context.fed.ends_at(asked.condition)
+            if begins is not None and self._crop(context, asked.condition, begins + asked.keep):
+                return context, self._behind(asked), False
+        fresh = _Context(Fed(scope), DynamicCache(config=self._model.config))
+        return fresh, self._tokens(self._rendered(asked.full)), asked.condition is not None
+
+    def _crop(self, context: _Context, condition: str, tokens: int) -> bool:
+        """Whether the context now ends there."""
+        fed = context.fed
+        if tokens > fed.tokens:
+            return False
+        begins = fed.ends_at(condition)
+        following = next(
+            (each for each in fed.segments if begins is not None and each.end_tokens > begins), None
+        )
+        if begins is None or (tokens > begins and (following is None or tokens > following.end_tokens)):
+            # More would be kept than the one segment that the condition is about.
+            return False
+        if tokens == fed.tokens:
+            return True
+        if not context.cache.is_croppable:
+            return False
+        with torch.inference_mode():
+            context.cache.crop(tokens - fed.tokens)
+        fed.crop(tokens)
+        return int(context.cache.get_seq_length()) == tokens
+
+    def _behind(self, asked: Asked) -> list[int]:
+        """What is read behind the condition: the rest of an answer, messages, the begin of the next one."""
+        if asked.rest is None and not asked.append and asked.keep == 0:
+            # Either the answer is made anew, or it is whole and nobody has said anything.
+            if asked.full[-1].role != "assistant":
+                return []
+        shown = (*_before(asked), Message("assistant", MARK), *asked.append)
+        text = (asked.rest or "") + self._rendered(shown).split(MARK, 1)[1]
+        return self._tokens(text)
+
+    def _rendered(self, messages: Sequence[Message]) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(
+                [{"role": message.role, "content": message.text} for message in messages],
+                tokenize=False,
+                add_generation_prompt=True,
+                **self.settings.template,
+            )
+        )
+
+    def _tokens(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _read(self, context: _Context, ids: list[int], is_stopped: Callable[[], bool]) -> Any:
+        """The logits behind them; None: stopped. The model reads at least one, the last one once more."""
+        if not ids:
+            last = context.fed.token_ids[-1:]
+            if not last or not context.cache.is_croppable:
+                raise EngineError(f"{ENGINE}: there is nothing to answer", engine=ENGINE, retryable=False)
+            with torch.inference_mode():
+                context.cache.crop(-1)
+            return self._forward(context, last)
+        logits = None
+        size = self.settings.prefill_tokens
+        read: list[int] = []
+        for at in range(0, len(ids), size):
+            if is_stopped():
+                break
+            logits = self._forward(context, ids[at : at + size])
+            read += ids[at : at + size]
+        if read:
+            context.fed.append(read)
+        return logits if len(read) == len(ids) else None
+
+    def _write(
+        self, context: _Context, logits: Any, writing: "_Writing", is_stopped: Callable[[], bool]
+    ) -> Iterator[str]:
+        room = self.settings.context_tokens - context.fed.tokens
+        for _ in range(min(self.settings.answer_tokens, room)):
+            if is_stopped():
+                return
+            token = self._drawn(logits)
+            if token in self._ends:
+                break
+            logits = self._forward(context, [token])
+            piece = writing.add(token)
+            if piece:
+                yield piece
+        if piece := writing.end():
+            yield piece
+
+    def _drawn(self, logits: Any) -> int:
+        temperature = self.settings.temperature
+        if not temperature:
+            return int(logits.argmax())
+        shares = torch.softmax(logits.float() / temperature, -1)
+        return int(torch.multinomial(shares, 1, generator=self._draws))
+
+    def _forward(self, context: _Context, ids: list[int]) -> Any:
+        """Logits behind the last of them: (vocabulary,)."""
+        with torch.inference_mode():
+            inputs = torch.tensor([ids], device=self._device)
+            result = self._model(
+                input_ids=inputs, past_key_values=context.cache, use_cache=True, logits_to_keep=1
+            )
+            return result.logits[0, -1]
+
+    def _keep(self, scope: Scope, context: _Context) -> None:
+        self._contexts[scope.root] = context
+        now_s = time.monotonic()
+        context.used_s = now_s
+        while self.kept_tokens > self.settings.kept_tokens and len(self._contexts) > 1:
+            others = {root: each for root, each in self._contexts.items() if each is not context}
+            del self._contexts[min(others, key=lambda root: others[root].worth(now_s))]
+
+
+class _Writing:
+    """Tokens to text, piece by piece: of half a character nothing is said yet."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.fed: list[int] = []
+        self.char_ends: list[int] = []
+        self.text = ""
+
+    def add(self, token: int) -> str:
+        self.fed.append(token)
+        whole = str(self._tokenizer.decode(self.fed, skip_special_tokens=True))
+        piece = "" if whole.endswith("\ufffd") else whole[len(self.text) :]
+        self.text += piece
+        self.char_ends.append(len(self.text))
+        return piece
+
+    def end(self) -> str:
+        """What is left is no character, and is said as that."""
+        whole = str(self._tokenizer.decode(self.fed, skip_special_tokens=True))
+        piece = whole[len(self.text) :]
+        self.text = whole
+        if self.char_ends:
+            self.char_ends[-1] = len(whole)
+        return piece
+
+
+def _before(asked: Asked) -> tuple[Message, ...]:
+    """The dialogue in front of the answer that the condition is about."""
+    behind = len(asked.append)
+    before = asked.full[: len(asked.full) - behind]
+    return before[:-1] if before and before[-1].role == "assistant" else before
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    ends = model.generation_config.eos_token_id
+    several = ends if isinstance(ends, list) else [ends]
+    return frozenset(each for each in (*several, tokenizer.eos_token_id) if each is not None)
+
+
+def _identity(folder: Path) -> str:
+    """Which weights: the names, sizes and times of the files, which nobody changes in place."""
+    whole = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.is_file():
+            stat = file.stat()
+            whole.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return whole.hexdigest()

@@ -1,0 +1,84 @@
+"""A causal model as the language model of one conversation: what was read stays read between its turns.
+
+In: a dialogue. Out: pieces of the answer. The model blocks and answers one conversation at a time, in a
+thread that all conversations of the process share; here is the memory of one (``dialogue.Remembered``).
+Whoever cancels the iteration stops the model at its next token; what it has read and written by then is
+remembered, and the next dialogue says how much of it was heard.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
+
+from core.errors import AgentError, EngineError
+from models.llm import Message
+from models.llm.kv.causal import ENGINE, CausalLm, Prefilled
+from models.llm.kv.dialogue import Answered, Remembered
+
+
+class CausalReplies:
+    """See ``LanguageModel``, and the module.
+
+    Args:
+        model: shared by all conversations.
+        session: names the conversation; unguessable, made by the server.
+        executor: one thread.
+
+    Attributes:
+        prefilled: of the last answer: how much was in the cache. None before the first.
+    """
+
+    def __init__(self, model: CausalLm, session: str, *, executor: Executor) -> None:
+        self._model = model
+        self._scope = model.scope(session)
+        self._executor = executor
+        self._remembered = Remembered()
+        self.prefilled: Prefilled | None = None
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
+        """See ``LanguageModel``."""
+        if not any(message.role == "user" and message.text.strip() for message in messages):
+            return
+        loop = asyncio.get_running_loop()
+        # As many as an answer may have tokens: the thread is never held up by a slow reader.
+        pieces: asyncio.Queue[str | AgentError | None] = asyncio.Queue()
+        stopped = threading.Event()
+
+        def tell(piece: str | AgentError | None) -> None:
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        working = self._executor.submit(self._answer, tuple(messages), stopped, tell)
+        try:
+            while (piece := await pieces.get()) is not None:
+                if isinstance(piece, AgentError):
+                    raise piece
+                yield piece
+        finally:
+            stopped.set()
+            working.cancel()
+
+    def _answer(
+        self,
+        messages: tuple[Message, ...],
+        stopped: threading.Event,
+        tell: Callable[[str | AgentError | None], None],
+    ) -> None:
+        """In the thread."""
+        asked = self._remembered.ask(messages)
+        try:
+            with closing(self._model.answer(self._scope, asked, is_stopped=stopped.is_set)) as told:
+                for each in told:
+                    if isinstance(each, Prefilled):
+                        self.prefilled = each
+                    elif isinstance(each, Answered):
+                        self._remembered.answered(asked, each)
+                    elif not stopped.is_set():
+                        tell(each)
+        except AgentError as error:
+            tell(error)
+        except Exception as error:  # the edge of the thread: whatever the model's code raises
+            tell(EngineError(f"{ENGINE}: the model raised {type(error).__name__}", engine=ENGINE))
+        else:
+            tell(None)

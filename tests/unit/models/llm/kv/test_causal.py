@@ -1,0 +1,252 @@
+"""A real causal model, tiny and random: what it reads again, and that nothing else changes."""
+
+import dataclasses
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'moshi'")
+pytest.importorskip("transformers", reason="needs the extra 'moshi'")
+
+# ruff: noqa: E402
+from core.errors import ConfigError, EngineError
+from evals.tiny_qwen3 import install_tiny_qwen3
+from models.llm import Message
+from models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
+from models.llm.kv.dialogue import Answered, Asked, Remembered
+
+SYSTEM = Message("system", "Be kind.")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install_tiny_qwen3(tmp_path_factory.mktemp("qwen3"))
+
+
+def model(folder: Path, **more: object) -> CausalLm:
+    chosen = {
+        "model": folder,
+        "device": "cpu",
+        "threads": 1,
+        "answer_tokens": 12,
+        "temperature": 1.0,
+        "seed": 5,
+    }
+    return CausalLm(CausalSettings.model_validate(chosen | more))
+
+
+@pytest.fixture
+def lm(folder: Path) -> CausalLm:
+    return model(folder)
+
+
+class Talk:
+    """One conversation as a bot holds it."""
+
+    def __init__(self, lm: CausalLm, session: str = "s", salt: str = "") -> None:
+        self.lm = lm
+        self.scope = lm.scope(session, salt=salt)
+        self.remembered = Remembered()
+        self.dialogue: list[Message] = [SYSTEM]
+        self.prefilled = Prefilled(0, 0, False)
+
+    def ask(self, text: str | None = None) -> Answered:
+        """Say something, or have the last question answered once more."""
+        if text is not None:
+            self.dialogue.append(Message("user", text))
+        asked = self.remembered.ask(self.dialogue)
+        *_, answered = self.told = list(self.lm.answer(self.scope, asked))
+        assert isinstance(self.told[0], Prefilled) and isinstance(answered, Answered)
+        self.prefilled = self.told[0]
+        self.remembered.answered(asked, answered)
+        return answered
+
+    def hears(self, text: str) -> None:
+        """What was heard of the answer."""
+        self.dialogue.append(Message("assistant", text))
+
+    def turn(self, text: str) -> Answered:
+        answered = self.ask(text)
+        self.hears(answered.text)
+        return answered
+
+    def check(self) -> None:
+        """The logits of what was read piece by piece are those of one cold run over the same tokens."""
+        ids = self.lm.token_ids(self.scope)
+        context = self.lm._contexts[self.scope.root]
+        assert context.cache.get_seq_length() == len(ids)
+        with torch.inference_mode():
+            cold = self.lm._model(input_ids=torch.tensor([ids])).logits[0, -1]
+            context.cache.crop(-1)
+            warm = self.lm._forward(context, ids[-1:])
+        assert (cold - warm).abs().max() < 1e-4
+
+
+def test_what_was_read_is_not_read_again(lm: CausalLm) -> None:
+    talk = Talk(lm)
+    talk.turn("Hello?")
+    read = [talk.prefilled]
+    for number in range(4):
+        talk.turn(f"And {number}?")
+        read.append(talk.prefilled)
+        talk.check()
+    assert [each.refused for each in read] == [False] * 5
+    # As much each time, however long the conversation is.
+    assert len({each.input_tokens for each in read[1:]}) == 1
+    assert all(
+        before.cached_tokens < behind.cached_tokens for before, behind in zip(read, read[1:], strict=False)
+    )
+
+
+def test_the_pieces_of_an_answer_are_its_text(lm: CausalLm) -> None:
+    talk = Talk(lm)
+    answered = talk.ask("Hello?")
+    assert "".join(piece for piece in talk.told if isinstance(piece, str)) == answered.text
+    assert answered.char_ends[-1] == len(answered.text)
+    assert answered.kv_tokens == len(lm.token_ids(talk.scope)) == answered.chain[-1][1]
+
+
+@pytest.mark.parametrize("heard_tokens", [0, 1, 7])
+def test_an_interruption_cuts_the_context_to_what_was_heard(lm: CausalLm, heard_tokens: int) -> None:
+    talk = Talk(lm)
+    answered = talk.ask("Hello?")
+    asked_tokens = talk.prefilled.input_tokens
+    heard = answered.text[: answered.char_ends[heard_tokens - 1]] if heard_tokens else ""
+    talk.hears(f"{heard} [interrupted]")
+    talk.ask("No, wait.")
+    # A token that ends no character is not heard without the next one.
+    kept = answered.char_ends.index(len(heard)) + 1 if heard else 0
+    assert not talk.prefilled.refused and talk.prefilled.cached_tokens == asked_tokens + kept
+    text = lm._tokenizer.decode(lm.token_ids(talk.scope))
+    assert f"{heard} [interrupted]<|im_end|>" in text and answered.text not in text
+    talk.check()
+
+
+def test_an_answer_is_made_anew_from_the_question(lm: CausalLm) -> None:
+    talk = Talk(lm)
+    talk.turn("Hello?")
+    first = talk.ask("And now?")
+    again = talk.ask()
+    assert again.text != first.text and not talk.prefilled.refused
+    assert (talk.prefilled.cached_tokens, talk.prefilled.input_tokens) == (first.kv_tokens - 12, 0)
+    talk.check()
+
+
+def test_a_question_that_was_edited_is_read_behind_the_last_answer(lm: CausalLm) -> None:
+    talk = Talk(lm)
+    whole = talk.turn("Hello?").kv_tokens
+    talk.ask("And now?")
+    talk.dialogue[-1] = Message("user", "And then?")
+    talk.ask()
+    assert talk.prefilled.cached_tokens == whole
+    assert "And now?" not in lm._tokenizer.decode(lm.token_ids(talk.scope))
+    talk.check()
+
+
+def test_a_model_that_was_started_again_refuses_and_reads_everything(folder: Path) -> None:
+    talk = Talk(model(folder))
+    talk.turn("Hello?")
+    talk.lm = model(folder)
+    talk.ask("And now?")
+    assert talk.prefilled.refused and talk.prefilled.cached_tokens == 0
+    text = talk.lm._tokenizer.decode(talk.lm.token_ids(talk.scope))
+    assert text.count("Hello?") == text.count("And now?") == 1
+    talk.check()
+
+
+def test_another_session_with_the_same_words_shares_nothing(lm: CausalLm) -> None:
+    one, other = Talk(lm, "one"), Talk(lm, "other")
+    one.turn("My name is Ada.")
+    for talk in (other, Talk(lm, "one", salt="another tenant")):
+        talk.dialogue = list(one.dialogue)
+        talk.remembered = one.remembered
+        talk.ask("What is my name?")
+        # It says that it knows the digest, and is not believed.
+        assert talk.prefilled.refused and talk.prefilled.cached_tokens == 0
+    one.ask("And now?")
+    assert one.prefilled.cached_tokens > 0
+
+
+def test_a_condition_that_was_never_true_is_refused(lm: CausalLm) -> None:
+    talk = Talk(lm)
+    answered = talk.turn("Hello?")
+    full = (*talk.dialogue, Message("user", "And now?"))
+    wrong = [
+        Asked(full, "0" * 64, 0, None, full[-1:]),
+        # More of the answer than there is.
+        Asked(full, answered.asked_digest, 500, "", full[-1:]),
+        Asked(full, answered.digest, 1, "", full[-1:]),
+    ]
+    for asked in wrong:
+        told = next(iter(lm.answer(talk.scope, asked)))
+        assert isinstance(told, Prefilled) and told.refused and told.cached_tokens == 0
+
+
+def test_contexts_that_nobody_uses_go_when_there_is_no_room(folder: Path) -> None:
+    lm = model(folder, kept_tokens=200)
+    talks = [Talk(lm, str(number)) for number in range(3)]
+    for talk in talks:
+        talk.turn("Hello?")
+    assert lm.kept_tokens <= 200
+    talks[0].ask("And now?")
+    assert talks[0].prefilled.refused
+    talks[2].ask("And now?")
+    assert not talks[2].prefilled.refused
+
+
+def test_who_stops_it_keeps_what_went_through_the_model(lm: CausalLm) -> None:
+    talk = Talk(lm)
+    talk.turn("Hello?")
+    before = len(lm.token_ids(talk.scope))
+    talk.dialogue.append(Message("user", "And now?"))
+    asked = talk.remembered.ask(talk.dialogue)
+    with closing(lm.answer(talk.scope, asked)) as pieces:
+        next(pieces)
+        next(piece for piece in pieces if isinstance(piece, str))
+    assert len(lm.token_ids(talk.scope)) > before
+    talk.check()
+    # What was broken off was not remembered: it is asked from the answer before.
+    talk.ask()
+    assert not talk.prefilled.refused and talk.prefilled.cached_tokens == before
+
+
+def test_a_stop_in_the_middle_of_reading_is_no_answer(folder: Path) -> None:
+    lm = model(folder, prefill_tokens=8)
+    talk = Talk(lm)
+    looks = iter([False, False, True])
+    told = list(
+        lm.answer(
+            talk.scope,
+            talk.remembered.ask([SYSTEM, Message("user", "x" * 200)]),
+            is_stopped=lambda: next(looks),
+        )
+    )
+    assert told == [] and len(lm.token_ids(talk.scope)) == 16
+    talk.turn("Hello?")
+    talk.check()
+
+
+def test_a_dialogue_that_is_too_long_is_refused_and_the_next_one_answered(folder: Path) -> None:
+    lm = model(folder, context_tokens=120)
+    talk = Talk(lm)
+    with pytest.raises(EngineError, match="do not fit in 120"):
+        talk.ask("x" * 200)
+    talk.dialogue[-1] = Message("user", "Hello?")
+    talk.ask()
+    assert len(lm.token_ids(talk.scope)) <= 120
+
+
+def test_other_weights_or_another_template_are_another_model(folder: Path, tmp_path: Path) -> None:
+    first = model(folder).scope("s")
+    copied = shutil.copytree(folder, tmp_path / "other")
+    install_tiny_qwen3(copied, seed=1)
+    assert model(copied).scope("s").root != first.root
+    assert model(folder, template={"enable_thinking": True}).scope("s").root != first.root
+    assert dataclasses.replace(first, session="t").root != first.root
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="config.json, which is not there"):
+        CausalLm(CausalSettings(model=tmp_path))

@@ -1,0 +1,106 @@
+"""A tiny causal model as the language model of a conversation, in a thread."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra 'local-llm'")
+pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
+
+# ruff: noqa: E402
+from pipecat.processors.aggregators.llm_context import LLMContext
+
+from configs.deployment import Choice, Deployment, Thinking
+from core.errors import ConfigError
+from evals.tiny_qwen3 import install_tiny_qwen3
+from models.llm import Message
+from models.llm.kv.causal import CausalLm, CausalSettings
+from models.llm.kv.replies import CausalReplies
+from pipelines.answering import Answering, plan_answering
+from processors.dialogue.engine_llm import EngineLlmService
+from runtime.engine_thread import EngineThread
+
+HELLO = Message("user", "Hello?")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install_tiny_qwen3(tmp_path_factory.mktemp("qwen3"))
+
+
+@pytest.fixture
+def replies(folder: Path) -> CausalReplies:
+    settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=40, temperature=1, seed=5)
+    return CausalReplies(CausalLm(settings), "s", executor=EngineThread("causal"))
+
+
+async def test_the_next_turn_reads_what_is_new(replies: CausalReplies) -> None:
+    first = "".join([piece async for piece in replies.reply([HELLO])])
+    assert first and replies.prefilled is not None and replies.prefilled.cached_tokens == 0
+    dialogue = [HELLO, Message("assistant", first), Message("user", "And now?")]
+    assert [piece async for piece in replies.reply(dialogue)]
+    assert not replies.prefilled.refused and replies.prefilled.cached_tokens > 60
+
+
+async def test_who_interrupts_goes_on_from_what_was_heard(replies: CausalReplies) -> None:
+    heard = ""
+    async with aclosing(replies.reply([HELLO])) as pieces:
+        async for piece in pieces:
+            heard += piece
+            if len(heard) > 5:
+                break
+    dialogue = [HELLO, Message("assistant", f"{heard} [interrupted]"), Message("user", "No, wait.")]
+    assert [piece async for piece in replies.reply(dialogue)]
+    assert replies.prefilled is not None
+    assert not replies.prefilled.refused and replies.prefilled.cached_tokens > 30
+
+
+async def test_two_conversations_are_answered_one_after_the_other(folder: Path) -> None:
+    settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=8)
+    model, thread = CausalLm(settings), EngineThread("causal")
+    talks = [CausalReplies(model, name, executor=thread) for name in ("one", "other")]
+
+    async def answer(talk: CausalReplies) -> str:
+        return "".join([piece async for piece in talk.reply([HELLO])])
+
+    one, other = await asyncio.gather(*map(answer, talks))
+    # Greedy, and of the same weights.
+    assert one == other
+    assert all(talk.prefilled is not None and talk.prefilled.cached_tokens == 0 for talk in talks)
+
+
+async def test_nobody_has_asked_anything(replies: CausalReplies) -> None:
+    assert [piece async for piece in replies.reply([Message("system", "Be kind.")])] == []
+
+
+def deployment(**lm: Any) -> Deployment:
+    return Deployment(thinking=Thinking(llm=Choice(name="transformers", settings={"lm": lm})))
+
+
+async def test_a_deployment_answers_with_it(folder: Path) -> None:
+    chosen = deployment(model=str(folder), device="cpu", threads=1, answer_tokens=8)
+    answering = await Answering.load(chosen, plan_answering(chosen))
+    try:
+        [one], [other] = await answering.build(), await answering.build()
+        assert isinstance(one, EngineLlmService) and isinstance(other, EngineLlmService)
+        assert one._engine is not other._engine
+        context = LLMContext(messages=[{"role": "user", "content": "Hello?"}])
+        assert await one.run_inference(context)
+    finally:
+        await answering.close()
+
+
+@pytest.mark.parametrize(
+    ("lm", "message"),
+    [
+        ({}, "lm.model: Field required"),
+        ({"model": "/nowhere"}, "/nowhere/config.json, which is not there"),
+        ({"model": "/nowhere", "colour": "red"}, "lm.colour: Extra inputs"),
+    ],
+)
+def test_a_wrong_setting_is_said_before_the_server_is_ready(lm: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_answering(deployment(**lm))
