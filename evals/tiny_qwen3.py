@@ -22,7 +22,9 @@ TEMPLATE = (
 )
 
 
-def install_tiny_qwen3(folder: Path, *, seed: int = 0, layers: int = 2, width: int = 32) -> Path:
+def install_tiny_qwen3(
+    folder: Path, *, seed: int = 0, layers: int = 2, width: int = 32, is_ascii: bool = False
+) -> Path:
     """Write it to a folder.
 
     Args:
@@ -30,12 +32,16 @@ def install_tiny_qwen3(folder: Path, *, seed: int = 0, layers: int = 2, width: i
         seed: of its weights.
         layers: of them.
         width: of each.
+        is_ascii: it reads and writes no other characters, so that all it says are whole ones.
 
     Returns:
         The folder.
     """
     transformers_logging.disable_progress_bar()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    if is_ascii:
+        # As bytes are written there: a space and the end of a line.
+        alphabet = [piece for piece in alphabet if piece.isascii() or piece in "\u0120\u010a"]
     vocabulary = {piece: place for place, piece in enumerate((*SPECIAL, *alphabet))}
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -12,6 +12,8 @@ from serving.scheduler.wants import Want
 
 # A cache that was not used for so long is worth half: whoever paused for longer rarely comes back to it.
 HALF_LIFE_MS = 60_000
+# Of what a cache is worth, when nobody has the conversation open any more: they may still come back.
+LEFT_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +23,14 @@ class Kept:
     Attributes:
         digests: of its segments, the oldest first, with how many tokens each ends at.
         used_ms: when it was used last.
+        session_id: whose; empty where that is not known.
+        is_left: whoever had the conversation has left it.
     """
 
     digests: tuple[tuple[str, int], ...]
     used_ms: int
+    session_id: str = ""
+    is_left: bool = False
 
     @property
     def tokens(self) -> int:
@@ -85,4 +91,5 @@ def _rank(candidate: Candidate, want: Want, now_ms: int) -> tuple[int, float, st
 
 
 def _worth(kept: Kept, now_ms: int) -> float:
-    return float(kept.tokens * 0.5 ** ((now_ms - kept.used_ms) / HALF_LIFE_MS))
+    share = LEFT_SHARE if kept.is_left else 1.0
+    return float(share * kept.tokens * 0.5 ** ((now_ms - kept.used_ms) / HALF_LIFE_MS))

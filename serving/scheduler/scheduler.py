@@ -15,7 +15,7 @@ starts: an unknown ticket or worker is nobody's, and such a call changes nothing
 """
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -257,8 +257,15 @@ class Scheduler:
             self._workers[runs.lease.worker].failures = 0
             self.eta.ended_well(runs.want.task, (now_ms - runs.since_ms) / 1000)
         if kept:
-            self._keep(self._workers[runs.lease.worker], Kept(kept, now_ms), now_ms)
+            self._keep(self._workers[runs.lease.worker], Kept(kept, now_ms, runs.want.session_id))
         return self._changed(now_ms)
+
+    def left(self, session_id: str) -> None:
+        """Nobody has a session open any more: what is kept of it is the first to go."""
+        for worker in self._workers.values():
+            worker.kept = [
+                replace(kept, is_left=True) if kept.session_id == session_id else kept for kept in worker.kept
+            ]
 
     def stop(self) -> list[Effect]:
         """Nobody is to wait any more, and nobody else is taken in; those that run go on."""
@@ -465,7 +472,7 @@ class Scheduler:
         if used.beginning_of(want):
             worker.kept.remove(used)
 
-    def _keep(self, worker: _Worker, kept: Kept, now_ms: int) -> None:
+    def _keep(self, worker: _Worker, kept: Kept) -> None:
         if worker.offer.slots == 1:
             worker.kept.clear()
         worker.kept.append(kept)

@@ -150,6 +150,19 @@ class CausalLm:
         context = self._contexts.get(scope.root)
         return [] if context is None else context.fed.token_ids
 
+    def text_of(self, scope: Scope) -> str:
+        """The same as text, special tokens included."""
+        return str(self._tokenizer.decode(self.token_ids(scope)))
+
+    def plain(self, text: str) -> str:
+        """A text without special tokens."""
+        return str(self._tokenizer.decode(self._tokens(text), skip_special_tokens=True))
+
+    def forget_all(self) -> None:
+        """As if it had been started again."""
+        with self._lock:
+            self._contexts.clear()
+
     def forget(self, scope: Scope) -> None:
         """The conversation is over."""
         with self._lock:
@@ -202,7 +215,7 @@ class CausalLm:
             if begins is not None and self._crop(context, asked.condition, begins + asked.keep):
                 return context, self._behind(asked), False
         fresh = _Context(Fed(scope), DynamicCache(config=self._model.config))
-        return fresh, self._tokens(self._rendered(asked.full)), asked.condition is not None
+        return fresh, self._tokens(self.rendered(asked.full)), asked.condition is not None
 
     def _crop(self, context: _Context, condition: str, tokens: int) -> bool:
         """Whether the context now ends there."""
@@ -232,10 +245,11 @@ class CausalLm:
             if asked.full[-1].role != "assistant":
                 return []
         shown = (*_before(asked), Message("assistant", MARK), *asked.append)
-        text = (asked.rest or "") + self._rendered(shown).split(MARK, 1)[1]
+        text = (asked.rest or "") + self.rendered(shown).split(MARK, 1)[1]
         return self._tokens(text)
 
-    def _rendered(self, messages: Sequence[Message]) -> str:
+    def rendered(self, messages: Sequence[Message]) -> str:
+        """A dialogue as the model reads it in full, up to where it answers."""
         return str(
             self._tokenizer.apply_chat_template(
                 [{"role": message.role, "content": message.text} for message in messages],

@@ -282,6 +282,13 @@ def test_then_the_one_whose_cache_is_the_least_loss() -> None:
     assert granted(scheduler.ask(want("a"), 600_001)) == [("a", "u")]
 
 
+def test_what_nobody_has_open_any_more_goes_first() -> None:
+    scheduler = warm("u", "w")
+    # 500 tokens of somebody who has left are less loss than 35 of somebody who has not.
+    scheduler.left("session of first of u")
+    assert granted(scheduler.ask(want("a"), 1)) == [("a", "u")]
+
+
 @pytest.mark.parametrize("handle", [("w", "2"), ("gone", "1")])
 def test_a_handle_of_another_process_is_no_reason_to_wait(handle: tuple[str, str]) -> None:
     scheduler = warm("u", "w")

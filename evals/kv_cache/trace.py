@@ -1,0 +1,296 @@
+"""Conversations over a few workers that keep one context each: hits, false hits, what was read again.
+
+The trace: sessions of some turns, a few of them live at a time; some answers are interrupted, some made anew,
+and now and then a worker is started again. Every session has the same system prompt, and some say the same
+things; one that is over is left. Three policies answer the same trace, each with workers of its own (tiny
+random models):
+
+* ``verified``: the product's. The scheduler chooses by handles and digests, the worker proves them.
+* ``clairvoyant``: knows what each worker really has and what every session will ask: a hit wherever there can
+  be one, and the context that goes is the one whose session comes back last. The bound.
+* ``history_hash``: a hash of the history picks the worker, which is told to keep its cache and believes it,
+  as the MiniCPM-o demo server did.
+
+A hit has read something that it did not have to read again. It is false when the context that the answer
+stands on is not the dialogue that was asked.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from models.llm import Message
+from models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
+from models.llm.kv.dialogue import Answered, Asked, Remembered
+from serving.scheduler.scheduler import Scheduler
+from serving.scheduler.wants import CacheHandle, Granted, Offer, Task, Want
+
+SYSTEM = Message("system", "You are the help line of Northwind Bank. Be brief.")
+# What many say first.
+OPENERS = ("Hello.", "What are your opening hours?", "I lost my card.")
+WORKERS = ("a", "b", "c", "d")
+NO_THOUGHT = "<think>\n\n</think>\n\n"
+CUT = " [interrupted]"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One question, or something that happens.
+
+    Attributes:
+        session: of the question; None: a worker is started again.
+        text: of the question; None: the last one once more.
+        heard: share of the answer that is heard.
+        worker: that is started again.
+    """
+
+    session: int | None
+    text: str | None = None
+    heard: float = 1.0
+    worker: str = ""
+
+
+def trace(seed: int, *, sessions: int = 30, turns: int = 6, live: int = 3) -> list[Step]:
+    """What happens, in order."""
+    draw = random.Random(seed)
+    waiting, steps = list(range(sessions)), []
+    left: dict[int, int] = {}
+    while waiting or left:
+        while waiting and len(left) < live:
+            left[waiting.pop(0)] = turns
+        session = draw.choice(list(left))
+        is_first = left[session] == turns
+        again = not is_first and draw.random() < 0.1
+        text = None if again else draw.choice(OPENERS) if is_first else f"Question {draw.randrange(1_000)}?"
+        steps.append(Step(session, text, heard=draw.random() if draw.random() < 0.2 else 1.0))
+        left[session] -= 1
+        if not left[session]:
+            del left[session]
+        if draw.random() < 0.02:
+            steps.append(Step(None, worker=draw.choice(WORKERS)))
+    return steps
+
+
+@dataclass(slots=True)
+class Talk:
+    """One session, as whoever holds it knows it."""
+
+    dialogue: list[Message] = field(default_factory=lambda: [SYSTEM])
+    remembered: Remembered = field(default_factory=Remembered)
+    handle: CacheHandle | None = None
+    chain: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came of a policy."""
+
+    asked: int = 0
+    hits: int = 0
+    false_hits: int = 0
+    refused: int = 0
+    read_tokens: int = 0
+    all_tokens: int = 0
+
+
+class Policy(Protocol):
+    """Answers questions at some worker."""
+
+    counts: Counts
+
+    def ask(self, session: int, talk: Talk, step: int) -> str:
+        """The answer to a session's dialogue."""
+        ...
+
+    def restart(self, worker: str) -> None:
+        """A worker has lost what it had."""
+        ...
+
+    def left(self, session: int) -> None:
+        """A session is over."""
+        ...
+
+
+class Workers:
+    """Models that keep one context each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._settings = CausalSettings(
+            model=folder, device="cpu", threads=1, answer_tokens=16, temperature=1.0, seed=7, kept_tokens=0
+        )
+        self.models = {worker: CausalLm(self._settings) for worker in WORKERS}
+        self.incarnations = dict.fromkeys(WORKERS, 0)
+
+    def restart(self, worker: str) -> None:
+        """It has nothing any more."""
+        self.models[worker].forget_all()
+        self.incarnations[worker] += 1
+
+    def answer(self, worker: str, session: int, asked: Asked, counts: Counts) -> tuple[Answered, Prefilled]:
+        """Have it answered there, and count."""
+        model = self.models[worker]
+        scope = model.scope(str(session))
+        prefilled, *_, answered = model.answer(scope, asked)
+        assert isinstance(prefilled, Prefilled) and isinstance(answered, Answered)
+        counts.asked += 1
+        counts.hits += prefilled.cached_tokens > 0
+        counts.refused += prefilled.refused
+        counts.read_tokens += prefilled.input_tokens
+        counts.all_tokens += prefilled.input_tokens + prefilled.cached_tokens
+        if prefilled.cached_tokens and not stands_on(model, scope_text(model, session), asked, answered):
+            counts.false_hits += 1
+        return answered, prefilled
+
+
+def scope_text(model: CausalLm, session: int) -> str:
+    """What the context of a session has read, as text."""
+    return model.text_of(model.scope(str(session)))
+
+
+def stands_on(model: CausalLm, text: str, asked: Asked, answered: Answered) -> bool:
+    """Whether an answer stands on the dialogue that was asked, and on nothing else."""
+    # A random model writes special tokens as well; what is said has none of them.
+    wanted = model.plain(model.rendered(asked.full)) + answered.text
+    return model.plain(text).replace(NO_THOUGHT, "") == wanted.replace(NO_THOUGHT, "")
+
+
+class Verified:
+    """The product's: see the module."""
+
+    def __init__(self, folder: Path, _steps: Sequence[Step]) -> None:
+        self.counts = Counts()
+        self._workers = Workers(folder)
+        self._scheduler = Scheduler()
+        self._now_ms = 0
+        for worker in WORKERS:
+            self._scheduler.worker_up(Offer(worker, "0"), 0)
+
+    def ask(self, session: int, talk: Talk, step: int) -> str:
+        """See ``Policy``."""
+        self._now_ms += 5_000
+        asked = talk.remembered.ask(talk.dialogue)
+        want = Want(f"{step}", f"{session}", Task.CHAT, digests=talk.chain, handle=talk.handle)
+        [granted] = self._scheduler.ask(want, self._now_ms)
+        assert isinstance(granted, Granted)
+        worker = granted.lease.worker
+        answered, _ = self._workers.answer(worker, session, asked, self.counts)
+        talk.remembered.answered(asked, answered)
+        talk.chain = answered.chain
+        talk.handle = CacheHandle(worker, granted.lease.incarnation, answered.digest, answered.kv_tokens)
+        self._scheduler.release(f"{step}", self._now_ms, well=True, kept=answered.chain)
+        return answered.text
+
+    def restart(self, worker: str) -> None:
+        """See ``Policy``."""
+        self._workers.restart(worker)
+        self._scheduler.worker_up(Offer(worker, str(self._workers.incarnations[worker])), self._now_ms)
+
+    def left(self, session: int) -> None:
+        """See ``Policy``."""
+        self._scheduler.left(f"{session}")
+
+
+class Clairvoyant:
+    """The bound: see the module."""
+
+    def __init__(self, folder: Path, steps: Sequence[Step]) -> None:
+        self.counts = Counts()
+        self._workers = Workers(folder)
+        self._steps = steps
+        self._has: dict[str, int | None] = dict.fromkeys(WORKERS)
+
+    def ask(self, session: int, talk: Talk, step: int) -> str:
+        """See ``Policy``."""
+        worker = next((name for name, has in self._has.items() if has == session), None)
+        if worker is None:
+            worker = max(WORKERS, key=lambda name: self._next_use(self._has[name], step))
+        asked = talk.remembered.ask(talk.dialogue)
+        answered, _ = self._workers.answer(worker, session, asked, self.counts)
+        talk.remembered.answered(asked, answered)
+        self._has[worker] = session
+        return answered.text
+
+    def _next_use(self, session: int | None, step: int) -> int:
+        if session is None:
+            return len(self._steps) + 1
+        later = (at for at in range(step + 1, len(self._steps)) if self._steps[at].session == session)
+        return next(later, len(self._steps))
+
+    def restart(self, worker: str) -> None:
+        """See ``Policy``."""
+        self._workers.restart(worker)
+        self._has[worker] = None
+
+    def left(self, session: int) -> None:
+        """See ``Policy``: it knew."""
+
+
+class HistoryHash:
+    """The demo server's: see the module. A hash is noted beside each worker, and nobody checks it."""
+
+    def __init__(self, folder: Path, _steps: Sequence[Step]) -> None:
+        self.counts = Counts()
+        self._workers = Workers(folder)
+        self._noted: dict[str, tuple[str, int]] = {}
+        # What each worker's one context is called, and has read.
+        self._holds: dict[str, tuple[int, Answered]] = {}
+
+    def ask(self, session: int, talk: Talk, step: int) -> str:
+        """See ``Policy``."""
+        full = tuple(talk.dialogue)
+        history = _hash(full[:-1])
+        hit = next((name for name, (noted, _) in self._noted.items() if noted == history), None)
+        free = [name for name in WORKERS if name not in self._noted]
+        worker = hit or (free[0] if free else min(self._noted, key=lambda name: self._noted[name][1]))
+        asked, named = Asked(full), session
+        if hit is not None and hit in self._holds:
+            named, last = self._holds[hit]
+            # The last message alone, behind whatever is there.
+            asked = Asked(full, last.digest, 0, None, full[-1:])
+        answered, _ = self._workers.answer(worker, named, asked, self.counts)
+        self._holds[worker] = named, answered
+        self._noted[worker] = history, step
+        return answered.text
+
+    def restart(self, worker: str) -> None:
+        """See ``Policy``. The gateway does not know."""
+        self._workers.restart(worker)
+        self._holds.pop(worker, None)
+
+    def left(self, session: int) -> None:
+        """See ``Policy``: it has no use for that."""
+
+
+POLICIES: dict[str, Callable[[Path, Sequence[Step]], Policy]] = {
+    "verified": Verified,
+    "clairvoyant": Clairvoyant,
+    "history_hash": HistoryHash,
+}
+
+
+def run(policy: Policy, steps: Sequence[Step]) -> Counts:
+    """What comes of a trace."""
+    talks: dict[int, Talk] = {}
+    for number, step in enumerate(steps):
+        if step.session is None:
+            policy.restart(step.worker)
+            continue
+        talk = talks.setdefault(step.session, Talk())
+        if step.text is None and talk.dialogue[-1].role == "assistant":
+            # The last question once more.
+            talk.dialogue.pop()
+        elif step.text is not None:
+            talk.dialogue.append(Message("user", step.text))
+        answer = policy.ask(step.session, talk, number)
+        if not any(later.session == step.session for later in steps[number + 1 :]):
+            policy.left(step.session)
+        heard = answer if step.heard == 1 else answer[: int(len(answer) * step.heard)] + CUT
+        talk.dialogue.append(Message("assistant", heard))
+    return policy.counts
+
+
+def _hash(messages: Sequence[Message]) -> str:
+    return hashlib.sha256("".join(each.role + each.text for each in messages).encode()).hexdigest()
