@@ -23,7 +23,13 @@ TEMPLATE = (
 
 
 def install_tiny_qwen3(
-    folder: Path, *, seed: int = 0, layers: int = 2, width: int = 32, is_ascii: bool = False
+    folder: Path,
+    *,
+    seed: int = 0,
+    layers: int = 2,
+    width: int = 32,
+    is_ascii: bool = False,
+    window: int | None = None,
 ) -> Path:
     """Write it to a folder.
 
@@ -32,6 +38,7 @@ def install_tiny_qwen3(
         seed: of its weights.
         layers: of them.
         width: of each.
+        window: positions that its second half of layers attends to; None: all.
         is_ascii: it reads and writes no other characters, so that all it says are whole ones.
 
     Returns:
@@ -63,6 +70,9 @@ def install_tiny_qwen3(
         max_position_embeddings=65_536,
         eos_token_id=vocabulary["<|im_end|>"],
         bos_token_id=None,
+        use_sliding_window=window is not None,
+        sliding_window=window,
+        max_window_layers=layers // 2,
         pad_token_id=vocabulary["<|endoftext|>"],
     )
     torch.manual_seed(seed)

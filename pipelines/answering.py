@@ -5,7 +5,7 @@ Loaded once; ``build`` makes the processors of one call. Owns the HTTP session t
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -136,10 +136,10 @@ class Answering:
         deployment: Deployment,
         plan: AnsweringPlan,
         documents: LanguageModel | None,
-        open_replies: Callable[[], LanguageModel] | None = None,
+        causal: "Causal | None" = None,
     ) -> None:
         self.documents = documents
-        self._open_replies = open_replies
+        self._causal = causal
         self._plan = plan
         self._name = deployment.thinking.llm.name
         self._system_prompt = deployment.bot.system_prompt
@@ -159,15 +159,16 @@ class Answering:
         documents = None
         if plan.documents is not None:
             documents = await asyncio.to_thread(LLM.create, DOCUMENTS, plan.documents)
-        open_replies = None
+        causal = None
         if isinstance(plan.row, Transformers):
-            open_replies = await asyncio.to_thread(_load_causal, plan.row)
-        return cls(deployment, plan, documents, open_replies)
+            causal = await asyncio.to_thread(Causal, plan.row)
+        return cls(deployment, plan, documents, causal)
 
     @property
     def shared(self) -> Shared:
         """What service rows may use of this process."""
-        return Shared(language_model=self.documents, open_replies=self._open_replies, http=self.http)
+        open_replies = self._causal.open_replies if self._causal is not None else None
+        return Shared(language_model=self.documents, open_replies=open_replies, http=self.http)
 
     @asynccontextmanager
     async def tools(self, conversation: Conversation) -> AsyncIterator[DurableTools]:
@@ -229,17 +230,36 @@ class Answering:
         return answer
 
     async def close(self) -> None:
-        """End connections."""
+        """End connections, and give back the weights."""
         await self.http.close()
+        if self._causal is not None:
+            self._causal.close()
 
 
-def _load_causal(row: Transformers) -> Callable[[], LanguageModel]:
-    """What opens a conversation with the weights of the row. Blocks."""
-    from models.llm.kv.causal import CausalLm
-    from models.llm.kv.replies import CausalReplies
+class Causal:
+    """The weights of a causal model, and the thread that they answer in. Loading blocks.
 
-    model, thread = CausalLm(row.lm_settings()), EngineThread("causal")
-    return lambda: CausalReplies(model, uuid.uuid4().hex, executor=thread)
+    Args:
+        row: of the deployment.
+    """
+
+    def __init__(self, row: Transformers) -> None:
+        # Imports torch.
+        from models.llm.kv.causal import CausalLm
+
+        self._model = CausalLm(row.lm_settings())
+        self._thread = EngineThread("causal")
+
+    def open_replies(self) -> LanguageModel:
+        """The language model of one conversation."""
+        from models.llm.kv.replies import CausalReplies
+
+        return CausalReplies(self._model, uuid.uuid4().hex, executor=self._thread)
+
+    def close(self) -> None:
+        """Forget every conversation, behind the answer that is being made. Returns at once."""
+        self._thread.submit(self._model.forget_all)
+        self._thread.shutdown(wait=False)
 
 
 def _log_failover(failover: Failover) -> None:

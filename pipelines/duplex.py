@@ -21,7 +21,9 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -81,7 +83,7 @@ from processors.speech.engine_tts import EngineTtsService
 from processors.taps.notice import NoticeTap
 from processors.taps.turn_marks import TurnMarks
 from processors.turns.endpoint import word_confidences
-from processors.turns.idle import IdleKeeper
+from processors.turns.idle import QUEUE, IdleKeeper
 from processors.turns.stop_words import StopWords
 from serving.pool.omni import PooledConversation, PooledOmni
 from serving.scheduler.wants import Place, Task
@@ -150,10 +152,15 @@ class _InQueue:
 
     async def run(self, worker: PipelineWorker) -> None:
         """Tell until cancelled."""
-        said_position, said_s = 0, -math.inf
         loop = asyncio.get_running_loop()
+        said_position, said_s = 0, -math.inf
         while True:
-            await self._news.wait()
+            # A position that changed too soon after the last one was said is said later.
+            is_due = self._place is not None and self._place.position != said_position
+            left_s = max(0.0, said_s + QUEUE_SAID_S - loop.time()) if is_due else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._news.wait()
             self._news.clear()
             place = self._place
             wait_s = None if place is None or place.wait_ms is None else round(place.wait_ms / 1000)
@@ -161,10 +168,11 @@ class _InQueue:
             await worker.queue_frame(RTVIServerMessageFrame(data=data))
             if place is None:
                 said_position = 0
-            elif self._phrase and place.position != said_position and loop.time() - said_s >= QUEUE_SAID_S:
+            elif place.position != said_position and loop.time() - said_s >= QUEUE_SAID_S:
                 said_position, said_s = place.position, loop.time()
-                text = self._phrase.format(position=place.position)
-                await worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
+                if self._phrase:
+                    text = self._phrase.format(position=place.position)
+                    await worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
             await asyncio.sleep(QUEUE_TOLD_S)
 
 
@@ -422,7 +430,7 @@ async def _build(
     user.speak_through(thought.push_frame)
     dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
     contents = Contents(engines.output_rate_hz, dialogue.arrived)
-    in_queue = _InQueue(duplex.queue_phrase, idle.on_waiting)
+    in_queue = _InQueue(duplex.queue_phrase, partial(idle.on_waiting, why=QUEUE))
     hosts = [_of_call(host, dialogue, call, in_queue, has_echo=bool(echo)) for host in engines.omni]
     beside = None if all(is_two_tier) else _beside(engines, transport, user, lambda: not omni.wants_content)
     yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop

@@ -249,7 +249,7 @@ class HistoryHash:
         if hit is not None and hit in self._holds:
             named, last = self._holds[hit]
             # The last message alone, behind whatever is there.
-            asked = Asked(full, last.digest, 0, None, full[-1:])
+            asked = Asked(full, last.digest, append=full[-1:])
         answered, _ = self._workers.answer(worker, named, asked, self.counts)
         self._holds[worker] = named, answered
         self._noted[worker] = history, step

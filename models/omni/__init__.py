@@ -233,6 +233,10 @@ class Placing(Protocol):
         """
         ...
 
+    def leave(self) -> None:
+        """The call goes on elsewhere: it waits for no worker any more. Never blocks."""
+        ...
+
     def over(self, *, well: bool) -> None:
         """The engine was given back; ``well``: not because it failed. Never blocks."""
         ...

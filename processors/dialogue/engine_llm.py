@@ -119,10 +119,11 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
     """Answers with a ``models.llm.LanguageModel``.
 
     Args:
-        engine: shared by all calls.
+        engine: shared by all calls, unless it is owned.
         engine_name: its name in the registry, for metrics and errors.
         piece_timeout_s: longest wait for the next piece of text.
         system_instruction: how to answer; takes the place of system messages in the context.
+        owns_engine: it is of this call alone, and is closed with it.
     """
 
     adapter_class = EngineLlmAdapter
@@ -134,6 +135,7 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
         engine_name: str = "engine",
         piece_timeout_s: float = 10.0,
         system_instruction: str | None = None,
+        owns_engine: bool = False,
     ) -> None:
         super().__init__(
             settings=LLMSettings(
@@ -151,8 +153,16 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
             )
         )
         self._engine = engine
+        self._owns_engine = owns_engine
         self._engine_name = engine_name
         self._piece_timeout_s = piece_timeout_s
+
+    async def cleanup(self) -> None:
+        """The call is over: an engine that keeps something of it forgets it."""
+        await super().cleanup()
+        close = getattr(self._engine, "close", None)
+        if self._owns_engine and close is not None:
+            close()
 
     def can_generate_metrics(self) -> bool:
         """Time to first byte and processing time are measured."""

@@ -142,6 +142,7 @@ class Transformers(ServiceRow[TransformersSettings]):
             engine_name=self.name,
             piece_timeout_s=self.settings.piece_timeout_ms / 1000,
             system_instruction=system_instruction,
+            owns_engine=True,
         )
 
 

@@ -376,6 +376,9 @@ class DuplexOmniProcessor(FrameProcessor):
                     await self._apologise()
                 if not units and failures < self._settings.most_failures:
                     await asyncio.sleep(failures * self._settings.retry_ms / 1000)
+            host = self._hosts[place % len(self._hosts)]
+            if isinstance(host, Placing) and len(self._hosts) > 1:
+                host.leave()
             place += 1
         if self._on_given_up is not None:
             await self._on_given_up()
@@ -431,7 +434,11 @@ class DuplexOmniProcessor(FrameProcessor):
         """One that comes too late is given back in the thread that opens it."""
         opening = executor.submit(host.open_engine)
         opened = asyncio.wrap_future(opening)
-        done, _ = await asyncio.wait({opened}, timeout=self._settings.tick.prepare_ms / 1000)
+        try:
+            done, _ = await asyncio.wait({opened}, timeout=self._settings.tick.prepare_ms / 1000)
+        except asyncio.CancelledError:
+            executor.submit(lambda: opening.result().cleanup())
+            raise
         if not done:
             executor.submit(lambda: opening.result().cleanup())
             raise EngineError("no engine was opened in time", engine=type(host).__name__)

@@ -40,6 +40,8 @@ Say = Callable[[Frame], Awaitable[None]]
 
 # What is due is put off for so long while somebody is busy: an unnoticeable part of the shortest silence.
 AGAIN_MS = 500
+# Why a caller waits: an answer is owed, or every line is taken.
+ANSWER, QUEUE = "answer", "queue"
 
 
 def _nobody() -> bool:
@@ -83,7 +85,8 @@ class IdleKeeper:
         self.end_turn: Callable[[], Awaitable[None]] = _no_turn
         self._wake = asyncio.Event()
         self._open: set[str] = set()
-        self._waiting = False
+        # Why the caller is not to be asked whether they are there.
+        self._waits: set[str] = set()
         self._in_turn = False
         self._not_before_ms = 0
 
@@ -95,7 +98,8 @@ class IdleKeeper:
         """
         while True:
             now_ms = self._clock.now_ms()
-            left_ms = self._timeout_ms - self._idle_ms()
+            # Who waits in a queue makes no sound, and is there.
+            left_ms = self._timeout_ms if QUEUE in self._waits else self._timeout_ms - self._idle_ms()
             if left_ms <= 0:
                 logger.info("nobody has made a sound for a long time, ending the conversation")
                 break
@@ -136,7 +140,7 @@ class IdleKeeper:
         return isinstance(decision, HangUp)
 
     def _is_busy(self) -> bool:
-        return self._waiting or self._in_turn or self.holds_reply()
+        return bool(self._waits) or self._in_turn or self.holds_reply()
 
     # What the caller does.
 
@@ -181,9 +185,9 @@ class IdleKeeper:
 
     # What the bot does; see ``FollowsReplies``.
 
-    def on_waiting(self, waiting: bool) -> None:
-        """An answer is owed, or is no more."""
-        self._waiting = waiting
+    def on_waiting(self, waiting: bool, *, why: str = ANSWER) -> None:
+        """The caller waits, or does no more: for an answer that is owed, or in a queue."""
+        (self._waits.add if waiting else self._waits.discard)(why)
         if waiting:
             self._speaks()
         else:
@@ -226,6 +230,6 @@ class IdleKeeper:
 
     def _rests(self, text: str) -> None:
         """The bot has finished, unless more is on its way. ``text``: what was heard last."""
-        if self._watch is not None and not self._open and not self._waiting:
+        if self._watch is not None and not self._open and not self._waits:
             self._watch.on_bot_stopped(self._clock.now_ms(), text)
             self._wake.set()

@@ -119,6 +119,13 @@ class PooledConversation:
             NotPlaced: there will be no worker.
             EngineError: none of those that were had takes the conversation.
         """
+        try:
+            await self._place()
+        finally:
+            if self._on_queue is not None:
+                self._on_queue(None)
+
+    async def _place(self) -> None:
         placed = await self._had()
         for _ in range(MOST_REFUSALS):
             try:
@@ -132,8 +139,6 @@ class PooledConversation:
                 raise
             else:
                 self._placed = placed
-                if self._on_queue is not None:
-                    self._on_queue(None)
                 return
         self._pool.release(placed, well=False)
         raise EngineError(f"{ENGINE}: no worker takes the conversation", engine=ENGINE)
@@ -163,6 +168,10 @@ class PooledConversation:
             self._pool.failed(placed)
             self._failed = placed
 
+    def leave(self) -> None:
+        """See ``Placing``."""
+        self.close()
+
     def close(self) -> None:
         """The call is over: it waits for nothing any more."""
         failed, self._failed = self._failed, None
@@ -184,7 +193,7 @@ class PooledConversation:
     async def _leased(self, placed: Placed) -> OmniEngine:
         thread = self._executors()
         try:
-            opening = thread.submit(lambda: WorkerOmniEngine(_There(placed), self._settings))
+            opening = thread.submit(lambda: WorkerOmniEngine(_There(self._pool, placed), self._settings))
             try:
                 return await asyncio.wrap_future(opening)
             except asyncio.CancelledError:
@@ -196,13 +205,13 @@ class PooledConversation:
 
 
 class _There:
-    """Goes where it was placed; once, for a lease is taken once."""
+    """Goes where it was placed, with one context after the other, while the worker is there."""
 
-    def __init__(self, placed: Placed) -> None:
-        self._placed: Placed | None = placed
+    def __init__(self, pool: Pool, placed: Placed) -> None:
+        self._pool = pool
+        self._placed = placed
 
     def lease(self) -> tuple[str, LinkMessage]:
-        placed, self._placed = self._placed, None
-        if placed is None:
-            raise EngineError(f"{ENGINE}: the worker was given back", engine=ENGINE)
-        return placed.url, placed.first
+        if self._placed.lost.is_set():
+            raise EngineError(f"{ENGINE}: the worker is gone", engine=ENGINE)
+        return self._placed.url, self._pool.first(self._placed.lease)

@@ -215,6 +215,12 @@ class Pool:
         elif self._waiters.pop(ticket, None) is not None:
             self._apply(self._scheduler.cancel(ticket, now_ms))
 
+    def first(self, lease: Lease) -> LinkMessage:
+        """The first message to the worker of a lease, valid for ``token_s`` from now on. From any thread."""
+        expires_s = int(time.time()) + self.settings.token_s
+        claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
+        return LinkMessage(Type.LEASE, facts=claim.facts(sign(self._secret, claim)))
+
     def throw_out(self, ticket_id: str) -> bool:
         """An operator takes somebody out of the queue; False when nobody of that ticket waits."""
         effects = self._scheduler.throw_out(ticket_id, self._clock.now_ms())
@@ -302,12 +308,9 @@ class Pool:
     def _grant(self, granted: Granted) -> None:
         waiter = self._waiters.pop(granted.ticket_id)
         lease = granted.lease
-        expires_s = int(time.time()) + self.settings.token_s
-        claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
-        first = LinkMessage(Type.LEASE, facts=claim.facts(sign(self._secret, claim)))
         url = self._kept[lease.worker].url
         assert url is not None
-        placed = Placed(granted.ticket_id, lease, url, first, asyncio.Event())
+        placed = Placed(granted.ticket_id, lease, url, self.first(lease), asyncio.Event())
         self._placed[granted.ticket_id] = placed
         if not waiter.placed.done():
             waiter.placed.set_result(placed)

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from jinja2 import TemplateError
+from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
@@ -32,8 +34,8 @@ from models.llm.kv.segments import Fed, Scope
 
 ENGINE = "causal"
 CONFIG_FILE = "config.json"
-# Stands in a template's text where an answer does; nobody says it.
-MARK = "\u241e7d0b4ad2\u241e"
+# What is in front of a bot that speaks first, where a template wants somebody else to.
+BEGINS = "(The call begins.)"
 # A cache that was not used for so long is worth half.
 HALF_LIFE_S = 60.0
 
@@ -125,6 +127,8 @@ class CausalLm:
         self._model.to(device).eval()
         self._device = device
         self._ends = _end_tokens(self._model, self._tokenizer)
+        # The longest first: one may be a part of another.
+        self._special = sorted(map(str, self._tokenizer.all_special_tokens), key=len, reverse=True)
         self._draws = torch.Generator(device).manual_seed(
             settings.seed if settings.seed is not None else secrets.randbits(63)
         )
@@ -179,9 +183,9 @@ class CausalLm:
             EngineError: the dialogue is longer than the context, or the model failed.
         """
         with self._lock:
-            context, ids, refused = self._begun(scope, asked)
-            # Whatever fails in the middle, what is left of it is not known.
-            self._contexts.pop(scope.root, None)
+            # Whatever fails in the middle, what is left of it is not known: it comes back when it is.
+            known = self._contexts.pop(scope.root, None)
+            context, ids, refused = self._begun(scope, asked, known)
             cached = context.fed.tokens
             if cached + len(ids) + 1 > self.settings.context_tokens:
                 raise EngineError(
@@ -190,87 +194,126 @@ class CausalLm:
                     retryable=False,
                 )
             logits = self._read(context, ids, is_stopped)
-            self._keep(scope, context)
             if logits is None:
+                self._keep(scope, context)
                 return
             asked_digest = context.fed.digest
-            yield Prefilled(cached, len(ids), refused)
             writing = _Writing(self._tokenizer)
+            is_known = False
             try:
+                yield Prefilled(cached, len(ids), refused)
                 yield from self._write(context, logits, writing, is_stopped)
+                is_known = True
+            except GeneratorExit:
+                # Whoever asked has gone, between two tokens.
+                is_known = True
+                raise
             finally:
-                if writing.fed:
-                    context.fed.append(writing.fed)
-                context.used_s = time.monotonic()
+                if is_known:
+                    if writing.fed:
+                        context.fed.append(writing.fed)
+                    self._keep(scope, context)
             fed = context.fed
             yield Answered(
                 asked_digest, fed.digest, fed.tokens, writing.text, tuple(writing.char_ends), fed.chain
             )
 
-    def _begun(self, scope: Scope, asked: Asked) -> tuple[_Context, list[int], bool]:
+    def _begun(self, scope: Scope, asked: Asked, known: _Context | None) -> tuple[_Context, list[int], bool]:
         """The context to go on from, what is to be read behind it, and whether the condition was refused."""
-        context = self._contexts.get(scope.root)
-        if asked.condition is not None and context is not None:
-            begins = context.fed.ends_at(asked.condition)
-            if begins is not None and self._crop(context, asked.condition, begins + asked.keep):
-                return context, self._behind(asked), False
+        if asked.condition is not None and known is not None:
+            ids = self._behind(asked)
+            if ids is not None and self._is_cropped(known, asked, leaves_one=not ids):
+                return known, ids, False
         fresh = _Context(Fed(scope), DynamicCache(config=self._model.config))
         return fresh, self._tokens(self.rendered(asked.full)), asked.condition is not None
 
-    def _crop(self, context: _Context, condition: str, tokens: int) -> bool:
-        """Whether the context now ends there."""
-        fed = context.fed
-        if tokens > fed.tokens:
-            return False
-        begins = fed.ends_at(condition)
-        following = next(
-            (each for each in fed.segments if begins is not None and each.end_tokens > begins), None
-        )
-        if begins is None or (tokens > begins and (following is None or tokens > following.end_tokens)):
-            # More would be kept than the one segment that the condition is about.
-            return False
-        if tokens == fed.tokens:
-            return True
-        if not context.cache.is_croppable:
-            return False
-        with torch.inference_mode():
-            context.cache.crop(tokens - fed.tokens)
-        fed.crop(tokens)
-        return int(context.cache.get_seq_length()) == tokens
+    def _is_cropped(self, context: _Context, asked: Asked, *, leaves_one: bool) -> bool:
+        """Whether the context ends where it is asked to; one that does not is used no more.
 
-    def _behind(self, asked: Asked) -> list[int]:
-        """What is read behind the condition: the rest of an answer, messages, the begin of the next one."""
-        if asked.rest is None and not asked.append and asked.keep == 0:
-            # Either the answer is made anew, or it is whole and nobody has said anything.
-            if asked.full[-1].role != "assistant":
-                return []
-        shown = (*_before(asked), Message("assistant", MARK), *asked.append)
-        text = (asked.rest or "") + self.rendered(shown).split(MARK, 1)[1]
-        return self._tokens(text)
+        Args:
+            context: of the conversation.
+            asked: names the end.
+            leaves_one: nothing is to be read behind it, so its last token is read once more.
+        """
+        fed, begins = context.fed, context.fed.ends_at(asked.condition or "")
+        if begins is None:
+            return False
+        if asked.keep:
+            # The answer that tokens are kept of has to be the one that they were counted in.
+            following = next((each for each in fed.segments if each.end_tokens > begins), None)
+            if following is None or following.digest != asked.answer:
+                return False
+            if begins + asked.keep > following.end_tokens:
+                return False
+        tokens = begins + asked.keep
+        removed = fed.tokens - tokens + leaves_one
+        try:
+            if removed and not context.cache.is_croppable:
+                return False
+            if removed:
+                with torch.inference_mode():
+                    context.cache.crop(-removed)
+        except Exception as error:  # of some layers' own: a window or a state that is past it
+            logger.debug(f"{ENGINE}: a cache cannot be cropped: {type(error).__name__}: {error}")
+            return False
+        fed.crop(tokens)
+        return self._holds(context, tokens - leaves_one)
+
+    @staticmethod
+    def _holds(context: _Context, tokens: int) -> bool:
+        """Whether every layer that counts has read as much as is said of it."""
+        counts = [
+            int(layer.get_seq_length()) for layer in context.cache.layers if hasattr(layer, "get_seq_length")
+        ]
+        return all(count == tokens for count in counts)
+
+    def _behind(self, asked: Asked) -> list[int] | None:
+        """What is read behind the condition: the rest of an answer, messages, the begin of the next one.
+
+        None: the template does not say what stands behind an answer.
+        """
+        if asked.rest is None and not asked.append and asked.full[-1].role != "assistant":
+            # The answer is made anew.
+            return []
+        mark = f"\u241e{secrets.token_hex(8)}\u241e"
+        text = self.rendered((*_before(asked), Message("assistant", mark), *asked.append))
+        if text.count(mark) != 1:
+            return None
+        return self._tokens(self._said(asked.rest or "") + text.split(mark)[1])
 
     def rendered(self, messages: Sequence[Message]) -> str:
-        """A dialogue as the model reads it in full, up to where it answers."""
-        return str(
-            self._tokenizer.apply_chat_template(
-                [{"role": message.role, "content": message.text} for message in messages],
-                tokenize=False,
-                add_generation_prompt=True,
-                **self.settings.template,
-            )
-        )
+        """A dialogue as the model reads it in full, up to where it answers.
+
+        Raises:
+            EngineError: the template takes no such dialogue.
+        """
+        for shown in (messages, _alternating(messages)):
+            try:
+                return str(
+                    self._tokenizer.apply_chat_template(
+                        [{"role": each.role, "content": self._said(each.text)} for each in shown],
+                        tokenize=False,
+                        add_generation_prompt=True,
+                        **self.settings.template,
+                    )
+                )
+            except TemplateError as error:
+                refused = error
+        raise EngineError(f"{ENGINE}: the template refuses: {refused}", engine=ENGINE, retryable=False)
+
+    def _said(self, text: str) -> str:
+        """A text in which nothing is structure: what people write is read as what they wrote."""
+        for special in self._special:
+            text = text.replace(special, f"{special[:1]} {special[1:]}")
+        return text
 
     def _tokens(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _read(self, context: _Context, ids: list[int], is_stopped: Callable[[], bool]) -> Any:
-        """The logits behind them; None: stopped. The model reads at least one, the last one once more."""
+        """The logits behind them; None: stopped. Of none the last token is read, which was taken out."""
         if not ids:
-            last = context.fed.token_ids[-1:]
-            if not last or not context.cache.is_croppable:
-                raise EngineError(f"{ENGINE}: there is nothing to answer", engine=ENGINE, retryable=False)
-            with torch.inference_mode():
-                context.cache.crop(-1)
-            return self._forward(context, last)
+            return self._forward(context, context.fed.token_ids[-1:])
         logits = None
         size = self.settings.prefill_tokens
         read: list[int] = []
@@ -357,6 +400,24 @@ def _before(asked: Asked) -> tuple[Message, ...]:
     behind = len(asked.append)
     before = asked.full[: len(asked.full) - behind]
     return before[:-1] if before and before[-1].role == "assistant" else before
+
+
+def _alternating(messages: Sequence[Message]) -> list[Message]:
+    """The dialogue for a template that wants user and assistant in turns, and no system."""
+    shown: list[Message] = []
+    system = ""
+    for message in messages:
+        if message.role == "system":
+            system = f"{system}{message.text}\n\n"
+            continue
+        if message.role == "assistant" and not shown:
+            shown.append(Message("user", BEGINS))
+        if shown and shown[-1].role == message.role:
+            message = Message(message.role, f"{shown.pop().text}\n{message.text}")
+        shown.append(message)
+    if not shown:
+        return [Message("user", system.strip())]
+    return [Message("user", f"{system}{shown[0].text}"), *shown[1:]]
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -23,7 +23,8 @@ class Asked:
     Attributes:
         full: all of it, the last message the user's.
         condition: digest of the context to go on from; None: read everything.
-        keep: so many tokens of what was generated behind that stay.
+        keep: so many tokens of the answer behind that stay.
+        answer: digest behind that answer, all of it; None where nothing of one stays.
         rest: text that ends the answer behind them; None where the answer is whole, or the model is to answer
             what it was asked at the condition.
         append: messages behind the answer.
@@ -32,6 +33,7 @@ class Asked:
     full: tuple[Message, ...]
     condition: str | None = None
     keep: int = 0
+    answer: str | None = None
     rest: str | None = None
     append: tuple[Message, ...] = ()
 
@@ -103,11 +105,11 @@ class Remembered:
                 return Asked(full, done.asked_digest)
             if behind[0].role != "assistant":
                 # Nothing was heard of the answer: what follows stands behind an empty one.
-                return Asked(full, done.asked_digest, 0, "", behind)
+                return Asked(full, done.asked_digest, rest="", append=behind)
             if behind[0].text == done.text:
-                return Asked(full, done.digest, 0, None, behind[1:])
+                return Asked(full, done.digest, append=behind[1:])
             keep, rest = _kept(done, behind[0].text)
-            return Asked(full, done.asked_digest, keep, rest, behind[1:])
+            return Asked(full, done.asked_digest, keep, done.digest if keep else None, rest, behind[1:])
         return Asked(full)
 
 

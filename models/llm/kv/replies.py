@@ -37,6 +37,10 @@ class CausalReplies:
         self._remembered = Remembered()
         self.prefilled: Prefilled | None = None
 
+    def close(self) -> None:
+        """The conversation is over: nothing of it is kept. Returns at once."""
+        self._executor.submit(self._model.forget, self._scope)
+
     async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
         """See ``LanguageModel``."""
         if not any(message.role == "user" and message.text.strip() for message in messages):

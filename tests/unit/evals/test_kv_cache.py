@@ -1,7 +1,5 @@
 """The trace benchmark of kept caches, a short one."""
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'local-llm'")

@@ -31,14 +31,16 @@ def test_who_has_said_nothing_yet_is_read_in_full():
 
 def test_what_follows_an_answer_is_appended():
     dialogue = (*FIRST, bot("It is five euros"), user("two?"))
-    assert remembered().ask(dialogue) == Asked(dialogue, "whole", 0, None, (user("two?"),))
+    assert remembered().ask(dialogue) == Asked(dialogue, "whole", append=(user("two?"),))
 
 
 def test_an_answer_is_cut_behind_the_last_token_that_was_heard_to_its_end():
     dialogue = (*FIRST, bot("It is fi [interrupted]"), user("two?"))
-    assert remembered().ask(dialogue) == Asked(dialogue, "asked", 1, " fi [interrupted]", (user("two?"),))
+    assert remembered().ask(dialogue) == Asked(
+        dialogue, "asked", 1, "whole", " fi [interrupted]", (user("two?"),)
+    )
     dialogue = (*FIRST, bot("It is five"), user("two?"))
-    assert remembered().ask(dialogue) == Asked(dialogue, "asked", 2, "", (user("two?"),))
+    assert remembered().ask(dialogue) == Asked(dialogue, "asked", 2, "whole", "", (user("two?"),))
 
 
 def test_a_token_that_ends_no_character_is_heard_with_the_next_one():
@@ -68,7 +70,7 @@ def test_a_dialogue_that_was_edited_goes_back_to_where_it_was_the_same():
     second = (*FIRST, bot("It is five euros"), user("two?"))
     made.answered(made.ask(second), Answered("asked 2", "whole 2", 40, "Yes", (3,)))
     edited = (*FIRST, bot("It is five euros"), user("three?"))
-    assert made.ask(edited) == Asked(edited, "whole", 0, None, (user("three?"),))
+    assert made.ask(edited) == Asked(edited, "whole", append=(user("three?"),))
     # And what was behind it is forgotten with its answer.
     made.answered(made.ask(edited), Answered("asked 3", "whole 3", 40, "No", (2,)))
     assert made.ask(second).condition == "whole"
