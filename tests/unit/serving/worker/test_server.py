@@ -169,10 +169,10 @@ async def test_a_client_that_vanishes_leaves_a_clean_worker() -> None:
 
 
 async def test_a_lease_that_nobody_renews_ends_by_the_workers_clock() -> None:
-    with worker(ScriptedOmniHost(), lease_ms=600) as served:
+    with worker(ScriptedOmniHost(), lease_ms=1_000) as served:
         socket = await leased(served)
         # Alive, as its answers to pings say, for as long as it likes.
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(2.5)
         assert served.server.state is State.DUPLEX_ACTIVE
         # The process is there, and reads nothing any more.
         socket.transport.pause_reading()
