@@ -46,6 +46,16 @@ PASSED_ENVIRONMENT = (
     "TMPDIR",
     "XDG_CACHE_HOME",
 )
+# What else a process needs that runs a large model on a device.
+PASSED_TO_MODELS = (
+    "CUDA_VISIBLE_DEVICES",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_HUB_OFFLINE",
+    "HF_MODULES_CACHE",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PYTORCH_CUDA_ALLOC_CONF",
+)
 
 
 class EngineProcessSettings(BaseModel):

@@ -241,15 +241,14 @@ class Pool:
         """What each worker says of itself, empty of one that is not there."""
         return {name: kept.facts for name, kept in self._kept.items()}
 
-    def pid(self, worker: str) -> int | None:
+    def process(self, worker: str) -> WorkerProcess | None:
         """Of a worker that is started here."""
-        process = self._kept[worker].process
-        return None if process is None else process.pid
+        return self._kept[worker].process
 
-    def status(self, worker: str) -> int | None:
-        """Exit status of the last process of a worker that is started here."""
-        process = self._kept[worker].process
-        return None if process is None else process.status
+    def standing(self, worker: str) -> Standing | None:
+        """Whether it may be given conversations; None of one that is not there."""
+        known = self._scheduler.workers.get(worker)
+        return None if known is None else known[1]
 
     async def drain(self, worker: str) -> None:
         """Have a worker take no more conversations, and end."""

@@ -18,19 +18,10 @@ from pathlib import Path
 
 from loguru import logger
 
-from runtime.engine_process import PASSED_ENVIRONMENT
+from runtime.engine_process import PASSED_ENVIRONMENT, PASSED_TO_MODELS
 from serving.pool.settings import PoolSettings, WorkerSpec
 
 ROOT = Path(__file__).resolve().parents[2]
-ALSO_PASSED = (
-    "CUDA_VISIBLE_DEVICES",
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HF_HUB_OFFLINE",
-    "HF_MODULES_CACHE",
-    "NVIDIA_VISIBLE_DEVICES",
-    "PYTORCH_CUDA_ALLOC_CONF",
-)
 
 
 class WorkerProcess:
@@ -60,6 +51,7 @@ class WorkerProcess:
         self._is_retired = False
         # Of the last one that ended.
         self.status: int | None = None
+        self.starts = 0
 
     @property
     def pid(self) -> int | None:
@@ -93,6 +85,7 @@ class WorkerProcess:
 
     async def _live(self) -> None:
         """One life of it."""
+        self.starts += 1
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command(),
             cwd=ROOT,
@@ -141,6 +134,6 @@ class WorkerProcess:
         return command
 
     def _environment(self) -> dict[str, str]:
-        names = (*PASSED_ENVIRONMENT, *ALSO_PASSED)
+        names = (*PASSED_ENVIRONMENT, *PASSED_TO_MODELS)
         environment = {name: os.environ[name] for name in names if name in os.environ}
         return environment | {"PARLEY_WORKER_SECRET": self._secret, "PYTHONPATH": str(ROOT)}

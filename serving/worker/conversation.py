@@ -185,7 +185,7 @@ class Conversation:
             question = await self._questions.get()
             if question.type is Type.RELEASE:
                 raise _Over(Why.RELEASED, question.number)
-            await self._send(await self._answered(question))
+            await self._send_data(await self._answered(question))
 
     async def _open(self) -> None:
         try:
@@ -201,30 +201,29 @@ class Conversation:
             await self._tell(LinkMessage(Type.REFUSED, facts=facts))
             raise _Over(Why.GONE) from error
 
-    async def _answered(self, question: LinkMessage) -> LinkMessage:
+    async def _answered(self, question: LinkMessage) -> str | bytes:
+        """The answer, as it is sent."""
         talk = self._talk
         assert talk is not None
         if self._paused_until_s is not None:
-            return _failed(question, PeerError("the conversation is paused"))
+            return encode(_failed(question, PeerError("the conversation is paused")))
         within_ms = self._settings.prepare_ms if question.type is Type.PREPARE else self._unit_ms()
         try:
             facts, payload = await self._call(
                 lambda: talk.ask(question.type, question.facts, question.payload), within_ms
             )
         except AgentError as error:
-            return _failed(question, error)
+            return encode(_failed(question, error))
         except _Over:
             raise
         except Exception as error:  # the edge of a conversation: whatever the engine's code raises
             logger.opt(exception=error).error(f"the engine raised {type(error).__name__}")
-            return _failed(question, AgentError(f"the engine raised {type(error).__name__}"))
-        done = LinkMessage(Type.DONE, question.number, facts, payload)
+            return encode(_failed(question, AgentError(f"the engine raised {type(error).__name__}")))
         try:
-            encode(done)
+            return encode(LinkMessage(Type.DONE, question.number, facts, payload))
         except (TypeError, ValueError) as error:
             logger.error(f"a result cannot be sent: {error}")
-            return _failed(question, AgentError("the engine's result cannot be sent"))
-        return done
+            return encode(_failed(question, AgentError("the engine's result cannot be sent")))
 
     async def _call(self, work: Callable[[], Any], within_ms: int) -> Any:
         """In the thread. Overdue: it is over; what still runs is waited for when it is cleaned up."""
@@ -333,8 +332,11 @@ class Conversation:
             await asyncio.sleep(0.01)
 
     async def _send(self, message: LinkMessage) -> None:
+        await self._send_data(encode(message))
+
+    async def _send_data(self, data: str | bytes) -> None:
         async with asyncio.timeout(SEND_S):
-            await self._socket.send(encode(message))
+            await self._socket.send(data)
 
     async def _tell(self, message: LinkMessage) -> None:
         with suppress(ConnectionClosed, OSError, TimeoutError):

@@ -18,8 +18,10 @@ from models.omni import Preparation
 from models.omni.hosted.engine import WorkerOmniEngine, WorkerSettings
 from protocols.worker_link import LinkMessage
 from serving.pool.pool import NotPlaced, Placed, Pool
+from serving.pool.process import WorkerProcess
 from serving.pool.settings import PoolSettings, WorkerSpec
-from serving.scheduler.wants import Place, Reason, Task, Want
+from serving.scheduler.scheduler import SchedulerSettings
+from serving.scheduler.wants import Place, Reason, Standing, Task, Want
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.peers.minicpm_server import minicpm_server
@@ -63,6 +65,12 @@ def at_worker(placed: Placed) -> WorkerOmniEngine:
     """The conversation's engine: it has taken the lease."""
     chosen = WorkerSettings(url=placed.url, secret_env=SECRET_ENV, open_timeout_s=1, unit_timeout_s=1)
     return WorkerOmniEngine(There(placed), chosen)
+
+
+def process_of(pool: Pool, worker: str) -> WorkerProcess:
+    process = pool.process(worker)
+    assert process is not None
+    return process
 
 
 async def until(holds: Any, within_s: float = 5) -> None:
@@ -238,7 +246,7 @@ async def test_a_worker_that_is_killed_is_told_and_the_conversation_goes_on_at_a
     async with Pool(started(minicpm, 2)) as pool:
         await ready(pool, 2)
         placed = await pool.acquire(want())
-        pid = pool.pid(placed.lease.worker)
+        pid = process_of(pool, placed.lease.worker).pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         began_s = time.monotonic()
@@ -250,41 +258,42 @@ async def test_a_worker_that_is_killed_is_told_and_the_conversation_goes_on_at_a
         pool.release(again, well=True)
         # And the dead one is there again.
         await ready(pool, 2)
-        assert pool.pid(placed.lease.worker) not in (None, pid)
+        assert process_of(pool, placed.lease.worker).pid not in (None, pid)
 
 
 async def test_a_worker_that_is_stopped_is_not_granted_and_is_replaced(minicpm: str) -> None:
     async with Pool(started(minicpm, 2, silent_ms=400, dead_ms=1_500)) as pool:
         await ready(pool, 2)
-        pid = pool.pid("w0")
+        pid = process_of(pool, "w0").pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(0.6)
+        await until(lambda: pool.standing("w0") is Standing.SUSPECT, 1)
         placed = await pool.acquire(want())
         assert placed.lease.worker == "w1"
         pool.release(placed, well=True)
-        await until(lambda: pool.pid("w0") not in (None, pid), 10)
+        await until(lambda: process_of(pool, "w0").pid not in (None, pid), 10)
         await ready(pool, 2)
 
 
 async def test_what_was_started_here_ends_with_the_pool(minicpm: str) -> None:
     async with Pool(started(minicpm)) as pool:
         await ready(pool, 1)
-        pid = pool.pid("w0")
+        pid = process_of(pool, "w0").pid
         assert pid is not None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     # It was told, and had the time to give its engine back.
-    assert pool.status("w0") == 0
+    assert process_of(pool, "w0").status == 0
 
 
 async def test_a_worker_that_is_told_to_end_is_not_started_again(minicpm: str) -> None:
     async with Pool(started(minicpm, 2, retry_ms=50)) as pool:
         await ready(pool, 2)
         await pool.drain("w0")
-        await until(lambda: pool.status("w0") == 0)
-        await asyncio.sleep(0.3)
-        assert pool.pid("w0") is None
+        await until(lambda: process_of(pool, "w0").status == 0)
+        # Whoever looks after it has gone as well.
+        await until(lambda: "pool.w0" not in {task.get_name() for task in asyncio.all_tasks()})
+        assert process_of(pool, "w0").pid is None and process_of(pool, "w0").starts == 1
         assert (await pool.acquire(want())).lease.worker == "w1"
 
 
@@ -331,15 +340,13 @@ async def test_a_pool_that_closes_tells_those_who_lost_a_worker(two: list[Served
 
 
 async def test_a_worker_that_cannot_load_is_no_storm() -> None:
-    spec = WorkerSpec(name="w", engine="minicpm_worker", settings={"url": "no address"})
-    async with Pool(PoolSettings(workers=(spec,), retry_ms=200, scheduler={"no_worker_ms": 300})) as pool:  # type: ignore[arg-type]
-        began_s = time.monotonic()
+    spec = WorkerSpec(name="w", engine="minicpm_worker", python="/bin/false")
+    chosen = PoolSettings(workers=(spec,), retry_ms=200, scheduler=SchedulerSettings(no_worker_ms=300))
+    began_s = time.monotonic()
+    async with Pool(chosen) as pool:
         with pytest.raises(NotPlaced, match="no worker is there"):
             await pool.acquire(want())
         assert time.monotonic() - began_s < 2
-        pids = set()
-        for _ in range(150):
-            pids.add(pool.pid("w"))
-            await asyncio.sleep(0.02)
-        # At 0, 0.2, 0.6 and 1.4 s, and the time that each takes to find out.
-        assert len(pids - {None}) <= 3
+        await until(lambda: process_of(pool, "w").starts == 4)
+        # It ends at once: these are the waits between its lives.
+        assert time.monotonic() - began_s >= 0.2 + 0.4 + 0.8

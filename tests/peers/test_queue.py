@@ -68,7 +68,7 @@ async def test_a_caller_whose_worker_is_killed_goes_on_with_another(chromium: st
                 os.kill(worker_of(served).pid, signal.SIGKILL)
                 # Said at once; there is no other worker, so the caller is at the head of the queue.
                 notice = person.part("notice")
-                await expect(notice).to_contain_text("You are number 1 in the queue", timeout=2_000)
+                await expect(notice).to_contain_text("You are number 1 in the queue", timeout=1_000)
                 # The one that was killed is started again, and the conversation goes on in it.
                 await expect(notice).not_to_contain_text("queue", timeout=15_000)
                 await units_are_heard(model, 2)

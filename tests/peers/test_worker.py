@@ -17,7 +17,7 @@ import pytest
 
 from core.errors import EngineError
 from models.omni import Preparation
-from models.omni.hosted.engine import WorkerOmniHost, WorkerSettings
+from models.omni.hosted.engine import WorkerOmniEngine, WorkerOmniHost, WorkerSettings
 from tests.fakes.worker import SECRET, SECRET_ENV
 from tests.peers.minicpm_server import minicpm_server
 
@@ -56,10 +56,14 @@ def test_a_worker_that_is_killed_is_known_at_once() -> None:
         engine = WorkerOmniHost(settings.model_copy(update={"unit_timeout_s": 30})).open_engine()
         engine.prepare(Preparation())
         engine.prefill(QUIET)
+        assert isinstance(engine, WorkerOmniEngine) and engine._link is not None
+        link, before = engine._link, engine._link.asked
         killed_s = []
 
         async def kill() -> None:
-            await asyncio.sleep(0.3)
+            async with asyncio.timeout(5):
+                while link.asked == before:  # noqa: ASYNC110 (another thread asks)
+                    await asyncio.sleep(0.001)
             killed_s.append(time.monotonic())
             worker.send_signal(signal.SIGKILL)
 

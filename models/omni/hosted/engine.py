@@ -208,14 +208,13 @@ class WorkerOmniEngine:
                 raise ShapeError(f"{ENGINE}: its engine takes no frames")
             seen = checked_frames(tuple(frames))
             longest_ms = max(self.unit_ms, self.first_unit_ms)
-            heard = audio if len(audio) else audio[:0]
             # What is short is padded by the engine, which knows which unit this is.
             checked_audio(audio, longest_ms * self.input_rate_hz // 1000, frames=len(seen))
         except ShapeError:
             self._phases.take_back(Call.PREFILL, before)
             raise
         if active:
-            facts, payload = codec.of_unit(heard, seen)
+            facts, payload = codec.of_unit(audio, seen)
             self._ask(Type.PREFILL, facts, payload)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:

@@ -81,6 +81,11 @@ class ConversationLink:
             raise self._dead("the worker answers with something else")
         self.facts = answer.facts
 
+    @property
+    def asked(self) -> int:
+        """How many questions were asked."""
+        return self._number
+
     def ask(
         self,
         type_: Type,

@@ -23,20 +23,11 @@ from loguru import logger
 
 from core.errors import ConfigError, EngineError
 from models.omni.minicpm_o.wire import RECEIVE_BYTES, FrameReader, Kind, WireFrame, encode
-from runtime.engine_process import PASSED_ENVIRONMENT
+from runtime.engine_process import PASSED_ENVIRONMENT, PASSED_TO_MODELS
 
 ENGINE = "minicpm_o"
 # So long a stop may go unseen by whoever waits.
 POLL_S = 0.02
-ALSO_PASSED = (
-    "CUDA_VISIBLE_DEVICES",
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HF_HUB_OFFLINE",
-    "HF_MODULES_CACHE",
-    "NVIDIA_VISIBLE_DEVICES",
-    "PYTORCH_CUDA_ALLOC_CONF",
-)
 
 
 def _never() -> bool:
@@ -204,7 +195,7 @@ class WorkerLink:
 
 
 def _environment() -> dict[str, str]:
-    names = (*PASSED_ENVIRONMENT, *ALSO_PASSED)
+    names = (*PASSED_ENVIRONMENT, *PASSED_TO_MODELS)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     # The worker finds our modules wherever it is started from.
     environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])
