@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from configs.deployment import Deployment
     from pipelines.call import Call
     from pipelines.engines import Engines
-    from session_store.conversation import Conversations
+    from serving.gateway.talk_sockets import SocketArguments
+    from session_store.conversation import Conversation, Conversations
 
     class Pipeline(Protocol):
         """Holds one conversation over a transport until it ends."""
@@ -224,6 +225,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
             conversations=conversations,
             type_turn=typed,
             modes=(CASCADE, DUPLEX),
+            default_mode=mode,
             describe=lambda: {"mode": mode, **engines.describe()},
             open_door=lambda on_call: Signaling(
                 on_call,
@@ -291,9 +293,13 @@ async def converse(
         UnknownSessionError: there is no such session.
     """
     from pipelines.call import Call, playout_settings
+    from serving.gateway.talk_sockets import SocketArguments
 
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
+        if isinstance(runner_args, SocketArguments):
+            await converse_by_socket(engines, conversation, runner_args)
+            return
         is_browser = hasattr(runner_args, "webrtc_connection")
         # A runner that is not ours passes on whatever a client sent.
         told = body.get("echo_cancellation")
@@ -309,6 +315,31 @@ async def converse(
         sees = chosen == DUPLEX and engines.sees
         transport = await open_transport(engines, runner_args, call, sees=sees)
         await pipeline_of(chosen)(engines, transport, call)
+
+
+async def converse_by_socket(
+    engines: "Engines", conversation: "Conversation", arguments: "SocketArguments"
+) -> None:
+    """Hold one conversation with a client that speaks a protocol of its own."""
+    from pipelines.engines import INPUT_RATE_HZ
+    from pipelines.surface import hold_surface, reason_of
+    from transports.websocket.peer import StarlettePeer
+    from transports.websocket.session import SurfaceSession
+
+    deployment = engines.deployment
+    peer = StarlettePeer(arguments.websocket, most_bytes=deployment.server.max_socket_bytes)
+    session = SurfaceSession(peer, arguments.dialect, settings=deployment.sockets, rate_hz=INPUT_RATE_HZ)
+    session.open()
+    failure: BaseException | None = None
+    try:
+        await hold_surface(engines, conversation, session, mode=arguments.mode)
+    except Exception as error:
+        failure = error
+        raise
+    finally:
+        reason, message = reason_of(failure)
+        session.over(reason, message)
+        await session.close(reason)
 
 
 def pipeline_of(mode: str) -> "Pipeline":

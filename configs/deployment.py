@@ -23,6 +23,7 @@ from serving.gateway.settings import ServerSettings
 from serving.pool.settings import PoolSettings
 from session_store.conversation import ConversationSettings
 from session_store.settings import StoreSettings
+from transports.websocket.session import SocketSettings
 from turn_taking.asking_back import AskBackSettings
 from turn_taking.backchannel import BackchannelSettings
 from turn_taking.barge_in_settings import BargeInSettings
@@ -221,4 +222,5 @@ class Deployment(_Part):
     duplex: Duplex = Duplex()
     remembering: Remembering = Remembering()
     server: ServerSettings = ServerSettings()
+    sockets: SocketSettings = Field(SocketSettings(), description="clients of /v1/realtime and of /ws/...")
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")

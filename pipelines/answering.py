@@ -5,7 +5,7 @@ Loaded once; ``build`` makes the processors of one call. Owns the HTTP session t
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from configs.deployment import Choice, Deployment, Thinking
 from configs.engines import settings_model
 from core.errors import ConfigError, EngineError
 from models.llm import LLM, LanguageModel
-from models.tools import TOOLS, ToolSettings
+from models.tools import TOOLS, Tool, ToolSettings
 from pipelines.choices import engine_settings, service_row
 from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.reply_guard import Failover, ReplyGuard
@@ -171,9 +171,16 @@ class Answering:
         return Shared(language_model=self.documents, open_replies=open_replies, http=self.http)
 
     @asynccontextmanager
-    async def tools(self, conversation: Conversation) -> AsyncIterator[DurableTools]:
-        """Hold the tools of a session, inside of its ``Conversations.open``; see ``SharedTools.of``."""
-        async with self._tools.of(conversation) as tools:
+    async def tools(
+        self, conversation: Conversation, more: Sequence[Tool] = ()
+    ) -> AsyncIterator[DurableTools]:
+        """Hold the tools of a session, inside of its ``Conversations.open``; see ``SharedTools.of``.
+
+        Args:
+            conversation: the session.
+            more: tools of its client.
+        """
+        async with self._tools.of(conversation, more) as tools:
             yield tools
 
     async def build(

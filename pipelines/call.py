@@ -6,15 +6,21 @@ must be durable before it takes effect is held back by the commit gate. Order wi
 the conversation.
 """
 
+import asyncio
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipecat.frames.frames import Frame
 
 from configs.deployment import Deployment
 from core.timeline import HeardMark
 from processors.fusion.perception import AnnotationFrame
 from processors.playout.heard import HeardReply, HeardSoFar, PlayoutSettings
 from processors.playout.playout import Playout
+from protocols.surface import Wish
 from session_store.conversation import Conversation
 from session_store.events import Draft, Kind
 from telemetry.turns import TurnLog
@@ -29,6 +35,27 @@ def playout_settings(deployment: Deployment) -> PlayoutSettings:
     return PlayoutSettings(word_due_percent=deployment.speaking.delivery.word_due_percent)
 
 
+@dataclass
+class Client:
+    """How a client of a socket wants a conversation to be; the default is that of a person's call.
+
+    Attributes:
+        greets: the bot speaks first.
+        prompts: a caller who says nothing is spoken to.
+        tells_units: a speech model's units are told one by one.
+        wish: what it has asked for so far.
+        is_wished: set when that is all that the conversation waits for.
+        run_tool: has the client run one of its tools; None where it has none.
+    """
+
+    greets: bool = True
+    prompts: bool = True
+    tells_units: bool = False
+    wish: Callable[[], Wish] = Wish
+    is_wished: asyncio.Event | None = None
+    run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
+
+
 class Call:
     """What the parts of one call share.
 
@@ -41,6 +68,7 @@ class Call:
         peer_cancels_echo: whether the other side's echo canceller is on; None when it does not say.
         output_rate_hz: of the packets that leave, where the transport has a rate of its own; None where it
             takes that of the pipeline.
+        client: of a socket.
 
     Attributes:
         call_id: unique.
@@ -52,6 +80,8 @@ class Call:
         on_far_end: takes every packet of the bot's audio as it leaves, with its rate, while there is echo
             control that is told of them.
         report: takes what specialists outside of the pipeline report, while the call runs.
+        end_turn: has the caller's turn be over with what was understood, while the call runs.
+        client: how the client of a socket wants the conversation to be; see ``Client``.
     """
 
     def __init__(
@@ -64,6 +94,7 @@ class Call:
         playout: PlayoutSettings | None = None,
         peer_cancels_echo: bool | None = None,
         output_rate_hz: int | None = None,
+        client: "Client | None" = None,
     ) -> None:
         self.conversation = conversation
         self.transport = transport
@@ -73,7 +104,9 @@ class Call:
         self.self_voice: SelfVoice | None = None
         self.own_words: OwnWords | None = None
         self.on_far_end: Callable[[bytes, int], None] | None = None
-        self.report: Callable[[AnnotationFrame], Awaitable[None]] | None = None
+        self.report: Callable[[Frame], Awaitable[None]] | None = None
+        self.end_turn: Callable[[], Awaitable[None]] | None = None
+        self.client = client or Client()
         self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)
         self.playout = Playout(
             playout,
@@ -102,6 +135,12 @@ class Call:
         heard, self._heard = list(self._heard), deque(maxlen=MAX_UNTOLD)
         return heard
 
+    def claim(self, reply_id: str, audio_ms: int) -> None:
+        """The client says how much of a reply it played; what the session has of it is corrected."""
+        reply = self.playout.claim(reply_id, audio_ms)
+        if reply is not None and reply.in_context:
+            self._write_reply(reply, corrects=True)
+
     def wrote(self, text: str, *, interrupted: bool) -> None:
         """A reply was shown and not spoken."""
         reply_id = uuid.uuid4().hex
@@ -125,24 +164,33 @@ class Call:
     def _on_reply(self, reply: HeardReply) -> None:
         """A reply was heard to its end, or cut off."""
         self._heard.append(reply)
-        if not reply.in_context:
-            return
+        if reply.in_context:
+            self._write_reply(reply)
+
+    def _write_reply(self, reply: HeardReply, *, corrects: bool = False) -> None:
+        key = f"reply.{reply.reply_id}"
+        more: dict[str, Any] = {"supersedes": [key]} if corrects else {}
         self._write(
             Kind.BOT_TURN,
             reply.reply_id,
             reply.ended_us if reply.started_us is None else reply.started_us,
+            key=f"{key}.claimed" if corrects else key,
             text=reply.text,
             truncated=reply.truncated,
             unheard=reply.unheard,
             transport=self.transport,
             **_position(reply.mark),
+            **more,
         )
 
-    def _write(self, kind: Kind, reply_id: str, event_us: int, **payload: object) -> None:
+    def _write(
+        self, kind: Kind, reply_id: str, event_us: int, *, key: str | None = None, **payload: object
+    ) -> None:
         arrival_us = self.conversation.clock.now_us()
         payload["reply_id"] = reply_id
         # The ear is a little behind what is known here; an event is not later than its arrival.
-        self.conversation.record(Draft(kind, payload, min(event_us, arrival_us), arrival_us, "bot"))
+        draft = Draft(kind, payload, min(event_us, arrival_us), arrival_us, "bot")
+        self.conversation.record(draft if key is None else replace(draft, key=key))
 
     def _note(self, kind: Kind) -> None:
         self.conversation.record(
@@ -155,5 +203,5 @@ class Call:
         )
 
 
-def _position(mark: HeardMark) -> dict[str, object]:
+def _position(mark: HeardMark) -> dict[str, Any]:
     return {"audio_ms": mark.audio_ms, "last_word": mark.last_word, "source": mark.source.value}

@@ -45,12 +45,13 @@ from pipecat.transports.base_transport import BaseTransport
 
 from core.errors import ConfigError
 from core.timeline import Source
-from models.omni import OmniHost, Vote
+from models.omni import OmniHost, Preparation, Vote
 from models.omni.two_tier.dialogue import Asked
 from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
 from models.stt import Transcript
 from pipelines.call import Call
+from pipelines.client_tools import client_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from pipelines.lifetime import (
@@ -242,7 +243,7 @@ async def run_duplex(
     if not engines.omni:
         raise ConfigError("this process was started without full duplex: --mode duplex")
     idle = idle_keeper(engines, call)
-    async with engines.answering.tools(call.conversation) as tools:
+    async with engines.answering.tools(call.conversation, client_tools(call.client)) as tools:
         log = _open_log(engines, call)
         try:
             worker, beside = await build_duplex(
@@ -444,7 +445,7 @@ async def _build(
     _, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
     omni = DuplexOmniProcessor(
         hosts,
-        prepare=lambda: replace(engines.preparation, history=history_of(conversation)),
+        prepare=lambda: _preparation(engines, call),
         playout=call.playout,
         contents=contents,
         holds_first=is_two_tier[0],
@@ -454,6 +455,7 @@ async def _build(
         on_given_up=lambda: _end_soon(worker, "no engine goes on"),
         on_pause_expired=lambda: _end_soon(worker, "the conversation was paused for too long"),
         on_tick=on_tick,
+        tells_units=call.client.tells_units,
     )
 
     async def end_turn() -> None:
@@ -461,7 +463,7 @@ async def _build(
         if beside is not None:
             beside.end_turn()
 
-    idle.end_turn = end_turn
+    idle.end_turn = call.end_turn = end_turn
     idle.holds_reply = lambda: omni.is_speaking
     call.playout.follower = Followers(*(each for each in (beside, idle) if each is not None))
     assistant = HeardAssistantAggregator(context, None)
@@ -510,7 +512,7 @@ async def _build(
         rtvi=rtvi,
     )
     call.report = worker.queue_frame
-    greet(worker, transport, conversation, deployment.bot)
+    greet(worker, transport, call, deployment.bot)
     record_turns(worker, assistant, call, rtvi=rtvi)
 
     @transport.event_handler("on_client_connected")
@@ -539,6 +541,23 @@ async def _build(
             _look_for_own_voice(call.self_voice, lambda: omni.is_speaking or omni.is_voice_on, tell)
         )
     return worker, watching
+
+
+async def _preparation(engines: Engines, call: Call) -> Preparation:
+    """How a context begins: what the deployment and the client want, and what was said so far."""
+    client = call.client
+    if client.is_wished is not None:
+        await client.is_wished.wait()
+    wish, preparation = client.wish(), engines.preparation
+    llm, tts = wish.llm_ref_audio, wish.tts_ref_audio
+    return replace(
+        preparation,
+        system_prompt=preparation.system_prompt if wish.instructions is None else wish.instructions,
+        llm_ref_audio=preparation.llm_ref_audio if llm is None else llm,
+        tts_ref_audio=preparation.tts_ref_audio if tts is None else tts,
+        history=history_of(call.conversation),
+        settings={**preparation.settings, **wish.settings},
+    )
 
 
 class _Spotter:

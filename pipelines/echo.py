@@ -37,6 +37,8 @@ def wants_echo_control(mode: EchoMode, transport: str, *, peer_cancels: bool | N
     """
     if mode != "auto":
         return mode == "on"
+    if peer_cancels:
+        return False
     if transport == "webrtc":
         return peer_cancels is False
     return transport not in WITHOUT_A_ROOM

@@ -35,7 +35,7 @@ def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
     """The silences of one call."""
     bot = engines.deployment.bot
     return IdleKeeper(
-        None if call.transport in WITHOUT_A_PERSON else bot.idle,
+        None if call.transport in WITHOUT_A_PERSON or not call.client.prompts else bot.idle,
         timeout_ms=bot.idle_timeout_ms,
         idle_ms=call.turns.idle_ms,
     )
@@ -178,10 +178,10 @@ def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
         await worker.queue_frame(RTVIServerMessageFrame(data=data))
 
 
-def greet(worker: PipelineWorker, transport: BaseTransport, conversation: Conversation, bot: Bot) -> None:
+def greet(worker: PipelineWorker, transport: BaseTransport, call: Call, bot: Bot) -> None:
     """Greet once: a peer that reconnects in the middle of the conversation is not greeted again."""
-    greeting = bot.greeting_again if conversation.events else bot.greeting
-    greeted = False
+    greeting = bot.greeting_again if call.conversation.events else bot.greeting
+    greeted = not call.client.greets
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:

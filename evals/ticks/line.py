@@ -31,6 +31,10 @@ FRAME_MS = 20
 FRAME = bytes(RATE_HZ * FRAME_MS // 1000 * PCM_BYTES_PER_SAMPLE)
 
 
+async def _prepare() -> Preparation:
+    return Preparation()
+
+
 @dataclass(frozen=True)
 class Mock:
     """What the mocked engine does.
@@ -182,7 +186,7 @@ async def hold(mock: Mock, duration_s: float, *, offset_s: float = 0.0, deferred
 
     omni = DuplexOmniProcessor(
         [MockHost(mock)],
-        prepare=Preparation,
+        prepare=_prepare,
         settings=settings,
         executors=(lambda: EngineThread("omni")) if mock.sleeps else Here,
         on_tick=on_tick,

@@ -192,6 +192,15 @@ class DurableTools:
         # Keys of calls whose TOOL_RESULT is queued right behind their TOOL_CALL.
         self._withdrawn: set[str] = set()
 
+    def add(self, tools: Sequence[Tool]) -> None:
+        """More tools, for pipelines that are offered them from here on; one of the same name is replaced.
+
+        Raises:
+            ConfigError: two have one name, or a schema has rules that are not checked.
+        """
+        check_tools(tools)
+        self._tools |= {tool.name: tool for tool in tools}
+
     def offer(self, llm: FrameProcessor, context: LLMContext, *, turn: Event | None = None) -> bool:
         """Put the tools into the context of one pipeline and answer the model's calls there.
 
@@ -672,11 +681,21 @@ class SharedTools:
         self._open: dict[Conversation, _Shared] = {}
 
     @asynccontextmanager
-    async def of(self, conversation: Conversation) -> AsyncIterator[DurableTools]:
-        """Hold the tools of a session; inside of its ``Conversations.open``. The last one out drains them."""
+    async def of(self, conversation: Conversation, more: Sequence[Tool] = ()) -> AsyncIterator[DurableTools]:
+        """Hold the tools of a session; inside of its ``Conversations.open``. The last one out drains them.
+
+        Args:
+            conversation: the session.
+            more: tools of one client of it. They are offered beside those of the process while anybody has
+                the session open; who leaves answers no call any more.
+
+        Raises:
+            ConfigError: see ``DurableTools``.
+        """
         shared = self._open.get(conversation)
         if shared is None:
             shared = self._open[conversation] = _Shared(DurableTools(self._tools, conversation))
+        shared.tools.add(more)
         shared.users += 1
         try:
             yield shared.tools

@@ -33,7 +33,7 @@ A pause holds the engine and hears nothing; whoever pauses for longer than ``pau
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from loguru import logger
@@ -45,6 +45,7 @@ from pipecat.frames.frames import (
     InputImageRawFrame,
     InterruptionFrame,
     LLMContextFrame,
+    OutputTransportMessageFrame,
     StartFrame,
     SystemFrame,
     TTSAudioRawFrame,
@@ -68,11 +69,14 @@ from processors.duplex.contents import Contents
 from processors.duplex.ticker import Tick, Ticker, TickSettings
 from processors.duplex.voice import EngineVoice, VoiceSettings
 from processors.playout.playout import Playout
+from protocols.surface import Happening, Ready, UnitOver
 from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
 
 # An answer that is longer is cut where the call ends.
 END_S = 30
+# Units that are shorter are ticked by the clock also where they come from a client that is told of each.
+LEAST_ARRIVAL_MS = 200
 
 
 class DuplexSettings(BaseModel):
@@ -114,6 +118,11 @@ class DuplexResumeFrame(SystemFrame):
     """Go on."""
 
 
+@dataclass
+class DuplexListenFrame(SystemFrame):
+    """The bot has to listen in the next unit, and what it says ends."""
+
+
 class DuplexOmniProcessor(FrameProcessor):
     """One conversation with a full-duplex engine.
 
@@ -130,6 +139,8 @@ class DuplexOmniProcessor(FrameProcessor):
         on_given_up: told that no engine goes on; must not wait for the end of the call.
         on_pause_expired: told that a pause was too long; the same.
         on_tick: told what became of each unit; must not block.
+        tells_units: whoever is behind the output is told when an engine is ready, and of each unit, behind
+            its audio (``protocols.surface``); long units are taken when they have been heard.
 
     Attributes:
         ticks: that were taken.
@@ -139,7 +150,7 @@ class DuplexOmniProcessor(FrameProcessor):
         self,
         hosts: Sequence[OmniHost],
         *,
-        prepare: Callable[[], Preparation],
+        prepare: Callable[[], Awaitable[Preparation]],
         playout: Playout | None = None,
         contents: Contents | None = None,
         holds_first: bool = True,
@@ -150,8 +161,11 @@ class DuplexOmniProcessor(FrameProcessor):
         on_given_up: Callable[[], Awaitable[None]] | None = None,
         on_pause_expired: Callable[[], Awaitable[None]] | None = None,
         on_tick: Callable[[Tick], None] | None = None,
+        tells_units: bool = False,
     ) -> None:
         super().__init__()
+        self._tells_units = tells_units
+        self._result: UnitResult | None = None
         self._hosts = tuple(hosts)
         self._prepare = prepare
         self._playout = playout
@@ -282,6 +296,8 @@ class DuplexOmniProcessor(FrameProcessor):
             await self._pause(frame.pause_ms)
         elif isinstance(frame, DuplexResumeFrame):
             self._resume()
+        elif isinstance(frame, DuplexListenFrame):
+            self._yields = self._drops_unit = True
         elif isinstance(frame, CancelFrame):
             await self._end()
         elif isinstance(frame, EndFrame):
@@ -415,14 +431,15 @@ class DuplexOmniProcessor(FrameProcessor):
             await asyncio.gather(conversation, lost, return_exceptions=True)
 
     async def _with_had(self, host: OmniHost) -> None:
-        preparation, executor = self._prepare(), self._executors()
+        preparation, executor = await self._prepare(), self._executors()
         try:
             engine = await self._opened(host, executor)
-            self._voice.begin(engine.output_rate_hz, unit_ms=engine.unit_ms)
+            by_arrival = self._tells_units and engine.unit_ms >= LEAST_ARRIVAL_MS
+            self._voice.begin(engine.output_rate_hz, unit_ms=engine.unit_ms, whole_units=by_arrival)
             self._wanted_hz, self._heard_hz = engine.input_rate_hz, 0
             self._is_between = False
             self._engine = engine
-            self._ticker = self._ticker_of(engine, executor)
+            self._ticker = self._ticker_of(engine, executor, preparation, by_arrival=by_arrival)
             if self._is_paused:
                 self._ticker.pause()
             await self._ticker.run(preparation)
@@ -444,9 +461,12 @@ class DuplexOmniProcessor(FrameProcessor):
             raise EngineError("no engine was opened in time", engine=type(host).__name__)
         return opened.result()
 
-    def _ticker_of(self, engine: OmniEngine, executor: Executor) -> Ticker:
-        async def renewed() -> Preparation:
-            return self._prepare()
+    def _ticker_of(
+        self, engine: OmniEngine, executor: Executor, preparation: Preparation, *, by_arrival: bool
+    ) -> Ticker:
+        def on_prepared() -> None:
+            if self._tells_units:
+                self._tell(Ready(engine.unit_ms, len(preparation.system_prompt), by_arrival))
 
         return Ticker(
             engine,
@@ -456,10 +476,15 @@ class DuplexOmniProcessor(FrameProcessor):
             must_listen=self._must_listen,
             is_quiet=lambda: not self._caller_speaks and not self._voice.is_speaking,
             hears_voice=self._is_anything_on,
-            renewed=renewed,
+            renewed=self._prepare,
             on_result=self._say,
             on_tick=self._note,
+            by_arrival=by_arrival,
+            on_prepared=on_prepared,
         )
+
+    def _tell(self, happening: Happening) -> None:
+        self._voice.follow(OutputTransportMessageFrame(message=happening))
 
     def _is_anything_on(self) -> bool:
         """The caller speaks, or there is something to be said: no unit is left out."""
@@ -467,6 +492,9 @@ class DuplexOmniProcessor(FrameProcessor):
 
     def _note(self, tick: Tick) -> None:
         self.ticks += 1
+        result, self._result = self._result, None
+        if self._tells_units and result is not None:
+            self._tell(_unit_over(result, tick))
         if self._on_tick is not None:
             self._on_tick(tick)
 
@@ -480,11 +508,13 @@ class DuplexOmniProcessor(FrameProcessor):
     # What is said.
 
     def _say(self, result: UnitResult) -> None:
+        self._result = result
         if self._is_paused:
             return
         if self._drops_unit and result.vote is Vote.SPEAK:
             # It was on its way when the caller interrupted, and its engine takes it for said.
             self._yields = True
+            self._result = replace(result, vote=Vote.LISTEN, text="")
             return
         self._voice.say(result)
 
@@ -529,3 +559,22 @@ class DuplexOmniProcessor(FrameProcessor):
         logger.warning(f"{self}: paused for {limit_ms} ms")
         if self._on_pause_expired is not None:
             await self._on_pause_expired()
+
+
+def _unit_over(result: UnitResult, tick: Tick) -> UnitOver:
+    took_ms = tick.took_us / 1000
+    return UnitOver(
+        vote=result.vote.value,
+        text=result.text,
+        end_of_turn=result.end_of_turn,
+        took_ms=took_ms,
+        cost_ms={
+            "prefill": result.cost_prefill_ms,
+            "llm": result.cost_llm_ms,
+            "tts": result.cost_tts_ms,
+            "all": took_ms,
+        },
+        n_tokens=result.n_tokens,
+        n_tts_tokens=result.n_tts_tokens,
+        kv_tokens=result.kv_tokens,
+    )

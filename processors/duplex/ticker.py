@@ -125,6 +125,9 @@ class Ticker:
         renewed: how a new context begins; None keeps the first preparation.
         on_result: told each result on the loop; must not block.
         on_tick: told what became of each unit, behind its result; must not block.
+        by_arrival: a unit is due when it has been heard, and not when the clock says so: whoever sends whole
+            units is answered at once, and who sends nothing is asked nothing.
+        on_prepared: told that the engine has been prepared; must not block.
 
     Attributes:
         units: that were taken.
@@ -146,6 +149,8 @@ class Ticker:
         renewed: Callable[[], Awaitable[Preparation]] | None = None,
         on_result: Callable[[UnitResult], None],
         on_tick: Callable[[Tick], None] | None = None,
+        by_arrival: bool = False,
+        on_prepared: Callable[[], None] | None = None,
     ) -> None:
         self._engine = engine
         self._executor = executor
@@ -159,12 +164,16 @@ class Ticker:
         self._renewed = renewed
         self._on_result = on_result
         self._on_tick = on_tick
+        self._by_arrival = by_arrival
+        self._on_prepared = on_prepared
+        self._heard = asyncio.Event()
         rate_hz = engine.input_rate_hz
         gate = self._settings.gate
         before_ms = 0 if gate.gating is Gating.NONE else gate.before_ms
         self._before_samples = rate_hz * before_ms // 1000
+        self._unit_samples = rate_hz * engine.unit_ms // 1000
         self._buffer = UnitBuffer(
-            rate_hz * engine.unit_ms // 1000,
+            self._unit_samples,
             rate_hz=rate_hz,
             most_units=max(MOST_UNITS, -(-before_ms // engine.unit_ms) + 1),
             overrun=self._settings.overrun,
@@ -190,6 +199,7 @@ class Ticker:
         """What the caller says: float32, (samples,), at the engine's input rate. Appends, nothing else."""
         if not self._is_paused:
             self._buffer.append(audio)
+            self._heard.set()
 
     def see(self, frame: np.ndarray) -> None:
         """What the camera shows: uint8, (height, width, 3).
@@ -222,6 +232,7 @@ class Ticker:
         self._is_paused = True
         self._resumed.clear()
         self._forget_heard()
+        self._heard.set()
 
     def resume(self) -> None:
         """Go on."""
@@ -237,6 +248,8 @@ class Ticker:
         """
         try:
             await self._prepare(preparation)
+            if self._on_prepared is not None:
+                self._on_prepared()
             while True:
                 if self._is_paused:
                     await self._resumed.wait()
@@ -269,6 +282,8 @@ class Ticker:
     async def _next_due(self) -> Due:
         """Return when a unit is due; which one, is known then."""
         assert self._schedule is not None
+        if self._by_arrival:
+            return await self._next_heard()
         now_us = self._clock.now_us()
         left_us = self._schedule.due(now_us).at_us - now_us
         if left_us > 0:
@@ -276,6 +291,13 @@ class Ticker:
         due = self._schedule.due(self._clock.now_us())
         self._schedule.taken(due)
         return due
+
+    async def _next_heard(self) -> Due:
+        """Return when a unit has been heard, or somebody pauses."""
+        while self._buffer.held_samples < self._unit_samples and not self._is_paused:
+            self._heard.clear()
+            await self._heard.wait()
+        return Due(self.units, self._clock.now_us(), 0)
 
     def _is_wanted(self, due: Due) -> bool:
         """Whether the gate is open; a closed one keeps what a voice may begin in."""
@@ -291,15 +313,14 @@ class Ticker:
     async def _unit(self, due: Due) -> None:
         # Behind a closed gate the beginning of a voice has waited: it is heard at once, unit by unit.
         was_gated, self._was_gated = self._was_gated, False
-        unit_samples = self._engine.input_rate_hz * self._engine.unit_ms // 1000
-        behind = self._buffer.held_samples // unit_samples - 1 if was_gated else 0
+        behind = self._buffer.held_samples // self._unit_samples - 1 if was_gated else 0
         for _ in range(behind):
             await self._one(due, shortens=False)
             # What was missed before is counted once.
             due = replace(due, missed=0)
             if self._is_paused:
                 return
-        await self._one(due)
+        await self._one(due, shortens=not self._by_arrival)
 
     async def _one(self, due: Due, *, shortens: bool = True) -> None:
         began_us = self._clock.now_us()

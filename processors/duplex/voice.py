@@ -61,12 +61,18 @@ class VoiceSettings(BaseModel):
     )
 
 
-def paced_output(rate_hz: int, *, unit_ms: int, settings: VoiceSettings) -> PacedOutput:
-    """What holds the audio of an engine with this rate and these units until it is due."""
+def paced_output(
+    rate_hz: int, *, unit_ms: int, settings: VoiceSettings, whole_units: bool = False
+) -> PacedOutput:
+    """What holds the audio of an engine with this rate and these units until it is due.
+
+    ``whole_units``: all of a unit leaves at once, for a client that plays it when it is due.
+    """
+    lead_ms = HELD_UNITS * unit_ms if whole_units else settings.lead_ms
     return PacedOutput(
         rate_hz,
         piece_ms=settings.piece_ms,
-        lead_ms=max(settings.lead_ms, settings.piece_ms),
+        lead_ms=max(lead_ms, settings.piece_ms),
         longest_ms=max(HELD_MS, HELD_UNITS * unit_ms),
     )
 
@@ -130,6 +136,8 @@ class EngineVoice:
         # Hums that are to be said, with their rate.
         self._hums: deque[tuple[np.ndarray, int]] = deque(maxlen=4)
         self._is_flushing = False
+        # What is told behind the audio that is due: see ``follow``.
+        self._following: deque[Frame] = deque(maxlen=256)
 
     @property
     def is_speaking(self) -> bool:
@@ -141,9 +149,14 @@ class EngineVoice:
         """What is held of the engine that is on."""
         return self._paced
 
-    def begin(self, rate_hz: int, *, unit_ms: int) -> None:
-        """Another engine speaks."""
-        self._paced = paced_output(rate_hz, unit_ms=unit_ms, settings=self._settings)
+    def begin(self, rate_hz: int, *, unit_ms: int, whole_units: bool = False) -> None:
+        """Another engine speaks; see ``paced_output``."""
+        self._paced = paced_output(rate_hz, unit_ms=unit_ms, settings=self._settings, whole_units=whole_units)
+
+    def follow(self, frame: Frame) -> None:
+        """Push a frame behind all audio that is due by now."""
+        self._following.append(frame)
+        self._wake.set()
 
     def say(self, result: UnitResult) -> None:
         """What an engine made of a unit."""
@@ -200,6 +213,8 @@ class EngineVoice:
                 await self.flush()
             await self._send_hums()
             await self._send_due()
+            while self._following:
+                await self._push(self._following.popleft())
 
     def _go_on(self, result: UnitResult, paced: PacedOutput) -> None:
         audio, reply, rate_hz = result.audio, self._reply, paced.rate_hz

@@ -18,7 +18,7 @@ was heard.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -205,7 +205,9 @@ class HeardClock:
         self._delay_us = self._settings.client_delay_ms * 1000
         self._delay_reported = False
         self._open: dict[str, _Reply] = {}
-        self._over: dict[str, HeardReply] = {}
+        self._over: dict[str, tuple[HeardReply, _Reply]] = {}
+        # What a client said of replies that were not over yet: microseconds of their audio.
+        self._claimed: dict[str, int] = {}
         # Whose first sound has left since the last ``take_started``.
         self._started: list[str] = []
         self._pieces: deque[_Piece] = deque()
@@ -443,6 +445,26 @@ class HeardClock:
         reply = self._open.get(reply_id)
         return self._finish(reply, reply.sent_us, at_us) if reply is not None else None
 
+    def claim(self, reply_id: str, audio_us: int, at_us: int) -> HeardReply | None:
+        """The client says how much of a reply it played, and has dropped the rest.
+
+        Returns:
+            The reply as it was heard, where it is over and that is another truth than what was believed; None
+            for one that goes on, which will be over with that, and for one that is not known.
+        """
+        if reply_id in self._open:
+            self._claimed[reply_id] = audio_us
+            return None
+        known = self._over.get(reply_id)
+        if known is None:
+            return None
+        believed, reply = known
+        words = self._words(reply)
+        heard = self._as_heard(reply, words, min(audio_us, reply.queued_us), at_us, is_claimed=True)
+        heard = replace(heard, ended_us=believed.ended_us)
+        self._over[reply_id] = heard, reply
+        return heard if heard.text != believed.text else None
+
     # Answers.
 
     def take_started(self) -> list[str]:
@@ -476,7 +498,7 @@ class HeardClock:
         reply = self._open.get(reply_id)
         if reply is None:
             over = self._over.get(reply_id)
-            return over.mark if over is not None else None
+            return over[0].mark if over is not None else None
         heard_us = reply.sent_us if at_us is None else self._ear_us(reply, at_us)
         words = self._words(reply)
         return self._mark(reply, words, self._count(reply, words, heard_us), heard_us)
@@ -525,29 +547,40 @@ class HeardClock:
 
     def _finish(self, reply: _Reply, heard_us: int, at_us: int) -> HeardReply:
         words = self._words(reply)
+        claimed_us = self._claimed.pop(reply.reply_id, None)
+        if claimed_us is not None:
+            heard_us = min(claimed_us, reply.queued_us)
+        over = self._as_heard(reply, words, heard_us, at_us, is_claimed=claimed_us is not None)
+        del self._open[reply.reply_id]
+        if reply.reply_id in self._started:
+            self._started.remove(reply.reply_id)
+        self._over[reply.reply_id] = over, reply
+        if len(self._over) > _KEPT:
+            del self._over[next(iter(self._over))]
+        return over
+
+    def _as_heard(
+        self, reply: _Reply, words: list[_Word], heard_us: int, at_us: int, *, is_claimed: bool
+    ) -> HeardReply:
         heard = self._count(reply, words, heard_us)
         # A model may write what no voice says, a mark or a reference: nothing is missing then.
         is_whole = heard == len(words) and reply.closed and not reply.failed
         unheard = "" if is_whole else _unheard(reply, words, heard)
-        over = HeardReply(
+        mark = self._mark(reply, words, heard, heard_us)
+        if is_claimed:
+            mark = replace(mark, source=HeardSource.CLIENT_REPORT)
+        return HeardReply(
             reply_id=reply.reply_id,
             text=_joined(words[:heard]),
             unheard=unheard,
             truncated=not is_whole,
-            mark=self._mark(reply, words, heard, heard_us),
+            mark=mark,
             in_context=reply.in_context,
             started_us=None if reply.first_sent_us is None else reply.first_sent_us + self._delay_us,
             ended_us=at_us if reply.last_sent_us is None else reply.last_sent_us + self._delay_us,
             delay_ms=self.delay_ms,
             delay_reported=self._delay_reported,
         )
-        del self._open[reply.reply_id]
-        if reply.reply_id in self._started:
-            self._started.remove(reply.reply_id)
-        self._over[reply.reply_id] = over
-        if len(self._over) > _KEPT:
-            del self._over[next(iter(self._over))]
-        return over
 
     def _words(self, reply: _Reply) -> list[_Word]:
         """All words, those of text that is being said included."""

@@ -182,6 +182,15 @@ class Playout:
         self.books.written_by_model(reply_id, text)
         self.books.goes_on(reply_id, text)
 
+    def reply_of(self, context_id: str) -> str | None:
+        """The reply that a context of the voice belongs to."""
+        context = self.contexts.get(context_id)
+        return context.reply_id if context is not None else None
+
+    def claim(self, reply_id: str, audio_ms: int) -> HeardReply | None:
+        """The client says how much of a reply it played: see ``HeardClock.claim``."""
+        return self.books.claim(reply_id, audio_ms * 1000, self.clock.now_us())
+
     def set_client_delay_ms(self, delay_ms: int) -> None:
         """A report of the client or of the transport: how long a packet takes to the ear."""
         self.books.delay_ms = delay_ms
@@ -231,6 +240,12 @@ class Playout:
     def texts_not_taken(self) -> list[HeardText]:
         """Texts that the aggregator does not have yet."""
         return [text for text in self._texts.values() if not text.taken]
+
+
+def reply_named(frame: Frame) -> str | None:
+    """The reply that a frame of the model's begins or ends, behind the entry."""
+    named = frame.metadata.get(_REPLY_ID)
+    return named if isinstance(named, str) else None
 
 
 class ThoughtTap(FrameProcessor):

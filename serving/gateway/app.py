@@ -30,6 +30,7 @@ from serving.gateway.page import health_router, serve_page
 from serving.gateway.requests import BodyError
 from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
 from serving.gateway.settings import ServerSettings
+from serving.gateway.talk_sockets import TalkSockets
 from serving.gateway.webrtc_routes import Door, OnConnection, WebRtcRoutes
 from session_store.conversation import Conversations
 
@@ -43,6 +44,7 @@ def create_app(
     conversations: Conversations | None = None,
     type_turn: Typing | None = None,
     modes: Sequence[str] = (),
+    default_mode: str = "",
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -53,7 +55,8 @@ def create_app(
         open_door: builds the WebRTC signalling around a callback (``transports.webrtc.signaling.Signaling``).
         conversations: of this process; without them there is no sessions API.
         type_turn: answers typed turns of the sessions API.
-        modes: that a call may ask for (``mode`` of its body).
+        modes: that a call may ask for (``mode`` of its body); without any there are no sockets of dialects.
+        default_mode: of a socket whose client asks for none; the first one.
     """
     calls = CallTasks(
         run_call, max_calls=settings.max_calls, drain_s=settings.drain_s, hang_up_s=settings.hang_up_s
@@ -99,6 +102,15 @@ def create_app(
     app.include_router(health_router(calls, max_calls=settings.max_calls, describe=describe))
     routes = WebRtcRoutes(settings, door=door, calls=calls, check_body=check_body, new_sessions=new_sessions)
     app.include_router(routes.router())
+    if modes:
+        sockets = TalkSockets(
+            settings,
+            calls=calls,
+            check_body=check_body,
+            new_sessions=new_sessions,
+            default_mode=default_mode or modes[0],
+        )
+        app.include_router(sockets.router())
     if settings.eval_socket:
         app.include_router(EvalSocket(settings, calls=calls, new_sessions=new_sessions).router())
     if conversations is not None and type_turn is not None:

@@ -10,9 +10,6 @@ from fastapi import FastAPI
 
 from serving.gateway.settings import ServerSettings
 
-# A message of the evaluation tool; not measured.
-MAX_SOCKET_MESSAGE_BYTES = 1_000_000
-
 
 def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
     """A server for ``app``; run it with ``serve(sockets=[...])``."""
@@ -21,7 +18,7 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
             app,
             log_level="warning",
             lifespan="on",
-            ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
+            ws_max_size=settings.max_socket_bytes,
             # A path holds the id of a session, and whoever knows that may use it.
             access_log=False,
             # Its own reading of X-Forwarded-For believes everybody on this machine: see ``client_of``.

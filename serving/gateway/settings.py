@@ -14,6 +14,13 @@ class ServerSettings(BaseModel):
     port: int = Field(7860, ge=0, le=65_535)
     max_calls: int = Field(32, ge=1, le=10_000, description="conversations at a time in this process")
     max_body_bytes: int = Field(200_000, ge=1_000, le=10_000_000, description="larger request bodies get 413")
+    max_socket_bytes: int = Field(
+        4_000_000,
+        ge=10_000,
+        le=100_000_000,
+        description="a socket that sends a longer message is closed (1009); a second of audio and a picture "
+        "in base64 are some 400 kB",
+    )
     body_s: float = Field(
         10.0,
         gt=0,

@@ -83,13 +83,16 @@ class Call:
         self.playout = Playout(on_reply=self.replies.append)
         costs = costs_ms or {}
 
+        async def prepare() -> Preparation:
+            return Preparation("Be kind.", history=self.history)
+
         def took_s(name: str) -> float | None:
             ms = costs.get(name.strip("_"), 0.0)
             return None if ms is None else ms / 1000
 
         self.duplex = DuplexOmniProcessor(
             self.hosts,
-            prepare=lambda: Preparation("Be kind.", history=self.history),
+            prepare=prepare,
             playout=self.playout,
             settings=DuplexSettings.model_validate(changes),
             executors=lambda: TimedExecutor(took_s),

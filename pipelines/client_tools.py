@@ -1,0 +1,65 @@
+"""Tools that the client of a socket runs: the model calls, the client is told, its answer is the result.
+
+A call is committed like any other before the client hears of it, and its result behind it. A client that does
+not answer in time, or is gone, leaves a call of which nobody knows whether it took effect: the model is told
+that, and a crash in between leaves the same.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from models.tools import EffectUnknownError, Tool
+from pipelines.call import Client
+from protocols.surface import ClientTool
+
+# A person may be asked in between.
+ANSWER_S = 60.0
+
+
+class RunByClient:
+    """See ``models.tools.Tool``.
+
+    Args:
+        tool: as the client describes it.
+        client: that runs it.
+    """
+
+    idempotent = False
+    timeout_s = ANSWER_S
+
+    def __init__(self, tool: ClientTool, client: Client) -> None:
+        self._tool = tool
+        self._client = client
+
+    @property
+    def name(self) -> str:
+        """See ``Tool``."""
+        return self._tool.name
+
+    @property
+    def description(self) -> str:
+        """See ``Tool``."""
+        return self._tool.description
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """See ``Tool``."""
+        return self._tool.parameters
+
+    async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
+        """See ``Tool``."""
+        if self._client.run_tool is None:
+            raise EffectUnknownError("the client is gone", engine=self.name)
+        output = await self._client.run_tool(key, self.name, json.dumps(arguments), self.timeout_s)
+        try:
+            result = json.loads(output)
+        except (ValueError, RecursionError):
+            result = None
+        # Many clients answer in plain words.
+        return result if isinstance(result, dict) else {"output": output}
+
+
+def client_tools(client: Client) -> Sequence[Tool]:
+    """Those that a client has wished for."""
+    return [RunByClient(tool, client) for tool in client.wish().tools or ()]

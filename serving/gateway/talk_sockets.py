@@ -1,0 +1,153 @@
+"""Sockets of clients that speak a protocol of their own: who may open one, and which protocol it is.
+
+In: a handshake. Out: one conversation in the caller's dialect (``protocols``), run like every other call.
+Whoever is refused is refused before the socket is accepted, with an HTTP status and the reason: a page of
+another origin (403), who has no token where tokens are asked for (401), a surface that is switched off (403),
+a client that begins too much (429), a server that is full or has no store (503), an unknown session (404).
+
+``/v1/realtime`` speaks three dialects: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
+Unmute's for the subprotocol ``realtime`` alone.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fastapi import APIRouter, HTTPException, WebSocket
+from fastapi.responses import JSONResponse
+from pipecat.runner.types import RunnerArguments
+
+from core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
+from protocols.openai_realtime import OpenAIRealtime
+from protocols.surface import Dialect
+from serving.gateway.calls import CallTasks
+from serving.gateway.eval_socket import close_socket
+from serving.gateway.limits import Rate, ShareError
+from serving.gateway.requests import check_origin, client_of
+from serving.gateway.settings import ServerSettings
+
+CheckBody = Callable[[Mapping[str, object]], Awaitable[None]]
+Mode = Literal["cascade", "duplex"]
+SUBPROTOCOL = "realtime"
+MOST_MODEL_CHARS = 100
+
+
+@dataclass(kw_only=True)
+class SocketArguments(RunnerArguments):
+    """One call over a socket.
+
+    Attributes:
+        websocket: accepted.
+        dialect: that its client speaks.
+        mode: of the pipeline.
+    """
+
+    websocket: WebSocket
+    dialect: Dialect
+    mode: str
+
+
+class TalkSockets:
+    """The routes.
+
+    Args:
+        settings: bounds.
+        calls: where conversations are started.
+        check_body: raises when a call cannot do with what the client gives for it.
+        new_sessions: what each client may begin; a call that names no session begins one.
+        default_mode: of callers who ask for none.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        calls: CallTasks,
+        check_body: CheckBody,
+        new_sessions: Rate,
+        default_mode: str,
+    ) -> None:
+        self._settings = settings
+        self._calls = calls
+        self._check_body = check_body
+        self._new_sessions = new_sessions
+        self._default_mode = default_mode
+
+    def router(self) -> APIRouter:
+        """The routes, to be included in an application."""
+        router = APIRouter()
+        router.add_api_websocket_route("/v1/realtime", self.realtime)
+        return router
+
+    async def realtime(self, websocket: WebSocket) -> None:
+        """``/v1/realtime``, in one of its dialects."""
+        model = websocket.query_params.get("model", "")[:MOST_MODEL_CHARS]
+        await self.serve(websocket, lambda: OpenAIRealtime(model or "parley"), mode=_mode_of(model))
+
+    async def serve(
+        self, websocket: WebSocket, make: Callable[[], Dialect], *, mode: str | None = None
+    ) -> None:
+        """One socket from its handshake to the end of its conversation."""
+        wanted = mode or websocket.query_params.get("pipeline") or self._default_mode
+        body: dict[str, object] = {"mode": wanted}
+        session_id = websocket.query_params.get("session")
+        if session_id:
+            body["session"] = session_id
+        try:
+            await self._check(websocket, body)
+            offered = websocket.scope.get("subprotocols") or []
+            await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+            task = self._calls.start(
+                SocketArguments(websocket=websocket, dialect=make(), mode=wanted, body=body),
+                call_id=f"socket.{secrets.token_hex(4)}",
+                hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
+            )
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+        else:
+            await asyncio.wait({task})
+
+    async def _check(self, websocket: WebSocket, body: dict[str, object]) -> None:
+        check_origin(websocket, allowed=self._settings.allowed_origins)
+        self._calls.check_room()
+        await self._check_body(body)
+        if "session" not in body:
+            self._new_sessions.take(client_of(websocket, trusted_proxies=self._settings.trusted_proxies))
+
+
+def _mode_of(model: str) -> str | None:
+    """A client chooses by the model's name; any other name is the deployment's choice."""
+    return {"parley-cascade": "cascade", "parley-duplex": "duplex"}.get(model)
+
+
+async def deny(websocket: WebSocket, error: Exception) -> None:
+    """Refuse a handshake, with the reason where the server can send one."""
+    status, message, retry_s = _status_of(error)
+    headers = {"Retry-After": str(max(1, round(retry_s)))} if retry_s else None
+    try:
+        await websocket.send_denial_response(
+            JSONResponse({"error": message}, status_code=status, headers=headers)
+        )
+    except RuntimeError:
+        # The client has left.
+        return
+
+
+def _status_of(error: Exception) -> tuple[int, str, float]:
+    match error:
+        case HTTPException():
+            return error.status_code, str(error.detail), 0
+        case ShareError():
+            return 429, str(error), error.retry_s
+        case CapacityError():
+            return 503, str(error), 5
+        case UnknownSessionError():
+            return 404, str(error), 0
+        case StoreError():
+            return 503, str(error), 5
+        case PeerError():
+            return 400, str(error), 0
+        case _:
+            return 500, "the call could not be started", 0

@@ -1,0 +1,85 @@
+"""Audio as bytes of a client's format, and as the pipeline's 16-bit PCM, stream by stream.
+
+One object for each direction of a call. A format may change between two pieces (a client's update): what was
+held of the old one is dropped, which is less than a packet. Ogg/Opus needs PyAV, which the server has anyway.
+"""
+
+import numpy as np
+
+from audio import g711
+from audio.resample import Resampler
+from core.errors import ShapeError
+from core.media import float_to_pcm16, pcm16_to_float
+from protocols.surface import Codec, Format
+
+_LAWS = {Codec.PCMU: g711.Law.MU, Codec.PCMA: g711.Law.A}
+
+
+class Decoder:
+    """From a client's bytes to 16-bit PCM at ``rate_hz``."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self._rate_hz = rate_hz
+        self._format: Format | None = None
+        self._resampler: Resampler | None = None
+
+    def decode(self, data: bytes, format_: Format) -> bytes:
+        """More of the stream.
+
+        Raises:
+            ShapeError: no whole samples.
+        """
+        if format_ != self._format:
+            self._format = format_
+            same = format_.rate_hz == self._rate_hz
+            self._resampler = None if same else Resampler(format_.rate_hz, self._rate_hz)
+        if self._resampler is None and format_.codec is Codec.PCM16:
+            return data
+        samples = _floats(data, format_.codec)
+        if self._resampler is not None:
+            samples = self._resampler.feed(samples)
+        return float_to_pcm16(samples)
+
+
+class Encoder:
+    """From 16-bit PCM to a client's bytes."""
+
+    def __init__(self) -> None:
+        self._rates = (0, 0)
+        self._resampler: Resampler | None = None
+
+    def encode(self, pcm: bytes, rate_hz: int, format_: Format) -> bytes:
+        """More of the stream; nothing while the resampler waits for more."""
+        rates = (rate_hz, format_.rate_hz)
+        if rates != self._rates:
+            self._rates = rates
+            self._resampler = None if rates[0] == rates[1] else Resampler(*rates)
+        if self._resampler is not None:
+            pcm = float_to_pcm16(self._resampler.feed(pcm16_to_float(pcm)))
+        match format_.codec:
+            case Codec.PCM16:
+                return pcm
+            case Codec.FLOAT32:
+                return pcm16_to_float(pcm).astype("<f4").tobytes()
+            case Codec.PCMU | Codec.PCMA:
+                return g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), _LAWS[format_.codec])
+            case _:
+                raise ShapeError(f"{format_.codec.value} is written by another")
+
+    def reset(self) -> None:
+        """What comes next follows nothing."""
+        self._rates = (0, 0)
+
+
+def _floats(data: bytes, codec: Codec) -> np.ndarray:
+    match codec:
+        case Codec.PCM16:
+            return pcm16_to_float(data)
+        case Codec.FLOAT32:
+            if len(data) % 4:
+                raise ShapeError("no whole samples")
+            return np.clip(np.frombuffer(data, "<f4"), -1, 1).astype(np.float32)
+        case Codec.PCMU | Codec.PCMA:
+            return pcm16_to_float(g711.decode(data, _LAWS[codec]).astype("<i2").tobytes())
+        case _:
+            raise ShapeError(f"{codec.value} is read by another")

@@ -1,0 +1,321 @@
+"""One client of a socket for the length of a call: what it says is read, what it is told is written.
+
+In: text messages, each read by the dialect into actions. Speech is brought to the pipeline's rate and waits
+in a line until its time; what belongs behind it waits with it; everything else goes to ``on_action``. Out:
+what the dialect makes of what happens, in order, written by one task. Decides what a client may do to this
+process:
+
+* a message that is not taken is answered with the reason, and the call goes on; ``most_refusals`` in a row
+  end it;
+* more than ``messages_per_s`` (with a burst) is refused; more than ``line_ms`` of speech ahead of the clock
+  too;
+* a client that does not read is given up when ``most_unsent_bytes`` wait, or one write takes ``send_s``.
+
+Owns two tasks, the reader and the writer, from ``open`` to ``close``. Gone: ``gone`` is set, and nothing
+that is told reaches anybody.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import ShapeError
+from protocols.surface import (
+    Action,
+    Begin,
+    Dialect,
+    EndTurn,
+    Happening,
+    Leave,
+    Message,
+    MustListen,
+    Over,
+    Pause,
+    Pictures,
+    Ready,
+    Refusal,
+    Resume,
+    Send,
+    Speech,
+    Wish,
+)
+from runtime.loop_clock import LoopClock
+from transports.websocket.codecs import Decoder
+from transports.websocket.line import SpeechLine
+
+OnAction = Callable[[Action], Awaitable[None]]
+# What stands in the line behind the speech that it belongs to.
+IN_LINE = (EndTurn, MustListen, Pause, Resume, Pictures)
+# Actions of one client that wait for a pipeline that is being built.
+MOST_EARLY = 256
+
+
+class Peer(Protocol):
+    """The other side of a socket."""
+
+    async def receive(self) -> str | None:
+        """The next message; None when there will be no more.
+
+        Raises:
+            Refusal: it is none that can be read.
+        """
+        ...
+
+    async def send(self, text: str) -> bool:
+        """Whether it went out."""
+        ...
+
+    async def close(self, code: int, reason: str) -> None:
+        """Never raises."""
+        ...
+
+
+class SocketSettings(BaseModel):
+    """Bounds of one client."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    messages_per_s: float = Field(200.0, ge=1, le=10_000)
+    burst_messages: int = Field(400, ge=1, le=100_000)
+    most_refusals: int = Field(50, ge=1, le=10_000, description="in a row, and the client is given up")
+    line_ms: int = Field(60_000, ge=1_000, le=600_000, description="speech that may wait to be heard")
+    ahead_ms: int = Field(
+        200, ge=20, le=2_000, description="speech so far ahead of the clock is heard at once"
+    )
+    lead_ms: int = Field(
+        200, ge=20, le=2_000, description="what the bot says leaves so long before it is due"
+    )
+    most_unsent_bytes: int = Field(4_000_000, ge=10_000, le=100_000_000)
+    send_s: float = Field(10.0, gt=0, le=120)
+    begin_s: float = Field(
+        1.0, gt=0, le=30, description="a client that has said nothing by then is taken as it is"
+    )
+
+
+class SurfaceSession:
+    """One client.
+
+    Args:
+        peer: its socket.
+        dialect: its protocol.
+        settings: bounds.
+        rate_hz: of the pipeline's input.
+
+    Attributes:
+        line: what it says.
+        lead_ms: what the bot says leaves so long before it is due.
+        wish: all that it has wished for.
+        gone: the other side is.
+        began: it has said what it wants to be known before the conversation begins.
+    """
+
+    def __init__(
+        self, peer: Peer, dialect: Dialect, *, settings: SocketSettings | None = None, rate_hz: int
+    ) -> None:
+        self.settings = settings or SocketSettings()
+        self.dialect = dialect
+        self.line = SpeechLine(rate_hz, ahead_ms=self.settings.ahead_ms, most_ms=self.settings.line_ms)
+        self.lead_ms = self.settings.lead_ms
+        self.wish = Wish()
+        self.gone = asyncio.Event()
+        self.began = asyncio.Event()
+        # Set while there is something in the line that was not there before.
+        self.spoke = asyncio.Event()
+        self.on_action: OnAction | None = None
+        self._early: deque[Action] = deque()
+        self._decoder = Decoder(rate_hz)
+        self._peer = peer
+        self._clock = LoopClock()
+        self._began_us = self._clock.now_us()
+        self._outbox: deque[str] = deque()
+        self._unsent_bytes = 0
+        self._unsent = asyncio.Event()
+        self._close: tuple[int, str] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._tokens = float(self.settings.burst_messages)
+        self._counted_us = self._began_us
+        self._refusals = 0
+        self._was_told_over = False
+
+    @property
+    def now_ms(self) -> int:
+        """Since the client came."""
+        return (self._clock.now_us() - self._began_us) // 1000
+
+    def open(self) -> None:
+        """Read and write from here on."""
+        self._tasks = [
+            asyncio.create_task(self._read(), name="socket.reader"),
+            asyncio.create_task(self._write(), name="socket.writer"),
+        ]
+
+    async def close(self, reason: str = "stopped") -> None:
+        """Say the last words, close the socket, end both tasks."""
+        if not self.gone.is_set():
+            self.over(reason)
+        reader, writer = self._tasks
+        self._close = self._close or self.dialect.goodbye(reason)
+        self._unsent.set()
+        await asyncio.wait({writer}, timeout=self.settings.send_s)
+        for task in (reader, writer):
+            task.cancel()
+        await asyncio.gather(reader, writer, return_exceptions=True)
+
+    def over(self, reason: str, message: str = "") -> None:
+        """The conversation is over; told once."""
+        if not self._was_told_over:
+            self._was_told_over = True
+            self.happen(Over(reason, message))
+            self._close = self._close or self.dialect.goodbye(reason)
+
+    def happen(self, happening: Happening) -> None:
+        """Something has happened; what the client is told of it is sent in order. Never blocks."""
+        if isinstance(happening, Ready) and happening.by_arrival:
+            # Each unit is taken when it has been heard, and what is said in it leaves with it.
+            self.line.set_ahead_ms(2 * happening.unit_ms)
+            self.lead_ms = 4 * happening.unit_ms
+        self._post(self.dialect.tell(happening, self.now_ms))
+
+    async def attend(self, on_action: OnAction) -> None:
+        """Have actions done from here on, those first that came while nobody did."""
+        while self._early:
+            await on_action(self._early.popleft())
+        self.on_action = on_action
+
+    def _post(self, messages: Sequence[Message]) -> None:
+        if self.gone.is_set():
+            return
+        for message in messages:
+            text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+            self._unsent_bytes += len(text)
+            self._outbox.append(text)
+        if self._unsent_bytes > self.settings.most_unsent_bytes:
+            logger.warning(f"a client of {self.dialect.name} does not read, it is given up")
+            self._outbox.clear()
+            self._close = (1013, "what you were sent was not read")
+            self.gone.set()
+        self._unsent.set()
+
+    # What the client says.
+
+    async def _read(self) -> None:
+        try:
+            while not self.gone.is_set():
+                try:
+                    text = await self._peer.receive()
+                    if text is None:
+                        return
+                    self._count(text)
+                    for action in self.dialect.read(text, self.now_ms):
+                        await self._do(action)
+                    self._refusals = 0
+                except Refusal as refusal:
+                    self.refuse(refusal)
+        finally:
+            self.gone.set()
+            self.began.set()
+            self.spoke.set()
+            self._unsent.set()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Something that the client sent is not taken."""
+        self._refusals += 1
+        self._post(self.dialect.refused(refusal))
+        if self._refusals >= self.settings.most_refusals:
+            self._close = (1008, f"{self._refusals} messages in a row were refused: {refusal}")
+            self.gone.set()
+
+    def _count(self, text: str) -> None:
+        now_us = self._clock.now_us()
+        passed_s = (now_us - self._counted_us) / 1_000_000
+        self._counted_us = now_us
+        limit = self.settings
+        self._tokens = min(limit.burst_messages, self._tokens + passed_s * limit.messages_per_s) - 1
+        if self._tokens < 0:
+            self._tokens = 0.0
+            raise Refusal(
+                f"over {limit.messages_per_s:g} messages a second: send longer ones", code="rate_limited"
+            )
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case Send(message):
+                self._post([message])
+            case Begin():
+                self.began.set()
+            case Speech(data):
+                try:
+                    pcm = self._decoder.decode(data, self.dialect.input_format)
+                except ShapeError as error:
+                    raise Refusal(str(error), code="invalid_payload", param="audio") from error
+                self.line.speak(pcm)
+                self.spoke.set()
+            case Leave(code, reason):
+                self.over("stopped")
+                self._close = (code, reason)
+                self._unsent.set()
+                self.gone.set()
+            case _ if isinstance(action, IN_LINE):
+                self.line.want(action)
+                self.spoke.set()
+            case _:
+                if isinstance(action, Wish):
+                    self.wish = _merged(self.wish, action)
+                await self.act(action)
+
+    async def act(self, action: Action) -> None:
+        """Have something done, now or when there is somebody to do it.
+
+        Raises:
+            Refusal: too much waits.
+        """
+        if self.on_action is not None:
+            await self.on_action(action)
+        elif len(self._early) >= MOST_EARLY:
+            raise Refusal("the conversation has not begun, wait for it", code="not_ready")
+        elif not isinstance(action, Wish):
+            self._early.append(action)
+
+    # What it is told.
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._unsent.wait()
+                self._unsent.clear()
+                while self._outbox:
+                    text = self._outbox.popleft()
+                    self._unsent_bytes -= len(text)
+                    async with asyncio.timeout(self.settings.send_s):
+                        if not await self._peer.send(text):
+                            return
+                if self._close is not None:
+                    return
+                if self.gone.is_set():
+                    return
+        except TimeoutError:
+            self._close = (1013, "what you were sent was not read")
+        finally:
+            self.gone.set()
+            self.spoke.set()
+            self.began.set()
+            code, reason = self._close or (1000, "")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.send_s):
+                    await self._peer.close(code, reason)
+
+
+def _merged(old: Wish, new: Wish) -> Wish:
+    return Wish(
+        instructions=old.instructions if new.instructions is None else new.instructions,
+        tools=old.tools if new.tools is None else new.tools,
+        llm_ref_audio=old.llm_ref_audio if new.llm_ref_audio is None else new.llm_ref_audio,
+        tts_ref_audio=old.tts_ref_audio if new.tts_ref_audio is None else new.tts_ref_audio,
+        settings={**old.settings, **new.settings},
+    )

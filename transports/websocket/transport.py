@@ -1,0 +1,359 @@
+"""A call over a socket, as a Pipecat transport: speech in real time in, paced audio and what happens out.
+
+In: the line of a ``SurfaceSession``; what goes on is pushed into the pipeline by one task. Pictures are
+decoded in a thread. Out: audio leaves up to ``lead_ms`` before it is due, and counts as played when it is
+due, so that an interruption leaves the rest unheard: such clients drop what they hold when they are told of
+it. Replies are told by their frames in the order of playing; the end of one is told when it has been
+played, or cut off.
+
+Two tasks, owned by the input and the output side. A client that is gone ends the call.
+"""
+
+import asyncio
+import io
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from PIL import Image
+from pipecat.frames.frames import (
+    Frame,
+    InputAudioRawFrame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    OutputAudioRawFrame,
+    OutputTransportMessageFrame,
+    OutputTransportMessageUrgentFrame,
+    StartFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+    UserImageRawFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.transports.base_transport import BaseTransport, TransportParams
+
+from audio.gain import RampedGain
+from core.media import PCM_BYTES_PER_SAMPLE
+from protocols.surface import (
+    SAMPLE_BYTES,
+    CallerStarted,
+    CallerStopped,
+    Happening,
+    InQueue,
+    Pictures,
+    Refusal,
+    ReplyAudio,
+    ReplyBegan,
+    ReplyOver,
+    ReplyWords,
+    Words,
+)
+from runtime.loop_clock import LoopClock
+from transports.direct_input import DirectAudioInput
+from transports.interruptible_output import InterruptibleOutput
+from transports.websocket.codecs import Encoder
+from transports.websocket.session import SurfaceSession
+
+_US_PER_S = 1_000_000
+# Decoded: 4096 x 4096. A file that says that it is larger is not looked at.
+MOST_PIXELS = 16_777_216
+LONGEST_PX = 1_280
+PLAYED_MS = 20
+
+
+class SocketInput(DirectAudioInput):
+    """What the client says."""
+
+    def __init__(self, transport: "SocketTransport", params: TransportParams) -> None:
+        super().__init__(params)
+        self._socket = transport
+        self._reader: asyncio.Task[None] | None = None
+        self._clock = LoopClock()
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+        self._reader = self.create_task(self._listen(), name="line")
+        await self._socket._call_event_handler("on_client_connected", self._socket.session)
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await self.cancel_task(reader)
+
+    async def _listen(self) -> None:
+        session, rate_hz = self._socket.session, self._socket.input_rate_hz
+        line = session.line
+        while not session.gone.is_set():
+            taken = line.take(self._clock.now_us())
+            if isinstance(taken, bytes):
+                await self.push_audio_frame(
+                    InputAudioRawFrame(audio=taken, sample_rate=rate_hz, num_channels=1)
+                )
+            elif isinstance(taken, Pictures):
+                await self._show(taken)
+            elif taken is not None:
+                await session.act(taken)
+            else:
+                await self._until_due()
+        await self._socket._call_event_handler("on_client_disconnected", session)
+
+    async def _until_due(self) -> None:
+        session = self._socket.session
+        due_us = session.line.next_due_us()
+        left_s = None if due_us is None else max(0.0, (due_us - self._clock.now_us()) / _US_PER_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await session.spoke.wait()
+                session.spoke.clear()
+
+    async def _show(self, pictures: Pictures) -> None:
+        if not self._params.video_in_enabled:
+            return
+        for data in pictures.files:
+            try:
+                size, image = await asyncio.to_thread(_as_rgb, data)
+            except (OSError, ValueError, Image.DecompressionBombError) as error:
+                refusal = Refusal(f"a picture cannot be read: {error}", code="invalid_payload", param="frame")
+                self._socket.session.refuse(refusal)
+                continue
+            picture = UserImageRawFrame(user_id="caller", image=image, size=size, format="RGB")
+            picture.transport_source = "camera"
+            await self.push_frame(picture)
+
+
+class SocketOutput(InterruptibleOutput):
+    """What the client is sent."""
+
+    def __init__(self, transport: "SocketTransport", params: TransportParams) -> None:
+        super().__init__(params)
+        self._socket = transport
+        self._clock = LoopClock()
+        self._encoder = Encoder()
+        self.gain = RampedGain()
+        # When what comes next is played, and what has been sent and not played: PCM, or the end of a reply.
+        self._next_us = 0
+        self._ahead: deque[tuple[int, bytes | str]] = deque()
+        self._sent = asyncio.Event()
+        self._player: asyncio.Task[None] | None = None
+        # The reply that is being sent; the contexts of those that are; replies whose model still writes.
+        self._reply_id: str | None = None
+        self._contexts: dict[str, str] = {}
+        self._written: set[str] = set()
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+        self._player = self.create_task(self._play(), name="played")
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        player, self._player = self._player, None
+        if player is not None:
+            await self.cancel_task(player)
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        if isinstance(frame, InterruptionFrame):
+            if self._last_was_interruptible:
+                self._cut()
+        elif direction is FrameDirection.DOWNSTREAM:
+            if isinstance(frame, UserStartedSpeakingFrame):
+                self._happen(CallerStarted())
+            elif isinstance(frame, UserStoppedSpeakingFrame):
+                self._happen(CallerStopped())
+        await super().process_frame(frame, direction)
+
+    async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
+        # In the order in which they are played.
+        if direction is FrameDirection.DOWNSTREAM:
+            self._follow(frame)
+        await super().push_frame(frame, direction)
+
+    async def send_message(
+        self, frame: OutputTransportMessageFrame | OutputTransportMessageUrgentFrame
+    ) -> None:
+        message = frame.message
+        if isinstance(message, dict):
+            happening = _of_rtvi(message)
+            if happening is not None:
+                self._happen(happening)
+        else:
+            self._happen(message)
+
+    async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
+        session = self._socket.session
+        if session.gone.is_set():
+            return False
+        start_us = max(self._next_us, self._clock.now_us())
+        early_us = start_us - self._clock.now_us() - session.lead_ms * 1000
+        if early_us > 0:
+            await asyncio.sleep(early_us / _US_PER_S)
+            if self._is_interrupting and frame.interruptible:
+                return False
+        long_us = len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
+        self._next_us = start_us + long_us
+        pcm = self.gain.apply(frame.audio)
+        if self._reply_id is None and self._contexts:
+            # A context that began behind an interruption.
+            self._begin(next(reversed(self._contexts.values())))
+        format_ = session.dialect.output_format
+        data = self._encoder.encode(pcm, frame.sample_rate, format_)
+        if data:
+            samples = len(data) // SAMPLE_BYTES[format_.codec]
+            self._happen(ReplyAudio(data, samples * 1000 / format_.rate_hz))
+        self._ahead.append((start_us, pcm))
+        self._sent.set()
+        return True
+
+    def drop_unsent(self) -> None:
+        """What was sent and not played is dropped by the client, which is told of the interruption."""
+        self._ahead.clear()
+        self._next_us = 0
+        self._encoder.reset()
+        self.gain.reset()
+
+    def _happen(self, happening: Happening) -> None:
+        self._socket.session.happen(happening)
+
+    def _follow(self, frame: Frame) -> None:
+        if isinstance(frame, TTSStartedFrame):
+            context_id = frame.context_id or ""
+            reply_id = self._socket.reply_of(context_id) or context_id
+            self._contexts[context_id] = reply_id
+            self._begin(reply_id)
+        elif isinstance(frame, TTSTextFrame):
+            self._happen(ReplyWords(frame.text))
+        elif isinstance(frame, LLMFullResponseStartFrame):
+            named = self._socket.reply_named(frame)
+            if named:
+                self._written.add(named)
+        elif isinstance(frame, TTSStoppedFrame):
+            self._end_when_done(self._contexts.pop(frame.context_id or "", None))
+        elif isinstance(frame, LLMFullResponseEndFrame):
+            named = self._socket.reply_named(frame)
+            self._written.discard(named or "")
+            self._end_when_done(named)
+
+    def _begin(self, reply_id: str) -> None:
+        if reply_id != self._reply_id:
+            self._reply_id = reply_id
+            self._happen(ReplyBegan(reply_id))
+
+    def _end_when_done(self, reply_id: str | None) -> None:
+        if reply_id is None or reply_id != self._reply_id:
+            return
+        if reply_id in self._written or reply_id in self._contexts.values():
+            return
+        # Behind what was sent of it, so that its last words are told before.
+        self._ahead.append((max(self._next_us, self._clock.now_us()), reply_id))
+        self._sent.set()
+
+    def _cut(self) -> None:
+        reply_id, self._reply_id = self._reply_id, None
+        self._contexts.clear()
+        self._written.clear()
+        if reply_id is not None:
+            self._happen(ReplyOver(reply_id, was_cut=True))
+
+    async def _play(self) -> None:
+        """What was sent is played when it is due."""
+        while True:
+            if not self._ahead:
+                self._sent.clear()
+                await self._sent.wait()
+                continue
+            due_us, what = self._ahead[0]
+            left_us = due_us - self._clock.now_us()
+            if left_us > 0:
+                await asyncio.sleep(left_us / _US_PER_S)
+            # An interruption may have come meanwhile.
+            if not self._ahead or self._ahead[0][1] is not what:
+                continue
+            self._ahead.popleft()
+            if isinstance(what, bytes):
+                self._socket.on_packet(what)
+            elif what == self._reply_id and what not in self._written:
+                self._reply_id = None
+                self._happen(ReplyOver(what))
+
+
+class SocketTransport(BaseTransport):
+    """Both sides of a call over a socket.
+
+    Event handlers available: ``on_client_connected(transport, session)``, ``on_client_disconnected``.
+
+    Args:
+        session: of the client, open.
+        params: Pipecat's.
+        input_rate_hz: of the pipeline.
+        on_packet: told the PCM of the bot's audio when it is played; must not block.
+        reply_of: the reply of a voice's context.
+        reply_named: the reply that a frame of the model's begins or ends.
+    """
+
+    def __init__(
+        self,
+        session: SurfaceSession,
+        params: TransportParams,
+        *,
+        input_rate_hz: int,
+        on_packet: Callable[[bytes], None],
+        reply_of: Callable[[str], str | None],
+        reply_named: Callable[[Frame], str | None],
+    ) -> None:
+        super().__init__()
+        self.session = session
+        self.input_rate_hz = input_rate_hz
+        self.on_packet = on_packet
+        self.reply_of = reply_of
+        self.reply_named = reply_named
+        self._socket_input = SocketInput(self, params)
+        self._socket_output = SocketOutput(self, params)
+        self._register_event_handler("on_client_connected")
+        self._register_event_handler("on_client_disconnected")
+
+    def set_gain_db(self, gain_db: float) -> None:
+        """See ``SetsGain``."""
+        self._socket_output.gain.set_db(gain_db)
+
+    def input(self) -> SocketInput:
+        return self._socket_input
+
+    def output(self) -> SocketOutput:
+        return self._socket_output
+
+
+def _of_rtvi(message: dict[str, Any]) -> Happening | None:
+    """What a message for RTVI clients says, where a dialect is told of it too."""
+    data = message.get("data")
+    if not isinstance(data, dict):
+        return None
+    if message.get("type") == "user-transcription":
+        return Words(str(data.get("text", "")), bool(data.get("final")))
+    if message.get("type") == "server-message" and data.get("kind") == "queue":
+        wait_s = data.get("wait_s")
+        return InQueue(
+            int(data.get("position", 0)),
+            wait_s if isinstance(wait_s, (int, float)) else None,
+            str(data.get("ticket_id", "")),
+            int(data.get("length", 0)),
+        )
+    return None
+
+
+def _as_rgb(data: bytes) -> tuple[tuple[int, int], bytes]:
+    """(width, height) and raw RGB of a picture's file, no side longer than ``LONGEST_PX``. Blocks."""
+    with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as picture:
+        if picture.width * picture.height > MOST_PIXELS:
+            raise ValueError(f"over {MOST_PIXELS} pixels")
+        # A JPEG is decoded smaller at once.
+        picture.draft("RGB", (LONGEST_PX, LONGEST_PX))
+        rgb = picture.convert("RGB")
+        rgb.thumbnail((LONGEST_PX, LONGEST_PX))
+        return rgb.size, rgb.tobytes()
