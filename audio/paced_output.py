@@ -34,6 +34,7 @@ class PacedOutput:
         piece_ms: length of a piece.
         lead_ms: a piece leaves so long before it is due.
         longest_ms: more than this does not wait; what comes then is lost, and counted.
+        at_once: pieces leave as they come, for whoever plays them when they are due.
 
     Attributes:
         sent_samples: so many have left.
@@ -43,13 +44,20 @@ class PacedOutput:
     """
 
     def __init__(
-        self, rate_hz: int, *, piece_ms: int = 20, lead_ms: int = 40, longest_ms: int = 10_000
+        self,
+        rate_hz: int,
+        *,
+        piece_ms: int = 20,
+        lead_ms: int = 40,
+        longest_ms: int = 10_000,
+        at_once: bool = False,
     ) -> None:
         if lead_ms < piece_ms or longest_ms < piece_ms:
             raise ShapeError("a lead and what may wait are at least a piece")
         self._rate_hz = rate_hz
         self._piece = rate_hz * piece_ms // 1000
         self._lead_us = lead_ms * 1000
+        self._at_once = at_once
         self._most = rate_hz * longest_ms // 1000
         self._parts: deque[np.ndarray] = deque()
         self._held = 0
@@ -112,7 +120,7 @@ class PacedOutput:
         """When the next piece leaves; None while none can."""
         if not self._is_ready or self._began_us is None:
             return None
-        return self._due_us() - self._lead_us
+        return (self._began_us if self._at_once else self._due_us()) - self._lead_us
 
     def take(self, now_us: int) -> np.ndarray | None:
         """The next piece, when it is due: float32, (samples,); the last one of a stretch may be shorter."""

@@ -185,6 +185,10 @@ class Duplex(_Part):
         description="said to a caller who waits for a worker, and again when the position has changed; "
         "empty: nothing is said",
     )
+    refusal: str = Field(
+        "Sorry, nobody is free to talk to you. Please call again later.",
+        description="said to a caller who gets no worker, before the call ends; empty: nothing is said",
+    )
     tick_log: Path | None = Field(
         Path("recordings/ticks"),
         description="folder for one JSON line per tick of each call, without words; null: none",

@@ -45,6 +45,7 @@ class Client:
         tells_units: a speech model's units are told one by one.
         wish: what it has asked for so far.
         is_wished: set when that is all that the conversation waits for.
+        on_placed: told that an engine is there, before it is prepared; must not block.
         run_tool: has the client run one of its tools; None where it has none.
     """
 
@@ -53,6 +54,7 @@ class Client:
     tells_units: bool = False
     wish: Callable[[], Wish] = Wish
     is_wished: asyncio.Event | None = None
+    on_placed: Callable[[], None] | None = None
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
 
 
@@ -82,6 +84,7 @@ class Call:
         report: takes what specialists outside of the pipeline report, while the call runs.
         end_turn: has the caller's turn be over with what was understood, while the call runs.
         client: how the client of a socket wants the conversation to be; see ``Client``.
+        end: why the call is over, in a word and a sentence, where it was not the caller who ended it.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Call:
         self.report: Callable[[Frame], Awaitable[None]] | None = None
         self.end_turn: Callable[[], Awaitable[None]] | None = None
         self.client = client or Client()
+        self.end = "stopped", ""
         self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)
         self.playout = Playout(
             playout,

@@ -43,7 +43,7 @@ from pipecat.processors.aggregators.llm_response_universal import AssistantTurnS
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 
-from core.errors import ConfigError
+from core.errors import CapacityError, ConfigError
 from core.timeline import Source
 from models.omni import OmniHost, Preparation, Vote
 from models.omni.two_tier.dialogue import Asked
@@ -86,7 +86,9 @@ from processors.taps.turn_marks import TurnMarks
 from processors.turns.endpoint import word_confidences
 from processors.turns.idle import QUEUE, IdleKeeper
 from processors.turns.stop_words import StopWords
+from protocols.surface import Wish
 from serving.pool.omni import PooledConversation, PooledOmni
+from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Place, Task
 from telemetry.ticks import SUFFIX, TickLog
 from telemetry.turns import TurnLog
@@ -165,7 +167,12 @@ class _InQueue:
             self._news.clear()
             place = self._place
             wait_s = None if place is None or place.wait_ms is None else round(place.wait_ms / 1000)
-            data = {"kind": "queue", "position": place.position if place else 0, "wait_s": wait_s}
+            data = {
+                "kind": "queue",
+                "position": place.position if place else 0,
+                "wait_s": wait_s,
+                "ticket_id": place.ticket_id if place else "",
+            }
             await worker.queue_frame(RTVIServerMessageFrame(data=data))
             if place is None:
                 said_position = 0
@@ -442,6 +449,14 @@ async def _build(
         write(tick)
         votes.take(tick)
 
+    async def given_up(error: Exception) -> None:
+        if not isinstance(error, CapacityError):
+            await _end_soon(worker, call, "error", "no engine goes on")
+            return
+        if call.client.greets and duplex.refusal:
+            await worker.queue_frame(TTSSpeakFrame(duplex.refusal, append_to_context=False))
+        await _end_soon(worker, call, reason_refused(error), str(error))
+
     _, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
     omni = DuplexOmniProcessor(
         hosts,
@@ -452,8 +467,8 @@ async def _build(
         settings=duplex.ticks,
         executors=engines.executors.omni,
         apologise=lambda: thought.push_frame(TTSSpeakFrame(guard.apology, append_to_context=False)),
-        on_given_up=lambda: _end_soon(worker, "no engine goes on"),
-        on_pause_expired=lambda: _end_soon(worker, "the conversation was paused for too long"),
+        on_given_up=given_up,
+        on_pause_expired=lambda: _end_soon(worker, call, "timeout", "it was paused for too long"),
         on_tick=on_tick,
         tells_units=call.client.tells_units,
     )
@@ -546,6 +561,8 @@ async def _build(
 async def _preparation(engines: Engines, call: Call) -> Preparation:
     """How a context begins: what the deployment and the client want, and what was said so far."""
     client = call.client
+    if client.on_placed is not None:
+        client.on_placed()
     if client.is_wished is not None:
         await client.is_wished.wait()
     wish, preparation = client.wish(), engines.preparation
@@ -556,8 +573,15 @@ async def _preparation(engines: Engines, call: Call) -> Preparation:
         llm_ref_audio=preparation.llm_ref_audio if llm is None else llm,
         tts_ref_audio=preparation.tts_ref_audio if tts is None else tts,
         history=history_of(call.conversation),
-        settings={**preparation.settings, **wish.settings},
+        settings={**preparation.settings, **_accepted(engines, wish)},
     )
+
+
+def _accepted(engines: Engines, wish: Wish) -> dict[str, Any]:
+    """What of a client's settings every engine of the deployment has; the rest is for other models."""
+    known: list[frozenset[str]] = [getattr(host, "client_settings", frozenset()) for host in engines.omni]
+    names = frozenset.intersection(*known)
+    return {name: value for name, value in wish.settings.items() if name in names}
 
 
 class _Spotter:
@@ -626,8 +650,14 @@ def _beside(
     )
 
 
-async def _end_soon(worker: PipelineWorker, reason: str) -> None:
-    logger.error(f"the call ends: {reason}")
+def reason_refused(error: CapacityError) -> str:
+    """Why somebody gets no worker, in a word."""
+    return error.reason.value if isinstance(error, NotPlaced) else "service_unavailable"
+
+
+async def _end_soon(worker: PipelineWorker, call: Call, reason: str, message: str) -> None:
+    logger.error(f"the call ends: {message}")
+    call.end = reason, message
     await worker.queue_frame(EndFrame())
 
 

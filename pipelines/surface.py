@@ -19,7 +19,7 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 from pipecat.services.settings import LLMSettings
-from pipecat.transports.base_transport import TransportParams, VideoInSourceParams
+from pipecat.transports.base_transport import TransportParams
 
 from core.errors import AgentError, EngineError
 from models.tools import EffectUnknownError
@@ -160,13 +160,16 @@ async def hold_surface(
         tells_units=dialect.wants_units,
         wish=lambda: session.wish,
         is_wished=session.began if dialect.wants_units else None,
+        on_placed=session.placed if dialect.wants_units else None,
     )
+    # Units are handed on at their own rate, in few pieces; other audio in the time of a packet.
+    rate_hz = dialect.output_format.rate_hz if dialect.wants_units else engines.output_rate_hz
     call = Call(
         conversation,
         dialect.name,
         playout=playout_settings(engines.deployment).model_copy(update={"flushes": True}),
         peer_cancels_echo=True,
-        output_rate_hz=engines.output_rate_hz,
+        output_rate_hz=rate_hz,
         client=client,
     )
     actor = _Actor(engines, session, call)
@@ -181,11 +184,10 @@ async def hold_surface(
             audio_in_enabled=True,
             audio_out_enabled=True,
             audio_in_sample_rate=INPUT_RATE_HZ,
-            audio_out_sample_rate=engines.output_rate_hz,
-            audio_out_10ms_chunks=2,
+            audio_out_sample_rate=rate_hz,
+            audio_out_10ms_chunks=10 if dialect.wants_units else 2,
             audio_out_end_silence_secs=0,
             video_in_enabled=sees,
-            video_in_sources={"camera": VideoInSourceParams()} if sees else {},
         ),
         input_rate_hz=INPUT_RATE_HZ,
         on_packet=call.on_packet,
@@ -200,7 +202,13 @@ async def hold_surface(
         await session.attend(actor.act)
 
     run = run_duplex if mode == "duplex" else run_conversation
-    await run(engines, transport, call)
+    try:
+        await run(engines, transport, call)
+    finally:
+        if conversation.lost.is_set():
+            call.end = "session_lost", str(conversation.loss)
+        if call.end[0] != "stopped":
+            session.over(*call.end)
 
 
 async def _until_wished(session: SurfaceSession) -> None:

@@ -335,6 +335,13 @@ class ToolAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Faltered:
+    """An engine has failed in the middle; another one goes on, or the conversation is over soon."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Paused:
     """The conversation is held; ``pause_ms`` is how long at most."""
 
@@ -380,6 +387,7 @@ Happening = (
     | ReplyOver
     | UnitOver
     | ToolAsked
+    | Faltered
     | Paused
     | Resumed
     | Trimmed

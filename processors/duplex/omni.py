@@ -46,6 +46,7 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     LLMContextFrame,
     OutputTransportMessageFrame,
+    OutputTransportMessageUrgentFrame,
     StartFrame,
     SystemFrame,
     TTSAudioRawFrame,
@@ -60,7 +61,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from audio.paced_output import PacedOutput
 from audio.resample import Resampler
 from core.clock import Clock
-from core.errors import AgentError, EngineError
+from core.errors import AgentError, CapacityError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.omni import EndsTurns, HearsWords, OmniEngine, OmniHost, Placing, Preparation, UnitResult, Vote
 from models.omni.two_tier.ears import Told
@@ -69,7 +70,7 @@ from processors.duplex.contents import Contents
 from processors.duplex.ticker import Tick, Ticker, TickSettings
 from processors.duplex.voice import EngineVoice, VoiceSettings
 from processors.playout.playout import Playout
-from protocols.surface import Happening, Ready, UnitOver
+from protocols.surface import Faltered, Happening, Ready, UnitOver
 from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
 
@@ -136,7 +137,8 @@ class DuplexOmniProcessor(FrameProcessor):
         clock: of the units.
         executors: makes the thread of an engine.
         apologise: says that something went wrong; must not block for long.
-        on_given_up: told that no engine goes on; must not wait for the end of the call.
+        on_given_up: told that no engine goes on, and what the last one failed of; must not wait for the end
+            of the call.
         on_pause_expired: told that a pause was too long; the same.
         on_tick: told what became of each unit; must not block.
         tells_units: whoever is behind the output is told when an engine is ready, and of each unit, behind
@@ -158,7 +160,7 @@ class DuplexOmniProcessor(FrameProcessor):
         clock: Clock | None = None,
         executors: Callable[[], Executor] = lambda: EngineThread("omni"),
         apologise: Callable[[], Awaitable[None]] | None = None,
-        on_given_up: Callable[[], Awaitable[None]] | None = None,
+        on_given_up: Callable[[Exception], Awaitable[None]] | None = None,
         on_pause_expired: Callable[[], Awaitable[None]] | None = None,
         on_tick: Callable[[Tick], None] | None = None,
         tells_units: bool = False,
@@ -372,17 +374,28 @@ class DuplexOmniProcessor(FrameProcessor):
 
     async def _converse(self) -> None:
         failures = place = 0
+        last: Exception = EngineError("no engine", engine="omni")
         while failures < self._settings.most_failures:
             ticks = self.ticks
             try:
                 await self._with_engine(self._hosts[place % len(self._hosts)])
+            except CapacityError as error:
+                # There is no room, and there will be none: the next one, or nobody.
+                logger.warning(f"{self}: an engine is refused: {error}")
+                last = error
+                self._is_between = True
+                failures = self._settings.most_failures if len(self._hosts) == 1 else failures + 1
             except Exception as error:  # the edge of a conversation: whatever it is, the caller is told
+                last = error
                 units = self.ticks - ticks
                 failures = 1 if units >= self._settings.recovered_units else failures + 1
                 logger.opt(exception=None if isinstance(error, AgentError) else error).error(
                     f"{self}: an engine is given up, {failures} in a row: {type(error).__name__}: {error}"
                 )
                 self._is_between = True
+                if self._tells_units:
+                    told = Faltered("the speech model failed, another one goes on")
+                    await self.push_frame(OutputTransportMessageUrgentFrame(message=told))
                 self._voice.drop()
                 # What was being made for it is nobody's, and what comes late of it is known by its context.
                 if self._contents is not None:
@@ -397,7 +410,7 @@ class DuplexOmniProcessor(FrameProcessor):
                 host.leave()
             place += 1
         if self._on_given_up is not None:
-            await self._on_given_up()
+            await self._on_given_up(last)
 
     async def _with_engine(self, host: OmniHost) -> None:
         """Until it fails, or the conversation is over."""

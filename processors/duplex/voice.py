@@ -45,6 +45,8 @@ from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
 SILENT_PEAK = 0.001
 # What waits to leave: so many units of it, and no less than that.
 HELD_UNITS, HELD_MS = 4, 10_000
+# A unit that leaves at once does so in pieces of this length.
+WHOLE_PIECE_MS = 100
 
 
 class VoiceSettings(BaseModel):
@@ -68,11 +70,11 @@ def paced_output(
 
     ``whole_units``: all of a unit leaves at once, for a client that plays it when it is due.
     """
-    lead_ms = HELD_UNITS * unit_ms if whole_units else settings.lead_ms
     return PacedOutput(
         rate_hz,
-        piece_ms=settings.piece_ms,
-        lead_ms=max(lead_ms, settings.piece_ms),
+        piece_ms=WHOLE_PIECE_MS if whole_units else settings.piece_ms,
+        lead_ms=max(settings.lead_ms, WHOLE_PIECE_MS if whole_units else settings.piece_ms),
+        at_once=whole_units,
         longest_ms=max(HELD_MS, HELD_UNITS * unit_ms),
     )
 

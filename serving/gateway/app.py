@@ -31,6 +31,7 @@ from serving.gateway.requests import BodyError
 from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
 from serving.gateway.settings import ServerSettings
 from serving.gateway.talk_sockets import TalkSockets
+from serving.gateway.unmute_routes import unmute_router
 from serving.gateway.webrtc_routes import Door, OnConnection, WebRtcRoutes
 from session_store.conversation import Conversations
 
@@ -111,6 +112,7 @@ def create_app(
             default_mode=default_mode or modes[0],
         )
         app.include_router(sockets.router())
+        app.include_router(unmute_router(describe))
     if settings.eval_socket:
         app.include_router(EvalSocket(settings, calls=calls, new_sessions=new_sessions).router())
     if conversations is not None and type_turn is not None:

@@ -11,6 +11,7 @@ Unmute's for the subprotocol ``realtime`` alone.
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -20,8 +21,11 @@ from fastapi.responses import JSONResponse
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
+from protocols.minicpm_duplex import MiniCpmDuplex
+from protocols.minicpm_realtime import MiniCpmRealtime
 from protocols.openai_realtime import OpenAIRealtime
 from protocols.surface import Dialect
+from protocols.unmute import Unmute
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
 from serving.gateway.limits import Rate, ShareError
@@ -79,23 +83,54 @@ class TalkSockets:
         """The routes, to be included in an application."""
         router = APIRouter()
         router.add_api_websocket_route("/v1/realtime", self.realtime)
+        router.add_api_websocket_route("/ws/duplex/{client_id}", self.duplex)
         return router
+
+    async def duplex(self, websocket: WebSocket, client_id: str) -> None:
+        """``/ws/duplex/{id}``: the id is the client's own name for it, and opens nothing."""
+        await self.serve(websocket, lambda: MiniCpmDuplex(time.time), mode="duplex")
 
     async def realtime(self, websocket: WebSocket) -> None:
         """``/v1/realtime``, in one of its dialects."""
+        kind = websocket.query_params.get("mode")
+        if kind is not None and "model" not in websocket.query_params:
+            await self.serve(
+                websocket,
+                lambda: MiniCpmRealtime(sees=kind == "video"),
+                mode="duplex",
+                refuses="" if kind in ("audio", "video") else "mode: audio or video",
+            )
+            return
+        if websocket.scope.get("subprotocols") == [SUBPROTOCOL] and "model" not in websocket.query_params:
+            await self.serve(websocket, Unmute, mode=None)
+            return
         model = websocket.query_params.get("model", "")[:MOST_MODEL_CHARS]
         await self.serve(websocket, lambda: OpenAIRealtime(model or "parley"), mode=_mode_of(model))
 
     async def serve(
-        self, websocket: WebSocket, make: Callable[[], Dialect], *, mode: str | None = None
+        self,
+        websocket: WebSocket,
+        make: Callable[[], Dialect],
+        *,
+        mode: str | None = None,
+        refuses: str = "",
     ) -> None:
-        """One socket from its handshake to the end of its conversation."""
+        """One socket from its handshake to the end of its conversation.
+
+        Args:
+            websocket: not accepted yet.
+            make: the dialect of its client.
+            mode: of the pipeline; None: the client's choice, or the deployment's.
+            refuses: why it is refused.
+        """
         wanted = mode or websocket.query_params.get("pipeline") or self._default_mode
         body: dict[str, object] = {"mode": wanted}
         session_id = websocket.query_params.get("session")
         if session_id:
             body["session"] = session_id
         try:
+            if refuses:
+                raise PeerError(refuses)
             await self._check(websocket, body)
             offered = websocket.scope.get("subprotocols") or []
             await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)

@@ -1,7 +1,7 @@
 """Audio as bytes of a client's format, and as the pipeline's 16-bit PCM, stream by stream.
 
 One object for each direction of a call. A format may change between two pieces (a client's update): what was
-held of the old one is dropped, which is less than a packet. Ogg/Opus needs PyAV, which the server has anyway.
+held of the old one is dropped, which is less than a packet.
 """
 
 import numpy as np
@@ -11,6 +11,7 @@ from audio.resample import Resampler
 from core.errors import ShapeError
 from core.media import float_to_pcm16, pcm16_to_float
 from protocols.surface import Codec, Format
+from transports.websocket.opus import OpusDecoder, OpusEncoder
 
 _LAWS = {Codec.PCMU: g711.Law.MU, Codec.PCMA: g711.Law.A}
 
@@ -21,6 +22,7 @@ class Decoder:
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
         self._format: Format | None = None
+        self._opus: OpusDecoder | None = None
         self._resampler: Resampler | None = None
 
     def decode(self, data: bytes, format_: Format) -> bytes:
@@ -31,11 +33,12 @@ class Decoder:
         """
         if format_ != self._format:
             self._format = format_
-            same = format_.rate_hz == self._rate_hz
-            self._resampler = None if same else Resampler(format_.rate_hz, self._rate_hz)
+            self._opus = OpusDecoder() if format_.codec is Codec.OGG_OPUS else None
+            rate_hz = format_.rate_hz if self._opus is None else self._opus.rate_hz
+            self._resampler = None if rate_hz == self._rate_hz else Resampler(rate_hz, self._rate_hz)
         if self._resampler is None and format_.codec is Codec.PCM16:
             return data
-        samples = _floats(data, format_.codec)
+        samples = _floats(data, format_.codec) if self._opus is None else self._opus.decode(data)
         if self._resampler is not None:
             samples = self._resampler.feed(samples)
         return float_to_pcm16(samples)
@@ -47,6 +50,8 @@ class Encoder:
     def __init__(self) -> None:
         self._rates = (0, 0)
         self._resampler: Resampler | None = None
+        # One stream for the whole call, whatever is interrupted in it.
+        self._opus: OpusEncoder | None = None
 
     def encode(self, pcm: bytes, rate_hz: int, format_: Format) -> bytes:
         """More of the stream; nothing while the resampler waits for more."""
@@ -63,8 +68,9 @@ class Encoder:
                 return pcm16_to_float(pcm).astype("<f4").tobytes()
             case Codec.PCMU | Codec.PCMA:
                 return g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), _LAWS[format_.codec])
-            case _:
-                raise ShapeError(f"{format_.codec.value} is written by another")
+            case Codec.OGG_OPUS:
+                self._opus = self._opus or OpusEncoder(format_.rate_hz)
+                return self._opus.encode(pcm)
 
     def reset(self) -> None:
         """What comes next follows nothing."""

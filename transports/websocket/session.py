@@ -32,6 +32,7 @@ from protocols.surface import (
     Dialect,
     EndTurn,
     Happening,
+    InQueue,
     Leave,
     Message,
     MustListen,
@@ -96,6 +97,9 @@ class SocketSettings(BaseModel):
     begin_s: float = Field(
         1.0, gt=0, le=30, description="a client that has said nothing by then is taken as it is"
     )
+    prepare_s: float = Field(
+        30.0, gt=0, le=600, description="a client that has an engine prepares the conversation within this"
+    )
 
 
 class SurfaceSession:
@@ -142,6 +146,7 @@ class SurfaceSession:
         self._counted_us = self._began_us
         self._refusals = 0
         self._was_told_over = False
+        self._expected: asyncio.TimerHandle | None = None
 
     @property
     def now_ms(self) -> int:
@@ -157,6 +162,8 @@ class SurfaceSession:
 
     async def close(self, reason: str = "stopped") -> None:
         """Say the last words, close the socket, end both tasks."""
+        if self._expected is not None:
+            self._expected.cancel()
         if not self.gone.is_set():
             self.over(reason)
         reader, writer = self._tasks
@@ -173,6 +180,25 @@ class SurfaceSession:
             self._was_told_over = True
             self.happen(Over(reason, message))
             self._close = self._close or self.dialect.goodbye(reason)
+
+    def placed(self) -> None:
+        """An engine is there: the client is told, and has to say how the conversation is to be."""
+        self.happen(InQueue(0))
+        if not self.began.is_set() and self._expected is None:
+            loop = asyncio.get_running_loop()
+            self._expected = loop.call_later(self.settings.prepare_s, self._late)
+
+    def _late(self) -> None:
+        if not self.began.is_set():
+            self.over("timeout", f"nothing was prepared within {self.settings.prepare_s:g} s")
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """What is on its way to the client is sent, and nothing more is taken."""
+        self.gone.set()
+        self.spoke.set()
+        self.began.set()
+        self._unsent.set()
 
     def happen(self, happening: Happening) -> None:
         """Something has happened; what the client is told of it is sent in order. Never blocks."""
@@ -199,7 +225,7 @@ class SurfaceSession:
             logger.warning(f"a client of {self.dialect.name} does not read, it is given up")
             self._outbox.clear()
             self._close = (1013, "what you were sent was not read")
-            self.gone.set()
+            self._hang_up()
         self._unsent.set()
 
     # What the client says.
@@ -218,10 +244,7 @@ class SurfaceSession:
                 except Refusal as refusal:
                     self.refuse(refusal)
         finally:
-            self.gone.set()
-            self.began.set()
-            self.spoke.set()
-            self._unsent.set()
+            self._hang_up()
 
     def refuse(self, refusal: Refusal) -> None:
         """Something that the client sent is not taken."""
@@ -229,7 +252,7 @@ class SurfaceSession:
         self._post(self.dialect.refused(refusal))
         if self._refusals >= self.settings.most_refusals:
             self._close = (1008, f"{self._refusals} messages in a row were refused: {refusal}")
-            self.gone.set()
+            self._hang_up()
 
     def _count(self, text: str) -> None:
         now_us = self._clock.now_us()
@@ -259,8 +282,7 @@ class SurfaceSession:
             case Leave(code, reason):
                 self.over("stopped")
                 self._close = (code, reason)
-                self._unsent.set()
-                self.gone.set()
+                self._hang_up()
             case _ if isinstance(action, IN_LINE):
                 self.line.want(action)
                 self.spoke.set()
@@ -302,9 +324,7 @@ class SurfaceSession:
         except TimeoutError:
             self._close = (1013, "what you were sent was not read")
         finally:
-            self.gone.set()
-            self.spoke.set()
-            self.began.set()
+            self._hang_up()
             code, reason = self._close or (1000, "")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.send_s):

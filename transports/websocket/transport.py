@@ -40,7 +40,6 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 from audio.gain import RampedGain
 from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import (
-    SAMPLE_BYTES,
     CallerStarted,
     CallerStopped,
     Happening,
@@ -205,8 +204,7 @@ class SocketOutput(InterruptibleOutput):
         format_ = session.dialect.output_format
         data = self._encoder.encode(pcm, frame.sample_rate, format_)
         if data:
-            samples = len(data) // SAMPLE_BYTES[format_.codec]
-            self._happen(ReplyAudio(data, samples * 1000 / format_.rate_hz))
+            self._happen(ReplyAudio(data, long_us / 1000))
         self._ahead.append((start_us, pcm))
         self._sent.set()
         return True

@@ -60,6 +60,7 @@ class MiniCpmOHost:
     """
 
     sessions = 1
+    client_settings = frozenset(SessionSettings.model_fields)
 
     def __init__(self, settings: MiniCpmOSettings, *, worker: str = WORKER) -> None:
         self.settings = settings

@@ -102,6 +102,8 @@ class MiniCpmWorkerHost:
         ConfigError: the voice or the certificate cannot be read.
     """
 
+    client_settings = frozenset(SamplingSettings.model_fields)
+
     def __init__(self, settings: MiniCpmWorkerSettings) -> None:
         self.settings = settings
         self.sessions = settings.sessions

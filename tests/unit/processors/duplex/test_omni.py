@@ -137,7 +137,7 @@ class Call:
     async def _apologise(self) -> None:
         self.apologies.append(asyncio.get_running_loop().time())
 
-    async def _on_given_up(self) -> None:
+    async def _on_given_up(self, _error: Exception) -> None:
         self.given_up += 1
 
     async def _on_pause_expired(self) -> None:

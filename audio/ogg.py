@@ -1,0 +1,154 @@
+"""Ogg pages and the packets in them, as a stream (RFC 3533), for one logical stream.
+
+A reader takes bytes in pieces of any length and gives packets as they are complete; what is no page is passed
+over until the next one, and a page whose checksum is wrong is left out with the packet that it belongs to. A
+writer gives a page for each packet: a voice waits for no more than its own.
+"""
+
+import struct
+from collections.abc import Iterator
+
+_CAPTURE = b"OggS"
+_HEADER = struct.Struct("<4sBBqIIIB")
+_CONTINUED, _BEGINS, _ENDS = 1, 2, 4
+# A page is no longer than this, and no packet of speech is.
+LONGEST_PAGE = 27 + 255 + 255 * 255
+LONGEST_PACKET = 65_025
+_POLYNOMIAL = 0x04C11DB7
+
+
+def _table() -> tuple[int, ...]:
+    table = []
+    for value in range(256):
+        register = value << 24
+        for _ in range(8):
+            register = (register << 1) ^ (_POLYNOMIAL if register & 0x80000000 else 0)
+        table.append(register & 0xFFFFFFFF)
+    return tuple(table)
+
+
+_CRC = _table()
+
+
+def checksum(page: bytes) -> int:
+    """CRC-32 of a page whose checksum field is zero (RFC 3533, 6; no reflection, no final exclusive or)."""
+    register = 0
+    for byte in page:
+        register = ((register << 8) & 0xFFFFFFFF) ^ _CRC[(register >> 24) ^ byte]
+    return register
+
+
+def begins_stream(data: bytes) -> bool:
+    """Whether these bytes are those of a page that begins a stream."""
+    return len(data) > 5 and data[:4] == _CAPTURE and bool(data[5] & _BEGINS)
+
+
+class OggReader:
+    """One stream.
+
+    Attributes:
+        lost_bytes: were no page.
+    """
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._packet = bytearray()
+        self._serial: int | None = None
+        self._skips = False
+        self.lost_bytes = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """More of it; the packets that are complete with it."""
+        self._held += data
+        while True:
+            start = self._held.find(_CAPTURE)
+            if start < 0:
+                # The pattern may be cut by the end of the piece.
+                self._lose(max(0, len(self._held) - 3))
+                return
+            self._lose(start)
+            length = self._page_length()
+            if length is None or len(self._held) < length:
+                return
+            page = bytes(self._held[:length])
+            if not self._is_whole(page):
+                self._lose(len(_CAPTURE))
+                self._packet.clear()
+                self._skips = True
+                continue
+            del self._held[:length]
+            yield from self._packets(page)
+
+    def _lose(self, count: int) -> None:
+        del self._held[:count]
+        self.lost_bytes += count
+
+    def _page_length(self) -> int | None:
+        if len(self._held) < _HEADER.size:
+            return None
+        segments = self._held[26]
+        if len(self._held) < _HEADER.size + segments:
+            return None
+        return _HEADER.size + segments + sum(self._held[_HEADER.size : _HEADER.size + segments])
+
+    def _is_whole(self, page: bytes) -> bool:
+        told = int.from_bytes(page[22:26], "little")
+        return page[4] == 0 and checksum(page[:22] + bytes(4) + page[26:]) == told
+
+    def _packets(self, page: bytes) -> Iterator[bytes]:
+        _, _, kind, _, serial, _, _, segments = _HEADER.unpack_from(page)
+        if self._serial is None or kind & _BEGINS:
+            # Another stream behind the first one, as of a client that begins anew.
+            self._serial = serial
+            self._packet.clear()
+            self._skips = False
+        if serial != self._serial:
+            return
+        if not kind & _CONTINUED:
+            self._packet.clear()
+            self._skips = False
+        at = _HEADER.size + segments
+        for lacing in page[_HEADER.size : _HEADER.size + segments]:
+            self._packet += page[at : at + lacing]
+            at += lacing
+            if len(self._packet) > LONGEST_PACKET:
+                self._packet.clear()
+                self._skips = True
+            if lacing < 255:
+                packet, skipped = bytes(self._packet), self._skips
+                self._packet.clear()
+                self._skips = False
+                if not skipped:
+                    yield packet
+
+
+class OggWriter:
+    """One stream, a page for each packet.
+
+    Args:
+        serial: of the stream.
+    """
+
+    def __init__(self, serial: int) -> None:
+        self._serial = serial & 0xFFFFFFFF
+        self._number = 0
+
+    def page(self, packet: bytes, granule: int, *, is_last: bool = False) -> bytes:
+        """The page of a packet.
+
+        Args:
+            packet: at most ``LONGEST_PACKET`` - 1 bytes.
+            granule: position in the stream behind it.
+            is_last: the stream is over.
+
+        Raises:
+            ValueError: the packet does not fit.
+        """
+        if len(packet) >= LONGEST_PACKET:
+            raise ValueError(f"a packet of {len(packet)} bytes")
+        lacing = bytes([255] * (len(packet) // 255) + [len(packet) % 255])
+        kind = (_BEGINS if self._number == 0 else 0) | (_ENDS if is_last else 0)
+        header = _HEADER.pack(_CAPTURE, 0, kind, granule, self._serial, self._number, 0, len(lacing))
+        self._number += 1
+        page = header + lacing + packet
+        return page[:22] + checksum(page).to_bytes(4, "little") + page[26:]

@@ -1,0 +1,449 @@
+"""Full duplex as clients of the MiniCPM-o demo server speak it: ``/ws/duplex/{id}``.
+
+Field names are those of its code. The client prepares the conversation once and then sends a chunk of audio
+(and pictures) after the other; each chunk is answered by one ``result`` with what the bot decided and says.
+Where the engine's unit is as long as the client's chunk, the result leaves when the unit has been made. An
+engine of shorter units is ticked by the clock, and the result of a chunk holds all that was said while it
+was: a client that wants to hear sooner sends shorter chunks. Between the end of a chunk and its result
+nothing is held back longer than that.
+
+What that server does and this does not: it drops the session for a message that is no JSON, takes a path of
+its own disk for a voice, lets a client pause for ever, queues chunks without a bound, says nothing when its
+worker dies, and sends a second of zeros with every decision to listen. Here silence is an empty
+``audio_data``. ``interrupted`` in a result is new: the bot fell silent in the middle, drop what is not
+played yet.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from protocols.surface import (
+    Action,
+    Began,
+    Begin,
+    Codec,
+    Faltered,
+    Format,
+    Happening,
+    Hush,
+    InQueue,
+    Leave,
+    Message,
+    MustListen,
+    Over,
+    Pause,
+    Paused,
+    Pictures,
+    Ready,
+    Refusal,
+    ReplyAudio,
+    ReplyOver,
+    Resume,
+    Resumed,
+    Send,
+    Speech,
+    UnitOver,
+    Wish,
+    decoded,
+    parsed,
+    samples_of,
+    text_of,
+    written,
+)
+
+HEARD = Format(Codec.FLOAT32, 16_000)
+SAID = Format(Codec.FLOAT32, 24_000)
+BYTES_PER_MS = HEARD.rate_hz * 4 // 1000
+MOST_CHUNK_MS, MOST_VOICE_S = 5_000, 60
+MOST_PICTURES, MOST_PICTURE_BYTES = 4, 2_000_000
+MOST_PROMPT_CHARS = 32_768
+MOST_SLICES = 9
+# Reasons for which it may be tried again later.
+NO_ROOM = ("queue_full", "no_worker", "too_large", "cancelled", "stopping", "service_unavailable")
+# Chunks whose result is owed; a client that sends more has not read for long.
+MOST_OWED = 256
+# Of that server's DuplexConfig, what reaches its model, with the bounds that make sense.
+SAMPLING: Mapping[str, tuple[float, float]] = {
+    "temperature": (0.0, 2.0),
+    "top_k": (0, 1_000),
+    "top_p": (0.0, 1.0),
+    "listen_prob_scale": (0.0, 100.0),
+    "listen_top_k": (1, 1_000),
+    "text_repetition_penalty": (0.1, 10.0),
+    "text_repetition_window_size": (0, 8_192),
+    "length_penalty": (0.1, 10.0),
+}
+
+
+class ChunkBook:
+    """Which unit answers which chunk.
+
+    Args:
+        unit_ms: of the engine.
+        by_arrival: its units are taken when they have been heard.
+    """
+
+    def __init__(self, unit_ms: int, *, by_arrival: bool) -> None:
+        self._unit_ms = unit_ms
+        self._by_arrival = by_arrival
+        self._owed: deque[float] = deque(maxlen=MOST_OWED)
+        self._last_ms = float(unit_ms)
+        # Heard and not in a unit yet; passed and not in a result yet.
+        self._heard_ms = self._passed_ms = 0.0
+        self._audio: list[bytes] = []
+        self._texts: list[str] = []
+        self._ends = self._was_cut = False
+
+    def chunk(self, long_ms: float) -> bool:
+        """A chunk has come: whether it is answered at once, because it fills no unit."""
+        self._last_ms = long_ms
+        if not self._by_arrival:
+            self._owed.append(long_ms)
+            return False
+        self._heard_ms += long_ms
+        if self._heard_ms < self._unit_ms:
+            return True
+        self._heard_ms -= self._unit_ms
+        return False
+
+    def audio(self, data: bytes) -> None:
+        """More of what is said."""
+        self._audio.append(data)
+
+    def cut(self) -> None:
+        """What was said and not told is said no more."""
+        self._audio.clear()
+        self._was_cut = True
+
+    def unit(self, unit: UnitOver) -> Message | None:
+        """A unit is over: what its chunk is answered; None where there is more of that to come."""
+        self._texts.append(unit.text)
+        self._ends = self._ends or unit.end_of_turn
+        if not self._by_arrival:
+            self._passed_ms += self._unit_ms
+            due_ms = self._owed[0] if self._owed else self._last_ms
+            # Whole units: a chunk may end in the middle of one.
+            if self._passed_ms + self._unit_ms / 2 < due_ms:
+                return None
+            # What whole units are too short or too long is made up for in the next one.
+            self._passed_ms -= due_ms
+            if self._owed:
+                self._owed.popleft()
+            elif not self._audio and not self._was_cut:
+                # Nobody has asked, and there is nothing to say.
+                self._texts, self._ends = [], False
+                return None
+        audio, self._audio = b"".join(self._audio), []
+        text, self._texts = "".join(self._texts), []
+        ends, self._ends = self._ends, False
+        was_cut, self._was_cut = self._was_cut, False
+        return {
+            "is_listen": not audio and unit.vote in ("listen", "yield"),
+            "text": text,
+            "audio": audio,
+            "end_of_turn": ends,
+            "interrupted": was_cut,
+        }
+
+
+class MiniCpmDuplex:
+    """See ``Dialect``.
+
+    Args:
+        wall_s: Unix time, which results carry.
+    """
+
+    name = "duplex_ws"
+    input_format, output_format = HEARD, SAID
+    wants_units = True
+    greets = False
+    prompts = False
+
+    def __init__(self, wall_s: Callable[[], float]) -> None:
+        self._wall_s = wall_s
+        self._session_id = ""
+        self._book: ChunkBook | None = None
+        self._is_prepared = self._is_paused = self._is_stopped = False
+        self._is_queued = self._was_placed = self._was_ready = False
+        self._chunks = 0
+
+    # What the client says.
+
+    def read(self, text: str, at_ms: int) -> Sequence[Action]:
+        """See ``Dialect``."""
+        message = parsed(text)
+        handler = _HANDLERS.get(message["type"])
+        if handler is None:
+            raise Refusal(f"Unknown message type: {message['type'][:64]}", code="unknown_event", param="type")
+        return handler(self, message)
+
+    def refused(self, refusal: Refusal) -> Sequence[Message]:
+        """See ``Dialect``."""
+        return [{"type": "error", "error": str(refusal), "code": refusal.code, "param": refusal.param}]
+
+    def _prepare(self, message: Message) -> list[Action]:
+        if self._is_prepared:
+            raise Refusal("the conversation is prepared already", code="invalid_state", param="type")
+        wish = wish_of(message)
+        self._is_prepared = True
+        return [wish, Begin()]
+
+    def _audio_chunk(self, message: Message) -> list[Action]:
+        if self._book is None:
+            raise Refusal("no chunk before the engine is ready", code="not_ready", param="type")
+        if self._is_paused:
+            raise Refusal("the conversation is paused, resume it first", code="invalid_state", param="type")
+        actions, long_ms = chunk_of(message, audio="audio_base64", frames="frame_base64_list")
+        if self._book.chunk(long_ms):
+            actions.append(Send(self._result({"is_listen": True, "text": "", "audio": b""}, None)))
+        return actions
+
+    def _pause(self, message: Message) -> list[Action]:
+        if self._book is None or self._is_paused:
+            raise Refusal("there is nothing to pause", code="invalid_state", param="type")
+        timeout_s = message.get("timeout")
+        if timeout_s is not None and not _is_number(timeout_s, 0.001, 86_400):
+            raise Refusal("timeout: expected seconds", code="invalid_payload", param="timeout")
+        self._is_paused = True
+        return [Pause(None if timeout_s is None else max(1, int(timeout_s * 1000)))]
+
+    def _resume(self, message: Message) -> list[Action]:
+        if not self._is_paused:
+            raise Refusal("the conversation is not paused", code="invalid_state", param="type")
+        self._is_paused = False
+        return [Resume()]
+
+    def _stop(self, message: Message) -> list[Action]:
+        self._is_stopped = True
+        return [Leave(1000, "stopped")]
+
+    def _interrupt(self, message: Message) -> list[Action]:
+        return [Hush(), Send({"type": "interrupted"})]
+
+    def _diagnostic(self, message: Message) -> list[Action]:
+        """That server writes it down; here it is nobody's."""
+        return []
+
+    # What the client is told.
+
+    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+        """See ``Dialect``."""
+        match happening:
+            case Began(session_id):
+                self._session_id = session_id
+                return []
+            case InQueue():
+                return self._queue(happening)
+            case Ready(unit_ms, prompt_chars, by_arrival):
+                return self._ready(unit_ms, prompt_chars, by_arrival=by_arrival)
+            case ReplyAudio(data):
+                if self._book is not None:
+                    self._book.audio(data)
+                return []
+            case ReplyOver(_, True):
+                if self._book is not None:
+                    self._book.cut()
+                return []
+            case UnitOver():
+                answer = self._book.unit(happening) if self._book is not None else None
+                return [] if answer is None else [self._result(answer, happening)]
+            case Faltered(message):
+                # What was sent to it is lost, and the next one has to be ready first.
+                self._book = None
+                return [{"type": "error", "error": message, "code": "inference_error"}]
+            case Paused(pause_ms):
+                return [{"type": "paused", "timeout": pause_ms / 1000}]
+            case Resumed():
+                return [{"type": "resumed"}]
+            case Over(reason, message):
+                return self._over(reason, message)
+            case _:
+                return []
+
+    def goodbye(self, reason: str) -> tuple[int, str]:
+        """See ``Dialect``."""
+        if reason in ("stopped", "timeout"):
+            return 1000, reason
+        return (
+            (1013, "Queue full" if reason == "queue_full" else reason)
+            if reason in NO_ROOM
+            else (1011, reason)
+        )
+
+    def _queue(self, place: InQueue) -> list[Message]:
+        if place.position:
+            facts: Message = {
+                "position": place.position,
+                "estimated_wait_s": place.wait_s,
+                "queue_length": place.length or place.position,
+            }
+            if self._is_queued:
+                return [{"type": "queue_update", **facts}]
+            self._is_queued, self._was_placed = True, False
+            return [{"type": "queued", "ticket_id": place.ticket_id, **facts}]
+        if self._was_placed:
+            return []
+        self._is_queued, self._was_placed = False, True
+        return [{"type": "queue_done"}]
+
+    def _ready(self, unit_ms: int, prompt_chars: int, *, by_arrival: bool) -> list[Message]:
+        is_first, self._was_ready = not self._was_ready, True
+        # An engine that goes on for one that failed has its own units.
+        self._book = ChunkBook(unit_ms, by_arrival=by_arrival)
+        prepared = {
+            "type": "prepared",
+            "prompt_length": prompt_chars,
+            "session_id": self._session_id,
+            "recording_session_id": None,
+        }
+        return [*self._queue(InQueue(0)), *([prepared] if is_first else [])]
+
+    def _result(self, answer: Message, unit: UnitOver | None) -> Message:
+        self._chunks += 1
+        costs = unit.cost_ms if unit is not None else {}
+        return {
+            "type": "result",
+            "is_listen": answer["is_listen"],
+            "text": answer["text"],
+            "audio_data": written(answer["audio"]) if answer["audio"] else "",
+            "end_of_turn": answer.get("end_of_turn", False),
+            "interrupted": answer.get("interrupted", False),
+            "current_time": self._chunks,
+            "cost_llm_ms": costs.get("llm", 0.0),
+            "cost_tts_prep_ms": 0.0,
+            "cost_tts_ms": costs.get("tts", 0.0),
+            "cost_token2wav_ms": 0.0,
+            "cost_all_ms": costs.get("all", 0.0),
+            "wall_clock_ms": unit.took_ms if unit is not None else 0.0,
+            "n_tokens": unit.n_tokens if unit is not None else 0,
+            "n_tts_tokens": unit.n_tts_tokens if unit is not None else 0,
+            "kv_cache_length": unit.kv_tokens if unit is not None else 0,
+            "server_send_ts": self._wall_s(),
+        }
+
+    def _over(self, reason: str, message: str) -> list[Message]:
+        if reason == "stopped":
+            return [{"type": "stopped", "session_id": self._session_id}] if self._is_stopped else []
+        if reason == "timeout":
+            return [{"type": "timeout", "reason": message or reason}]
+        return [{"type": "error", "error": message or f"the conversation is over: {reason}", "code": reason}]
+
+
+_HANDLERS: Mapping[str, Callable[[MiniCpmDuplex, Message], list[Action]]] = {
+    "prepare": MiniCpmDuplex._prepare,
+    "audio_chunk": MiniCpmDuplex._audio_chunk,
+    "pause": MiniCpmDuplex._pause,
+    "resume": MiniCpmDuplex._resume,
+    "stop": MiniCpmDuplex._stop,
+    "interrupt": MiniCpmDuplex._interrupt,
+    "client_diagnostic": MiniCpmDuplex._diagnostic,
+}
+
+
+def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action], float]:
+    """A chunk: what it asks for, in order, and how long it is.
+
+    Raises:
+        Refusal: it cannot be read, or is longer than a chunk may be.
+    """
+    data = samples_of(message.get(audio), Codec.FLOAT32, param=audio, most_bytes=MOST_CHUNK_MS * BYTES_PER_MS)
+    if not data:
+        raise Refusal(f"{audio}: no audio", code="invalid_payload", param=audio)
+    shown = message.get(frames) or []
+    if not isinstance(shown, list) or len(shown) > MOST_PICTURES:
+        raise Refusal(f"{frames}: up to {MOST_PICTURES} pictures", code="invalid_payload", param=frames)
+    pictures = tuple(decoded(each, param=frames, most_bytes=MOST_PICTURE_BYTES) for each in shown)
+    if not isinstance(message.get("force_listen", False), bool):
+        raise Refusal("force_listen: true or false", code="invalid_payload", param="force_listen")
+    _checked_slices(message.get("max_slice_nums"))
+    actions: list[Action] = []
+    if message.get("force_listen"):
+        actions.append(MustListen())
+    if pictures:
+        actions.append(Pictures(pictures))
+    return [*actions, Speech(data)], len(data) / BYTES_PER_MS
+
+
+def wish_of(message: Message) -> Wish:
+    """What ``prepare`` asks for.
+
+    Raises:
+        Refusal: it cannot be had.
+    """
+    if message.get("ref_audio_path"):
+        raise Refusal(
+            "ref_audio_path: no path of the server is taken, send ref_audio_base64",
+            code="not_supported",
+            param="ref_audio_path",
+        )
+    _checked_slices(message.get("max_slice_nums"))
+    config = message.get("config") or {}
+    if not isinstance(config, dict):
+        raise Refusal("config: expected an object", code="invalid_payload", param="config")
+    settings: dict[str, Any] = {}
+    for name, (least, most) in SAMPLING.items():
+        value = config.get(name)
+        if value is None:
+            continue
+        if not _is_number(value, least, most):
+            raise Refusal(
+                f"config.{name}: {least:g} to {most:g}", code="invalid_payload", param=f"config.{name}"
+            )
+        settings[name] = value
+    prompt = text_of(message, "system_prompt", default="", most_chars=MOST_PROMPT_CHARS)
+    voice = _voice(message, "ref_audio_base64")
+    for part in _content(message):
+        if part.get("type") == "text":
+            prompt = f"{prompt}\n{text_of(part, 'text', most_chars=MOST_PROMPT_CHARS)}".strip()
+        elif voice is None:
+            voice = _voice(part, "data")
+    return Wish(
+        instructions=prompt or None,
+        llm_ref_audio=voice,
+        tts_ref_audio=_voice(message, "tts_ref_audio_base64"),
+        settings=settings,
+    )
+
+
+def _content(message: Message) -> list[Message]:
+    content = message.get("system_content") or []
+    if not isinstance(content, list) or len(content) > 16:
+        raise Refusal("system_content: expected a list", code="invalid_payload", param="system_content")
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") not in ("text", "audio"):
+            raise Refusal("system_content: text and audio", code="invalid_payload", param="system_content")
+    return content
+
+
+def voice_in(data: bytes, *, param: str) -> np.ndarray:
+    """A reference voice: raw float32 at 16 kHz.
+
+    Raises:
+        Refusal: it is none.
+    """
+    if len(data) % 4 or not data:
+        raise Refusal(f"{param}: expected float32 samples at 16 kHz", code="invalid_payload", param=param)
+    samples = np.frombuffer(data, "<f4").astype(np.float32)
+    if not np.isfinite(samples).all():
+        raise Refusal(f"{param}: samples that are not finite", code="invalid_payload", param=param)
+    return np.clip(samples, -1, 1)
+
+
+def _voice(message: Message, name: str) -> np.ndarray | None:
+    if not message.get(name):
+        return None
+    data = decoded(message[name], param=name, most_bytes=MOST_VOICE_S * HEARD.rate_hz * 4)
+    return voice_in(data, param=name)
+
+
+def _checked_slices(value: object) -> None:
+    if value is not None and not (_is_number(value, 1, MOST_SLICES) and isinstance(value, int)):
+        raise Refusal(f"max_slice_nums: 1 to {MOST_SLICES}", code="invalid_payload", param="max_slice_nums")
+
+
+def _is_number(value: object, least: float, most: float) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and least <= value <= most  # type: ignore[operator]

@@ -1,0 +1,221 @@
+"""The MiniCPM-o realtime dialect: ``/v1/realtime?mode=audio|video``, three events of the client's.
+
+The same conversation as ``minicpm_duplex`` by other names, as that project's specification has them. Its
+states are kept: a client in the queue is silent, one that is placed begins with ``session.update``, and only
+then sends audio; what comes in another state is ``not_ready`` and changes nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from protocols.minicpm_duplex import (
+    BYTES_PER_MS,
+    HEARD,
+    MOST_PROMPT_CHARS,
+    MOST_VOICE_S,
+    NO_ROOM,
+    SAID,
+    ChunkBook,
+    chunk_of,
+    voice_in,
+)
+from protocols.surface import (
+    Action,
+    Began,
+    Begin,
+    Faltered,
+    Happening,
+    InQueue,
+    Leave,
+    Message,
+    Over,
+    Ready,
+    Refusal,
+    ReplyAudio,
+    ReplyOver,
+    Send,
+    UnitOver,
+    Wish,
+    decoded,
+    parsed,
+    text_of,
+    written,
+)
+
+# Fewer samples are refused, as that server does.
+LEAST_SAMPLES = 4_000
+REASONS = ("stopped", "timeout", "context_full", "server_shutdown", "error")
+OUR_FAULT = ("service_unavailable", "queue_full", "worker_busy", "worker_connect_failed", "inference_error")
+
+
+class MiniCpmRealtime:
+    """See ``Dialect``.
+
+    Args:
+        sees: pictures are taken (``mode=video``).
+    """
+
+    name = "realtime_ws"
+    input_format, output_format = HEARD, SAID
+    wants_units = True
+    greets = False
+    prompts = False
+
+    def __init__(self, *, sees: bool) -> None:
+        self._sees = sees
+        self._session_id = ""
+        self._book: ChunkBook | None = None
+        self._is_placed = self._is_queued = self._is_updated = self._was_created = False
+
+    # What the client says.
+
+    def read(self, text: str, at_ms: int) -> Sequence[Action]:
+        """See ``Dialect``."""
+        event = parsed(text)
+        handler = _HANDLERS.get(event["type"])
+        if handler is None:
+            raise Refusal(
+                f"there is no client event {event['type'][:64]!r}", code="unknown_event", param="type"
+            )
+        return handler(self, event)
+
+    def refused(self, refusal: Refusal) -> Sequence[Message]:
+        """See ``Dialect``."""
+        return [_error(refusal.code, str(refusal))]
+
+    def _update(self, event: Message) -> list[Action]:
+        if not self._is_placed or self._is_updated:
+            raise Refusal("session.update is taken once, behind session.queue_done", code="not_ready")
+        session = event.get("session")
+        if not isinstance(session, dict):
+            raise Refusal("session: is missing", code="missing_field", param="session")
+        wish = Wish(
+            instructions=text_of(session, "instructions", most_chars=MOST_PROMPT_CHARS),
+            llm_ref_audio=_voice(session, "ref_audio"),
+            tts_ref_audio=_voice(session, "tts_ref_audio"),
+        )
+        self._is_updated = True
+        return [wish, Begin()]
+
+    def _append(self, event: Message) -> list[Action]:
+        if self._book is None:
+            raise Refusal("no audio before session.created, or while there is no engine", code="not_ready")
+        if event.get("video_frames") and not self._sees:
+            raise Refusal(
+                "video_frames: this session is mode=audio", code="invalid_payload", param="video_frames"
+            )
+        actions, long_ms = chunk_of(event, audio="audio", frames="video_frames")
+        if long_ms * BYTES_PER_MS < LEAST_SAMPLES * 4:
+            raise Refusal(f"audio: at least {LEAST_SAMPLES} samples", code="invalid_payload", param="audio")
+        if self._book.chunk(long_ms):
+            actions.append(Send({"type": "response.listen", "kv_cache_length": 0}))
+        return actions
+
+    def _close(self, event: Message) -> list[Action]:
+        return [Leave(1000, "stopped")]
+
+    # What the client is told.
+
+    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+        """See ``Dialect``."""
+        match happening:
+            case Began(session_id):
+                self._session_id = session_id
+                return []
+            case InQueue():
+                return self._queue(happening)
+            case Ready(unit_ms, prompt_chars, by_arrival):
+                is_first, self._was_created = not self._was_created, True
+                self._book = ChunkBook(unit_ms, by_arrival=by_arrival)
+                created = {
+                    "type": "session.created",
+                    "session_id": self._session_id,
+                    "prompt_length": prompt_chars,
+                }
+                return [created] if is_first else []
+            case ReplyAudio(data):
+                if self._book is not None:
+                    self._book.audio(data)
+                return []
+            case ReplyOver(_, True):
+                if self._book is not None:
+                    self._book.cut()
+                return []
+            case UnitOver():
+                return self._unit(happening)
+            case Faltered(message):
+                self._book = None
+                return [_error("inference_error", message, kind="server_error")]
+            case Over(reason, message):
+                return self._over(reason, message)
+            case _:
+                return []
+
+    def goodbye(self, reason: str) -> tuple[int, str]:
+        """See ``Dialect``."""
+        return (1013, reason) if reason in NO_ROOM or reason in OUR_FAULT else (1000, reason)
+
+    def _queue(self, place: InQueue) -> list[Message]:
+        if place.position:
+            facts: Message = {
+                "position": place.position,
+                "estimated_wait_s": place.wait_s,
+                "queue_length": place.length or place.position,
+            }
+            was_queued, self._is_queued = self._is_queued, True
+            self._is_placed = False
+            if was_queued:
+                return [{"type": "session.queue_update", **facts}]
+            return [{"type": "session.queued", "ticket_id": place.ticket_id, **facts}]
+        if self._is_placed:
+            return []
+        self._is_placed, self._is_queued = True, False
+        return [{"type": "session.queue_done"}]
+
+    def _unit(self, unit: UnitOver) -> list[Message]:
+        answer = self._book.unit(unit) if self._book is not None else None
+        if answer is None:
+            return []
+        if answer["is_listen"]:
+            return [{"type": "response.listen", "kv_cache_length": unit.kv_tokens}]
+        return [
+            {
+                "type": "response.output_audio.delta",
+                "text": answer["text"],
+                "audio": written(answer["audio"]),
+                "end_of_turn": answer["end_of_turn"],
+                "kv_cache_length": unit.kv_tokens,
+            }
+        ]
+
+    def _over(self, reason: str, message: str) -> list[Message]:
+        closed = {"type": "session.closed", "reason": reason if reason in REASONS else "error"}
+        if reason in ("stopped", "timeout", "context_full", "server_shutdown"):
+            return [closed]
+        no_room = "queue_full" if reason == "queue_full" else "service_unavailable"
+        code = no_room if reason in NO_ROOM else "inference_error"
+        return [_error(code, message or reason, kind="server_error"), closed]
+
+
+_HANDLERS: Mapping[str, Callable[[MiniCpmRealtime, Message], list[Action]]] = {
+    "session.update": MiniCpmRealtime._update,
+    "input_audio_buffer.append": MiniCpmRealtime._append,
+    "session.close": MiniCpmRealtime._close,
+}
+
+
+def _voice(session: Message, name: str) -> np.ndarray | None:
+    """A voice as that server reads it, raw float32; a WAV, as its specification says, is refused by name."""
+    if not session.get(name):
+        return None
+    data = decoded(session[name], param=name, most_bytes=MOST_VOICE_S * HEARD.rate_hz * 4)
+    if data[:4] == b"RIFF":
+        raise Refusal(
+            f"{name}: expected float32 samples at 16 kHz, not a file", code="invalid_payload", param=name
+        )
+    return voice_in(data, param=name)
+
+
+def _error(code: str, message: str, *, kind: str = "invalid_request_error") -> Message:
+    return {"type": "error", "error": {"code": code, "message": message, "type": kind}}

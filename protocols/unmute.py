@@ -1,0 +1,230 @@
+"""Unmute's dialect: OpenAI's realtime protocol by its older names, audio as Opus in Ogg, the bot speaks
+first.
+
+Only event types that its front end knows are sent: it stops at others. What it has no event for is told by
+those that it has: a caller in the queue reads a warning. Words are sent when they are said, without spaces
+around them, which its front end adds.
+
+Source: ``unmute/openai_realtime_api_events.py`` and ``frontend/src/app/Unmute.tsx`` of that project.
+"""
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from protocols.surface import (
+    Action,
+    Began,
+    Begin,
+    CallerStarted,
+    CallerStopped,
+    Codec,
+    Format,
+    Happening,
+    InQueue,
+    Message,
+    Over,
+    Refusal,
+    ReplyAudio,
+    ReplyBegan,
+    ReplyOver,
+    ReplyWords,
+    Send,
+    Speech,
+    Wish,
+    Words,
+    decoded,
+    parsed,
+    text_of,
+    written,
+)
+
+VOICE = "parley"
+OPUS = Format(Codec.OGG_OPUS, 24_000)
+MOST_AUDIO_BYTES = 500_000
+MOST_CHARS = 32_768
+# What its front end shows of the conversation, for developers.
+MOST_SHOWN = 64
+# Its characters, which its own server has prompts for. What they are about is said in our words.
+CHARACTERS: Mapping[str, str] = {
+    "smalltalk": "Have a friendly, light conversation about everyday things. Ask back now and then.",
+    "guess_animal": "Play a guessing game: think of an animal, let the person ask about it, and say whether "
+    "they are right.",
+    "quiz_show": "Be the host of a quiz: ask one question at a time, say whether the answer is right, and "
+    "keep the score.",
+    "news": "Talk about what is in the news, as far as you know, and say when you do not know.",
+    "unmute_explanation": "Explain how you work: speech is recognised, a language model answers, and a voice "
+    "speaks.",
+}
+
+
+class Unmute:
+    """See ``Dialect``."""
+
+    name = "unmute"
+    input_format = output_format = OPUS
+    wants_units = False
+    greets = True
+    prompts = True
+
+    def __init__(self) -> None:
+        self._voice = VOICE
+        self._has_begun = False
+        self._has_streamed = False
+        self._reply: list[str] | None = None
+        self._shown: deque[Message] = deque(maxlen=MOST_SHOWN)
+        self._heard: list[str] = []
+        self._caller_since_ms = 0
+
+    # What the client says.
+
+    def read(self, text: str, at_ms: int) -> Sequence[Action]:
+        """See ``Dialect``."""
+        event = parsed(text)
+        handler = _HANDLERS.get(event["type"])
+        if handler is None:
+            raise Refusal(
+                f"there is no client event {event['type'][:64]!r}", code="unknown_event", param="type"
+            )
+        return handler(self, event)
+
+    def refused(self, refusal: Refusal) -> Sequence[Message]:
+        """See ``Dialect``."""
+        return [_error("invalid_request_error", refusal.code, str(refusal), refusal.param)]
+
+    def _update(self, event: Message) -> list[Action]:
+        session = event.get("session")
+        if not isinstance(session, dict):
+            raise Refusal("session: is missing", code="missing_field", param="session")
+        if not isinstance(session.get("allow_recording"), bool):
+            param = "session.allow_recording"
+            raise Refusal(f"{param}: true or false", code="missing_field", param=param)
+        instructions = _instructions(session.get("instructions"))
+        if session.get("voice") is not None:
+            self._voice = text_of(session, "voice", most_chars=256)
+        self._has_begun = True
+        updated = {name: session.get(name) for name in ("instructions", "voice", "allow_recording")}
+        return [Wish(instructions=instructions), Begin(), Send(_event("session.updated", session=updated))]
+
+    def _append(self, event: Message) -> list[Action]:
+        data = decoded(event.get("audio"), param="audio", most_bytes=MOST_AUDIO_BYTES)
+        if not self._has_streamed and not (len(data) > 5 and data[:4] == b"OggS" and data[5] & 2):
+            raise Refusal(
+                "audio: the first page begins an Ogg stream of Opus", code="invalid_payload", param="audio"
+            )
+        self._has_streamed = True
+        return [Speech(data)] if self._has_begun else [Begin(), Speech(data)]
+
+    # What the client is told.
+
+    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+        """See ``Dialect``."""
+        match happening:
+            case Began():
+                return []
+            case InQueue(position) if position:
+                text = f"Every line is taken, you are number {position} in the queue."
+                return [_error("warning", "queued", text)]
+            case CallerStarted():
+                self._caller_since_ms = at_ms
+                return [_event("input_audio_buffer.speech_started")]
+            case CallerStopped():
+                self._show("user", " ".join(self._heard))
+                self._heard.clear()
+                return [_event("input_audio_buffer.speech_stopped"), self._outputs()]
+            case Words(text, True):
+                return self._words(text)
+            case ReplyBegan():
+                return self._begin()
+            case ReplyAudio(data):
+                return [_event("response.audio.delta", delta=written(data))]
+            case ReplyWords(text):
+                return self._said(text)
+            case ReplyOver(_, was_cut):
+                return self._end(was_cut=was_cut)
+            case Over(reason, message) if reason != "stopped":
+                return [_error("fatal", reason, message or f"the conversation is over: {reason}")]
+            case _:
+                return []
+
+    def goodbye(self, reason: str) -> tuple[int, str]:
+        """See ``Dialect``."""
+        return (1000, reason) if reason in ("stopped", "timeout") else (1011, reason)
+
+    def _words(self, text: str) -> list[Message]:
+        self._heard.append(text)
+        start_s = self._caller_since_ms / 1000
+        name = "conversation.item.input_audio_transcription.delta"
+        return [_event(name, delta=text, start_time=start_s)]
+
+    def _begin(self) -> list[Message]:
+        messages = self._end(was_cut=False) if self._reply is not None else []
+        self._reply = []
+        response = {
+            "object": "realtime.response",
+            "status": "in_progress",
+            "voice": self._voice,
+            "chat_history": list(self._shown),
+        }
+        return [*messages, _event("response.created", response=response)]
+
+    def _said(self, text: str) -> list[Message]:
+        if self._reply is None:
+            return []
+        self._reply.append(text)
+        return [
+            _event("unmute.response.text.delta.ready", delta=text),
+            _event("response.text.delta", delta=text),
+        ]
+
+    def _end(self, *, was_cut: bool) -> list[Message]:
+        if self._reply is None:
+            return []
+        text, self._reply = " ".join(self._reply), None
+        self._show("assistant", text)
+        cut = [_event("unmute.interrupted_by_vad")] if was_cut else []
+        return [*cut, _event("response.text.done", text=text), _event("response.audio.done"), self._outputs()]
+
+    def _show(self, role: str, text: str) -> None:
+        if text:
+            self._shown.append({"role": role, "content": text})
+
+    def _outputs(self) -> Message:
+        return _event("unmute.additional_outputs", args={"chat_history": list(self._shown), "debug_dict": {}})
+
+
+_HANDLERS: Mapping[str, Callable[[Unmute, Message], list[Action]]] = {
+    "session.update": Unmute._update,
+    "input_audio_buffer.append": Unmute._append,
+}
+
+
+def _instructions(given: object) -> str | None:
+    """What the bot is told to be: a text of the client's, or one of its characters."""
+    if given is None:
+        return None
+    param = "session.instructions"
+    if not isinstance(given, dict):
+        raise Refusal(f"{param}: expected an object with a type", code="invalid_payload", param=param)
+    kind = given.get("type")
+    if kind == "constant":
+        text = text_of(given, "text", most_chars=MOST_CHARS)
+    elif isinstance(kind, str) and kind in CHARACTERS:
+        text = CHARACTERS[kind]
+    else:
+        known = ", ".join(("constant", *CHARACTERS))
+        raise Refusal(f"{param}.type: one of {known}", code="invalid_payload", param=f"{param}.type")
+    language = given.get("language")
+    if isinstance(language, str) and language:
+        text += f"\nSpeak this language: {language[:32]}."
+    return text
+
+
+def _event(type_: str, **fields: Any) -> Message:
+    return {"type": type_, "event_id": f"event_{secrets.token_hex(10)}", **fields}
+
+
+def _error(kind: str, code: str, message: str, param: str | None = None) -> Message:
+    error = {"type": kind, "code": code, "message": message, "param": param, "details": None}
+    return _event("error", error=error)

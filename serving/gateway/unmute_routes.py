@@ -1,0 +1,46 @@
+"""What Unmute's front end asks by HTTP before it opens its socket: whether the server is well, which voices.
+
+The engines are in this process, and loaded before it listens: what it can say of them is that they are. There
+is one voice, the deployment's; none is cloned here, and who sends one is told so.
+"""
+
+from collections.abc import Callable, Mapping
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from protocols.unmute import VOICE
+
+NOT_CLONED = "voices are not cloned here: the deployment has one voice"
+
+
+def unmute_router(describe: Callable[[], Mapping[str, object]]) -> APIRouter:
+    """The routes.
+
+    Args:
+        describe: names of the engines, as in ``/status``.
+    """
+    router = APIRouter()
+
+    @router.get("/v1/health")
+    async def health() -> dict[str, bool]:
+        names = describe()
+        up = {f"{part}_up": bool(names.get(part)) for part in ("tts", "stt", "llm")}
+        return {**up, "voice_cloning_up": False, "ok": all(up.values())}
+
+    @router.get("/v1/voices")
+    async def voices() -> list[dict[str, object]]:
+        voice = str(describe().get("tts", VOICE))
+        source = {"source_type": "file", "path_on_server": VOICE, "description": voice}
+        return [{"name": VOICE, "comment": voice, "good": True, "instructions": None, "source": source}]
+
+    @router.post("/v1/voices")
+    async def clone() -> JSONResponse:
+        return JSONResponse({"error": NOT_CLONED}, status_code=501)
+
+    @router.get("/v1/voice-donation")
+    @router.post("/v1/voice-donation")
+    async def donation() -> JSONResponse:
+        return JSONResponse({"error": "voices are not collected here"}, status_code=501)
+
+    return router

@@ -1,0 +1,336 @@
+"""Clients of the MiniCPM-o server at Parley's sockets: ``/ws/duplex/{id}`` and ``/v1/realtime?mode=``."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from models.omni import Preparation
+from models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
+from tests.peers.minicpm_server import minicpm_server
+from tests.peers.test_browser import Served, serving
+from tests.peers.test_queue import pooled, worker_of
+from tests.voices import say, silence
+
+SECOND = np.zeros(16_000, np.float32)
+
+
+def one_worker(url: str, sessions: int = 1) -> str:
+    engine = f"{{name: minicpm_worker, settings: {{url: '{url}', sessions: {sessions}}}}}"
+    return f"duplex: {{engine: {engine}}}\n"
+
+
+def in_base64(samples: np.ndarray) -> str:
+    return base64.b64encode(samples.astype("<f4").tobytes()).decode()
+
+
+def samples_in(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+class Client:
+    """A client by that server's own field names."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.got: list[dict[str, Any]] = []
+
+    async def send(self, type_: str, **fields: Any) -> None:
+        await self.socket.send(json.dumps({"type": type_, **fields}))
+
+    async def next(self, *types: str, within_s: float = 10) -> dict[str, Any]:
+        """The next message of one of these types; what comes before it is kept."""
+        async with asyncio.timeout(within_s):
+            while True:
+                message = json.loads(await self.socket.recv())
+                self.got.append(message)
+                if message["type"] in types:
+                    return message
+
+    async def prepared(self, **fields: Any) -> dict[str, Any]:
+        await self.send("prepare", **{"system_prompt": "Be kind.", **fields})
+        return await self.next("prepared", within_s=20)
+
+    async def chunk(self, samples: np.ndarray = SECOND, **fields: Any) -> None:
+        await self.send("audio_chunk", audio_base64=in_base64(samples), **fields)
+
+    async def ended(self, within_s: float = 5) -> tuple[int, str]:
+        with pytest.raises(ConnectionClosed):
+            async with asyncio.timeout(within_s):
+                while True:
+                    self.got.append(json.loads(await self.socket.recv()))
+        assert self.socket.close_code is not None
+        return self.socket.close_code, self.socket.close_reason or ""
+
+    @property
+    def types(self) -> list[str]:
+        return [message["type"] for message in self.got]
+
+
+@asynccontextmanager
+async def client(served: Served, path: str = "/ws/duplex/adx_test") -> AsyncIterator[Client]:
+    async with connect(served.address.replace("http", "ws") + path, max_size=None) as socket:
+        yield Client(socket)
+
+
+async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it(tmp_path: Path):
+    with (
+        minicpm_server() as model,
+        serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url)) as at,
+    ):
+        async with client(at) as one:
+            prepared = await one.prepared(config={"length_penalty": 1.2, "chunk_ms": 1_000})
+            assert prepared["prompt_length"] == len("Be kind.") and prepared["session_id"]
+            assert one.types == ["queue_done", "prepared"]
+            loud = np.full(16_000, 0.5, np.float32)
+            for number in range(1, 7):
+                began_s = time.monotonic()
+                await one.chunk(loud)
+                result = await one.next("result")
+                # The peer takes no time for a unit: this is what Parley adds, on any machine.
+                assert time.monotonic() - began_s < 0.5
+                assert result["current_time"] == number
+                if not result["is_listen"]:
+                    assert len(samples_in(result["audio_data"])) >= 9_600
+                await asyncio.sleep(max(0.0, began_s + 1 - time.monotonic()))
+            assert {"speak": any(not each.get("is_listen", True) for each in one.got)} == {"speak": True}
+            await one.send("stop")
+            assert await one.ended() == (1000, "stopped")
+            assert one.types[-1] == "stopped"
+        assert model.prepared[0]["system_prompt"] == "Be kind."
+        assert model.prepared[0]["config"]["length_penalty"] == 1.2
+        # What was heard there is what was said here.
+        assert len(model.heard) == 6
+        assert all(abs(float(heard[100:].mean()) - 0.5) < 0.01 for heard in model.heard[1:])
+
+
+async def test_what_cannot_be_read_is_answered_and_the_conversation_goes_on(tmp_path: Path):
+    with minicpm_server() as model:
+        with serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url, 2), calls=2) as served:
+            async with client(served) as one, client(served, "/ws/duplex/adx_test") as other:
+                await one.chunk()
+                assert (await one.next("error"))["code"] == "not_ready"
+                await one.send("prepare", ref_audio_path="/etc/passwd")
+                assert "path" in (await one.next("error"))["error"]
+                await one.send("prepare", config={"temperature": "hot"})
+                assert (await one.next("error"))["param"] == "config.temperature"
+                await one.prepared()
+                await one.socket.send("{no json")
+                assert (await one.next("error"))["code"] == "invalid_json"
+                await one.socket.send(b"\x00\x01")
+                assert "text message" in (await one.next("error"))["error"]
+                await one.send("video_frame", frame="")
+                assert "Unknown message type" in (await one.next("error"))["error"]
+                await one.send("audio_chunk", audio_base64="%%%")
+                assert (await one.next("error"))["param"] == "audio_base64"
+                await one.send("audio_chunk", audio_base64=base64.b64encode(bytes(401)).decode())
+                assert "whole samples" in (await one.next("error"))["error"]
+                await one.chunk(np.full(16_000, np.nan, np.float32))
+                assert "finite" in (await one.next("error"))["error"]
+                await one.chunk(np.zeros(16_000 * 6, np.float32))
+                assert (await one.next("error"))["code"] == "too_large"
+                await one.send("prepare", system_prompt="again")
+                assert (await one.next("error"))["code"] == "invalid_state"
+                await one.chunk()
+                assert (await one.next("result"))["current_time"] == 1
+                # The other one, of the same name, was not disturbed.
+                assert (await other.prepared())["session_id"] != one.got[-1].get("session_id")
+                await other.chunk()
+                assert (await other.next("result", "error"))["type"] == "result"
+
+
+async def test_a_pause_holds_the_conversation_and_ends(tmp_path: Path):
+    more = "duplex: {engine: {name: minicpm_worker, settings: {url: '%s'}}, ticks: {pause_ms: 2000}}\n"
+    with minicpm_server() as model, serving(tmp_path, "llm: {name: documents}", more=more % model.url) as at:
+        async with client(at) as one:
+            await one.prepared()
+            await one.chunk()
+            await one.next("result")
+            await one.send("pause", timeout=86_000)
+            # No longer than the deployment lets anybody.
+            assert (await one.next("paused"))["timeout"] == 2.0
+            await one.chunk()
+            assert "paused" in (await one.next("error"))["error"]
+            await one.send("resume")
+            await one.next("resumed")
+            await one.chunk()
+            await one.next("result")
+            began_s = time.monotonic()
+            await one.send("pause", timeout=1)
+            await one.next("timeout", within_s=5)
+            assert 0.9 < time.monotonic() - began_s < 2.5
+            assert (await one.ended())[0] == 1000
+
+
+async def test_a_client_that_never_prepares_holds_no_engine(tmp_path: Path):
+    with minicpm_server() as model:
+        more = pooled(model.url) + "sockets: {prepare_s: 1}\n"
+        with serving(tmp_path, "llm: {name: documents}", more=more, calls=2) as at:
+            async with client(at) as one:
+                await one.next("queue_done", within_s=20)
+                assert (await one.next("timeout"))["reason"] == "nothing was prepared within 1 s"
+                assert (await one.ended())[0] == 1000
+            async with client(at) as other:
+                await other.prepared()
+
+
+async def test_a_second_client_waits_and_gets_the_place_of_the_first(tmp_path: Path):
+    with minicpm_server() as model:
+        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url), calls=3) as served:
+            async with client(served) as one:
+                await one.prepared()
+                async with client(served) as two, client(served) as three:
+                    # That server's client prepares at once, also while it waits.
+                    await two.send("prepare", system_prompt="Second.")
+                    queued = await two.next("queued")
+                    assert queued["position"] == 1 and queued["ticket_id"]
+                    assert (await three.next("queued"))["position"] == 2
+                    await two.socket.close()
+                    left_s = time.monotonic()
+                    # A waiter that is gone frees its place.
+                    assert (await three.next("queue_update"))["position"] == 1
+                    assert time.monotonic() - left_s < 1.5
+                    await one.send("stop")
+                    await three.next("queue_done")
+                    await three.prepared()
+                    await three.chunk()
+                    await three.next("result")
+
+
+async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(tmp_path: Path):
+    with minicpm_server() as model, serving(tmp_path, "llm: {name: documents}", more=pooled(model.url)) as at:
+        async with client(at) as one:
+            await one.prepared()
+            await one.chunk()
+            await one.next("result")
+            killed_s = time.monotonic()
+            os.kill(worker_of(at).pid, signal.SIGKILL)
+            error = await one.next("error")
+            assert time.monotonic() - killed_s < 0.25
+            assert error["code"] == "inference_error"
+            # There is no other worker: it waits at the head until this one is started again.
+            assert (await one.next("queued"))["position"] == 1
+            await one.next("queue_done", within_s=20)
+            async with asyncio.timeout(20):
+                # Every chunk is answered, also while there is no engine.
+                while "result" not in one.types[-1:]:
+                    await one.chunk()
+                    await one.next("result", "error")
+                    await asyncio.sleep(0.1)
+            assert len(model.prepared) == 2
+
+
+async def test_the_realtime_dialect_keeps_its_states(tmp_path: Path):
+    with (
+        minicpm_server() as model,
+        serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url)) as at,
+    ):
+        async with client(at, "/v1/realtime?mode=audio") as one:
+            assert (await one.next("session.queue_done"))["type"] == one.types[0]
+            await one.send("input_audio_buffer.append", audio=in_base64(SECOND))
+            assert (await one.next("error"))["error"]["code"] == "not_ready"
+            await one.send("session.update", session={})
+            assert (await one.next("error"))["error"]["code"] == "missing_field"
+            await one.send("session.update", session={"instructions": "Be kind."})
+            created = await one.next("session.created")
+            assert created["prompt_length"] == 8 and created["session_id"]
+            await one.send("input_audio_buffer.append", audio=in_base64(SECOND[:100]))
+            assert (await one.next("error"))["error"]["code"] == "invalid_payload"
+            await one.send("response.cancel")
+            assert (await one.next("error"))["error"]["code"] == "unknown_event"
+            types = []
+            for _ in range(6):
+                await one.send("input_audio_buffer.append", audio=in_base64(SECOND + 0.5))
+                types.append((await one.next("response.listen", "response.output_audio.delta"))["type"])
+                await asyncio.sleep(0.9)
+            assert set(types) == {"response.listen", "response.output_audio.delta"}
+            await one.send("session.close", reason="user_stop")
+            assert (await one.ended())[0] == 1000
+            assert one.got[-1] == {"type": "session.closed", "reason": "stopped"}
+
+
+async def test_the_two_tier_engine_answers_a_spoken_question_in_results(tmp_path: Path):
+    with serving(tmp_path, "llm: {name: documents}") as served:
+        async with client(served) as one:
+            await one.prepared()
+            pcm = np.frombuffer(silence(500) + say("What are your opening hours on saturday?"), "<i2")
+            heard = pcm.astype(np.float32) / 32_768
+            said, text = 0, ""
+            due_s = time.monotonic()
+            for number in range(60):
+                piece = heard[number * 4_000 : (number + 1) * 4_000]
+                await one.chunk(np.pad(piece, (0, 4_000 - len(piece))))
+                result = await one.next("result")
+                said += len(samples_in(result["audio_data"]))
+                text += result["text"]
+                if result["end_of_turn"]:
+                    break
+                due_s += 0.25
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            assert "ten until two" in text and said > 24_000
+            session_id = one.got[1]["session_id"]
+            await one.send("stop")
+            await one.ended()
+        async with httpx.AsyncClient() as http:
+            page = (await http.get(f"{served.address}/api/sessions/{session_id}/timeline")).text
+        assert "ten until two" in page
+
+
+async def test_our_own_client_of_that_server_takes_parley_for_one(tmp_path: Path):
+    with (
+        minicpm_server() as model,
+        serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url)) as at,
+    ):
+        url = at.address.replace("http", "ws") + "/ws/duplex/adx_1"
+        host = MiniCpmWorkerHost(MiniCpmWorkerSettings(url=url))
+
+        def talk() -> int:
+            engine = host.open_engine()
+            engine.prepare(Preparation("Be kind."))
+            spoken = 0
+            for _ in range(6):
+                engine.prefill(SECOND + 0.5)
+                result = engine.generate()
+                engine.finalize()
+                spoken += len(result.audio)
+            engine.cleanup()
+            return spoken
+
+        assert await asyncio.to_thread(talk) > 0
+        host.close()
+
+
+async def test_a_handshake_is_refused_with_the_reason(tmp_path: Path):
+    with serving(tmp_path, "llm: {name: documents}") as served:
+        url = served.address.replace("http", "ws")
+        async with connect(url + "/ws/duplex/a") as first:
+            with pytest.raises(InvalidStatus) as full:
+                await connect(url + "/ws/duplex/b").__aenter__()
+            assert full.value.response.status_code == 503
+            assert b"every line is taken" in full.value.response.body
+            await first.close()
+        left_s = time.monotonic()
+        async with httpx.AsyncClient() as http, asyncio.timeout(5):
+            while (await http.get(f"{served.address}/health")).json()["calls"]:
+                await asyncio.sleep(0.01)
+        assert time.monotonic() - left_s < 1
+        for path, headers, status in (
+            ("/v1/realtime?mode=smell", {}, 400),
+            ("/ws/duplex/a?session=none", {}, 404),
+            ("/ws/duplex/a", {"Origin": "https://elsewhere.example"}, 403),
+        ):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(url + path, additional_headers=headers).__aenter__()
+            assert refused.value.response.status_code == status, path

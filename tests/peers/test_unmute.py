@@ -1,0 +1,147 @@
+"""A client as Unmute's front end: the subprotocol ``realtime``, Opus in Ogg both ways, the bot speaks first."""
+
+import asyncio
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from websockets.asyncio.client import ClientConnection, connect
+
+from audio.resample import Resampler
+from tests.peers.test_browser import serving
+from tests.voices import say, silence
+from transports.websocket.opus import OpusDecoder, OpusEncoder
+
+# All that its front end knows; at any other it stops.
+KNOWN = {
+    "error",
+    "session.updated",
+    "response.created",
+    "unmute.response.text.delta.ready",
+    "response.text.delta",
+    "response.text.done",
+    "response.audio.delta",
+    "response.audio.done",
+    "unmute.response.audio.delta.ready",
+    "conversation.item.input_audio_transcription.delta",
+    "input_audio_buffer.speech_started",
+    "input_audio_buffer.speech_stopped",
+    "unmute.interrupted_by_vad",
+    "unmute.additional_outputs",
+}
+PACKET = 24_000 // 50 * 2
+
+
+class FrontEnd:
+    """Sends two packets in a message, as its recorder does, and plays what comes."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.got: list[dict[str, Any]] = []
+        self.heard = np.zeros(0, np.float32)
+        self._encoder = OpusEncoder(24_000)
+        self._decoder = OpusDecoder()
+        self._speech = b""
+
+    async def update(self, **session: Any) -> None:
+        given = {"instructions": {"type": "constant", "text": "Be brief."}, "voice": "v", **session}
+        await self.socket.send(json.dumps({"type": "session.update", "session": given}))
+
+    def speak(self, pcm_16k: bytes) -> None:
+        samples = np.frombuffer(pcm_16k, "<i2").astype(np.float32) / 32_768
+        heard = Resampler(16_000, 24_000).feed(samples)
+        self._speech += (np.clip(heard, -1, 1) * 32_767).astype("<i2").tobytes()
+
+    async def microphone(self) -> None:
+        due_s = time.monotonic()
+        while True:
+            piece, self._speech = self._speech[: 2 * PACKET], self._speech[2 * PACKET :]
+            pages = self._encoder.encode(piece.ljust(2 * PACKET, b"\0"))
+            audio = base64.b64encode(pages).decode()
+            await self.socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+            due_s += 0.04
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+
+    async def until(self, type_: str, text: str = "", within_s: float = 20) -> dict[str, Any]:
+        async with asyncio.timeout(within_s):
+            while True:
+                event = json.loads(await self.socket.recv())
+                assert event["type"] in KNOWN and event["event_id"]
+                self.got.append(event)
+                if event["type"] == "response.audio.delta":
+                    audio = self._decoder.decode(base64.b64decode(event["delta"]))
+                    self.heard = np.concatenate([self.heard, audio])
+                if event["type"] == type_ and text in json.dumps(event):
+                    return event
+
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.got]
+
+
+async def test_the_front_end_talks_with_the_bot(tmp_path: Path):
+    with serving(tmp_path, "llm: {name: documents}") as served:
+        async with httpx.AsyncClient() as http:
+            health = (await http.get(f"{served.address}/v1/health")).json()
+            assert health == {
+                "tts_up": True,
+                "stt_up": True,
+                "llm_up": True,
+                "voice_cloning_up": False,
+                "ok": True,
+            }
+            voices = (await http.get(f"{served.address}/v1/voices")).json()
+            assert voices[0]["name"] and voices[0]["source"]["source_type"] == "file"
+            assert (await http.post(f"{served.address}/v1/voices")).status_code == 501
+        url = served.address.replace("http", "ws") + "/v1/realtime"
+        async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]
+            assert socket.subprotocol == "realtime"
+            one = FrontEnd(socket)
+            await one.update()
+            assert (await one.until("error"))["error"]["param"] == "session.allow_recording"
+            await one.update(allow_recording=False)
+            microphone = asyncio.create_task(one.microphone())
+            try:
+                await one.until("response.text.done", "Parley")
+                # It speaks first, and all of it was heard.
+                assert one.types().index("response.created") < one.types().index("response.audio.delta")
+                assert "input_audio_buffer.speech_started" not in one.types()
+                assert len(one.heard) > 48_000 * 3 and np.abs(one.heard).max() > 0.1
+                one.speak(silence(300) + say("What are your opening hours on saturday?"))
+                heard = await one.until("conversation.item.input_audio_transcription.delta", "opening hours")
+                assert isinstance(heard["start_time"], float)
+                await one.until("response.created")
+                await one.until("response.text.delta", "Saturdays")
+                one.speak(say("Wait, stop, please stop talking now."))
+                await one.until("unmute.interrupted_by_vad")
+                done = await one.until("response.text.done")
+                assert "Saturdays" in done["text"] and "ten until two" not in done["text"]
+                outputs = await one.until("unmute.additional_outputs")
+                history = outputs["args"]["chat_history"]
+                assert [turn["role"] for turn in history][:3] == ["assistant", "user", "assistant"]
+            finally:
+                microphone.cancel()
+
+
+async def test_what_is_no_opus_is_answered(tmp_path: Path):
+    with serving(tmp_path, "llm: {name: documents}") as served:
+        url = served.address.replace("http", "ws") + "/v1/realtime"
+        async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]
+            one = FrontEnd(socket)
+            await one.update(allow_recording=False)
+            await one.until("session.updated")
+            for audio, why in (
+                (base64.b64encode(b"RIFF").decode(), "begins an Ogg stream"),
+                ("*", "base64"),
+                (None, "base64"),
+            ):
+                await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+                assert why in (await one.until("error"))["error"]["message"]
+            await socket.send(json.dumps({"type": "unmute.input_audio_buffer.append_anonymized"}))
+            assert (await one.until("error"))["error"]["code"] == "unknown_event"
+            await one.update(allow_recording=True, instructions={"type": "opera"})
+            assert (await one.until("error"))["error"]["param"] == "session.instructions.type"
+            await one.until("response.text.done", "Parley")

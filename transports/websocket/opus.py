@@ -1,0 +1,117 @@
+"""Speech as Opus in Ogg (RFC 7845), both ways, as a stream. libopus through PyAV."""
+
+import secrets
+import struct
+
+import av
+import numpy as np
+from av.audio.codeccontext import AudioCodecContext
+from av.error import FFmpegError
+
+from audio.ogg import OggReader, OggWriter
+from core.errors import ShapeError
+
+# Opus counts in these, whatever the rate.
+GRANULE_HZ = 48_000
+FRAME_MS = 20
+BITRATE = 32_000
+# Samples at 48 kHz that a decoder leaves out (libopus at 24 kHz looks 6.5 ms ahead).
+PRE_SKIP = 312
+# One packet is 120 ms at most.
+LONGEST_PACKET_SAMPLES = 5_760
+
+
+class OpusDecoder:
+    """One stream: bytes in, float32 at 48 kHz out."""
+
+    rate_hz = GRANULE_HZ
+
+    def __init__(self) -> None:
+        self._reader = OggReader()
+        self._codec: AudioCodecContext | None = None
+        self._skip = 0
+
+    def decode(self, data: bytes) -> np.ndarray:
+        """More of it: float32, (samples,).
+
+        Raises:
+            ShapeError: it is no Opus of one or two channels.
+        """
+        heard = [piece for packet in self._reader.feed(data) if len(piece := self._packet(packet))]
+        return np.concatenate(heard) if heard else np.zeros(0, np.float32)
+
+    def _packet(self, packet: bytes) -> np.ndarray:
+        nothing = np.zeros(0, np.float32)
+        if packet.startswith(b"OpusHead"):
+            self._begin(packet)
+            return nothing
+        if packet.startswith(b"OpusTags") or not packet:
+            return nothing
+        if self._codec is None:
+            raise ShapeError("Opus without its head")
+        try:
+            frames = self._codec.decode(av.Packet(packet))
+        except FFmpegError as error:
+            raise ShapeError(f"a packet that is no Opus: {error}") from error
+        if not frames:
+            return nothing
+        audio = np.concatenate([frame.to_ndarray().reshape(self._channels, -1) for frame in frames], axis=1)
+        mono = audio.astype(np.float32).mean(axis=0)[:LONGEST_PACKET_SAMPLES]
+        skipped, self._skip = self._skip, max(0, self._skip - len(mono))
+        return np.asarray(mono[skipped:], np.float32)
+
+    def _begin(self, head: bytes) -> None:
+        if len(head) < 19 or head[9] not in (1, 2):
+            raise ShapeError("an Opus head that cannot be read")
+        self._channels = head[9]
+        self._skip = struct.unpack_from("<H", head, 10)[0]
+        codec = av.CodecContext.create("opus", "r")
+        assert isinstance(codec, AudioCodecContext)
+        codec.extradata = head
+        codec.sample_rate = GRANULE_HZ
+        codec.layout = "mono" if self._channels == 1 else "stereo"
+        codec.open()
+        self._codec = codec
+
+
+class OpusEncoder:
+    """One stream: 16-bit PCM in, pages out; what fills no frame waits for more.
+
+    Args:
+        rate_hz: of the PCM: one that Opus has.
+    """
+
+    def __init__(self, rate_hz: int) -> None:
+        self._rate_hz = rate_hz
+        self._writer = OggWriter(secrets.randbits(32))
+        self._frame_bytes = rate_hz * FRAME_MS // 1000 * 2
+        self._held = bytearray()
+        self._granule = 0
+        codec = av.CodecContext.create("libopus", "w")
+        assert isinstance(codec, AudioCodecContext)
+        codec.sample_rate = rate_hz
+        codec.layout = "mono"
+        codec.format = "s16"
+        codec.bit_rate = BITRATE
+        codec.options = {"frame_duration": str(FRAME_MS), "application": "voip"}
+        codec.open()
+        self._codec = codec
+        head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, PRE_SKIP, rate_hz, 0, 0)
+        vendor = b"parley"
+        tags = b"OpusTags" + struct.pack("<I", len(vendor)) + vendor + struct.pack("<I", 0)
+        self._first = self._writer.page(head, 0) + self._writer.page(tags, 0)
+
+    def encode(self, pcm: bytes) -> bytes:
+        """More of it: whole pages, with the head of the stream in front of the first."""
+        self._held += pcm
+        pages, self._first = [self._first], b""
+        while len(self._held) >= self._frame_bytes:
+            piece = bytes(self._held[: self._frame_bytes])
+            del self._held[: self._frame_bytes]
+            samples = np.frombuffer(piece, "<i2").astype(np.int16).reshape(1, -1)
+            frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
+            frame.sample_rate = self._rate_hz
+            for packet in self._codec.encode(frame):
+                self._granule += FRAME_MS * GRANULE_HZ // 1000
+                pages.append(self._writer.page(bytes(packet), self._granule))
+        return b"".join(pages)
