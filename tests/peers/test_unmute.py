@@ -1,4 +1,4 @@
-"""A client as Unmute's front end: the subprotocol ``realtime``, Opus in Ogg both ways, the bot speaks first."""
+"""A client as Unmute's front end is: the subprotocol ``realtime``, Opus in Ogg, the bot speaks first."""
 
 import asyncio
 import base64
