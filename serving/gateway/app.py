@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from starlette.middleware.cors import CORSMiddleware
 
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
+from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.eval_socket import EvalSocket
 from serving.gateway.limits import RETRY_S, Rate, ShareError
@@ -68,6 +69,8 @@ def create_app(
         clients=settings.counted_clients,
     )
 
+    access = Access(settings)
+
     async def check_body(body: Mapping[str, object]) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
             raise PeerError("echo_cancellation: true, false or nothing")
@@ -100,8 +103,11 @@ def create_app(
     app.state.door = door
     add_middleware(app, settings)
     add_error_answers(app)
+    app.include_router(access.router())
     app.include_router(health_router(calls, max_calls=settings.max_calls, describe=describe))
-    routes = WebRtcRoutes(settings, door=door, calls=calls, check_body=check_body, new_sessions=new_sessions)
+    routes = WebRtcRoutes(
+        settings, door=door, calls=calls, check_body=check_body, new_sessions=new_sessions, access=access
+    )
     app.include_router(routes.router())
     if modes:
         sockets = TalkSockets(
@@ -109,14 +115,17 @@ def create_app(
             calls=calls,
             check_body=check_body,
             new_sessions=new_sessions,
+            access=access,
             default_mode=default_mode or modes[0],
         )
         app.include_router(sockets.router())
         app.include_router(unmute_router(describe))
     if settings.eval_socket:
-        app.include_router(EvalSocket(settings, calls=calls, new_sessions=new_sessions).router())
+        app.include_router(
+            EvalSocket(settings, calls=calls, new_sessions=new_sessions, access=access).router()
+        )
     if conversations is not None and type_turn is not None:
-        app.include_router(session_api(conversations, type_turn, settings, new_sessions))
+        app.include_router(session_api(conversations, type_turn, settings, new_sessions, access))
     serve_page(app)
     return app
 
@@ -135,7 +144,7 @@ def add_middleware(app: FastAPI, settings: ServerSettings) -> None:
             CORSMiddleware,
             allow_origins=list(settings.allowed_origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=["content-type", "idempotency-key"],
+            allow_headers=["authorization", "content-type", "idempotency-key"],
             expose_headers=["retry-after"],
         )
     app.add_middleware(PageHeaders, private=PATH)

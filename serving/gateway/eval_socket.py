@@ -15,6 +15,7 @@ from pipecat.runner.utils import parse_telephony_websocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from core.errors import CapacityError, PeerError
+from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks
 from serving.gateway.limits import Places, Rate
 from serving.gateway.middleware import POLICY_VIOLATION
@@ -32,12 +33,16 @@ class EvalSocket:
         settings: bounds.
         calls: where conversations are started.
         new_sessions: what each client may begin; every conversation here is a session of its own.
+        access: who may begin one.
     """
 
-    def __init__(self, settings: ServerSettings, *, calls: CallTasks, new_sessions: Rate) -> None:
+    def __init__(
+        self, settings: ServerSettings, *, calls: CallTasks, new_sessions: Rate, access: Access
+    ) -> None:
         self._settings = settings
         self._calls = calls
         self._new_sessions = new_sessions
+        self._access = access
         # Accepted sockets that have not said what they are.
         self._opening = Places(settings.max_calls, "too many sockets are opening, try again later")
 
@@ -53,6 +58,7 @@ class EvalSocket:
         try:
             check_origin(websocket, allowed=self._settings.allowed_origins)
             self._calls.check_room()
+            self._access.admit(websocket)
             self._new_sessions.take(client_of(websocket, trusted_proxies=self._settings.trusted_proxies))
             await websocket.accept()
             task = await self._open(websocket)

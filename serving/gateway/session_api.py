@@ -46,6 +46,7 @@ from core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
+from serving.gateway.access import Access
 from serving.gateway.event_stream import EventStream
 from serving.gateway.faults import log_failure
 from serving.gateway.limits import Place, Places, Rate
@@ -108,7 +109,11 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
 def session_api(
-    conversations: Conversations, type_turn: Typing, settings: ServerSettings, new_sessions: Rate
+    conversations: Conversations,
+    type_turn: Typing,
+    settings: ServerSettings,
+    new_sessions: Rate,
+    access: Access,
 ) -> APIRouter:
     """The routes.
 
@@ -117,6 +122,7 @@ def session_api(
         type_turn: answers typed turns.
         settings: of the server.
         new_sessions: what each client may begin.
+        access: who may make a session; with its id everybody may use it.
     """
     store = conversations.store
     turns = Places(
@@ -153,8 +159,10 @@ def session_api(
 
     @router.post("", status_code=201)
     async def create(request: Request) -> dict[str, object]:
+        next_token = access.admit(request)
         new_sessions.take(client_of(request, trusted_proxies=settings.trusted_proxies))
-        return asdict(await store.create())
+        made = asdict(await store.create())
+        return made if next_token is None else {**made, "next_token": next_token}
 
     @router.get("", dependencies=[Depends(check_operator)])
     async def listed(limit: Limit = 50, before: str | None = None) -> dict[str, object]:

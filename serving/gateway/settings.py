@@ -105,6 +105,20 @@ class ServerSettings(BaseModel):
         description="variable with the operator's token for listing and importing sessions; while it is not "
         "set they are open to this machine, on a loopback address only",
     )
+    call_keys_env: str = Field(
+        "PARLEY_CALL_KEYS",
+        description="variable with the keys, separated by commas, of applications whose users may begin "
+        "calls; while it is not set everybody may who reaches the server",
+    )
+    call_token_s: float = Field(
+        120.0, ge=1, le=3_600, description="a token that an application gets for a user is good for so long"
+    )
+    call_token_renewed_s: float = Field(
+        28_800.0, ge=0, le=604_800, description="so long the same user gets another one with every beginning"
+    )
+    wrong_tokens_per_minute: int = Field(
+        30, ge=1, le=10_000, description="of one client address; more get 429"
+    )
     ice_servers: tuple[str, ...] = Field((), description="STUN urls for browsers behind NAT")
     allowed_origins: tuple[str, ...] = Field(
         (), description="pages of other origins that may open calls; the server's own page always may"

@@ -26,6 +26,7 @@ from protocols.minicpm_realtime import MiniCpmRealtime
 from protocols.openai_realtime import OpenAIRealtime
 from protocols.surface import Dialect
 from protocols.unmute import Unmute
+from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
 from serving.gateway.limits import Rate, ShareError
@@ -61,6 +62,7 @@ class TalkSockets:
         calls: where conversations are started.
         check_body: raises when a call cannot do with what the client gives for it.
         new_sessions: what each client may begin; a call that names no session begins one.
+        access: who may begin a call.
         default_mode: of callers who ask for none.
     """
 
@@ -71,12 +73,14 @@ class TalkSockets:
         calls: CallTasks,
         check_body: CheckBody,
         new_sessions: Rate,
+        access: Access,
         default_mode: str,
     ) -> None:
         self._settings = settings
         self._calls = calls
         self._check_body = check_body
         self._new_sessions = new_sessions
+        self._access = access
         self._default_mode = default_mode
 
     def router(self) -> APIRouter:
@@ -147,6 +151,7 @@ class TalkSockets:
     async def _check(self, websocket: WebSocket, body: dict[str, object]) -> None:
         check_origin(websocket, allowed=self._settings.allowed_origins)
         self._calls.check_room()
+        self._access.admit(websocket)
         await self._check_body(body)
         if "session" not in body:
             self._new_sessions.take(client_of(websocket, trusted_proxies=self._settings.trusted_proxies))

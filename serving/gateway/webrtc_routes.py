@@ -13,6 +13,7 @@ from fastapi import APIRouter, HTTPException, Request
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
 from core.errors import PeerError
+from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks
 from serving.gateway.limits import Rate
 from serving.gateway.requests import client_of, read_json
@@ -44,6 +45,7 @@ class WebRtcRoutes:
         calls: the conversations that the door starts.
         check_body: raises when a call cannot do with what the client gives for it.
         new_sessions: what each client may begin; a call that names no session begins one.
+        access: who may begin a call: who starts a session, or offers without one.
     """
 
     def __init__(
@@ -54,12 +56,14 @@ class WebRtcRoutes:
         calls: CallTasks,
         check_body: CheckBody,
         new_sessions: Rate,
+        access: Access,
     ) -> None:
         self._settings = settings
         self._door = door
         self._calls = calls
         self._check_body = check_body
         self._new_sessions = new_sessions
+        self._access = access
         self._sessions = StartedSessions(max_sessions=MAX_STARTED_SESSIONS, expire_s=settings.start_expire_s)
 
     def router(self) -> APIRouter:
@@ -79,6 +83,7 @@ class WebRtcRoutes:
         if transport != "webrtc":
             raise PeerError(f"transport {str(transport)[:40]!r} is not served here (known: webrtc)")
         self._calls.check_room()
+        next_token = self._access.admit(request)
         given = body.get("body")
         await self._check_body(given if isinstance(given, dict) else {})
         # As text: parsed, a body of empty objects takes twenty times as much.
@@ -88,6 +93,8 @@ class WebRtcRoutes:
             raise HTTPException(413, f"body: over {self._settings.start_body_bytes} bytes as JSON")
         session_id = self._sessions.open(kept, client=self._client(request))
         answer: dict[str, object] = {"sessionId": session_id}
+        if next_token is not None:
+            answer["next_token"] = next_token
         if self._settings.ice_servers:
             answer["iceConfig"] = {"iceServers": [{"urls": [url]} for url in self._settings.ice_servers]}
         return answer
@@ -95,6 +102,9 @@ class WebRtcRoutes:
     async def offer(self, request: Request) -> dict[str, str]:
         """Answer an offer of a client that started no session."""
         body = await self._read(request)
+        pc_id = body.get("pc_id")
+        if not (isinstance(pc_id, str) and self._door.is_open(pc_id)):
+            self._access.admit(request)
         self._count(request, body)
         return await self._door.offer_json(body)
 

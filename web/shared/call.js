@@ -3,6 +3,7 @@
 // it, also in the middle of opening.
 
 import { within } from "./deadline.js";
+import { authorization, keepNext } from "./token.js";
 
 const REQUEST_MS = 10_000;
 const CONNECT_MS = 15_000;
@@ -105,7 +106,9 @@ export class Call {
   async open(microphone, session, { raw, mode, sees }) {
     const body = { ...(session && { session }), mode, echo_cancellation: cancelsEcho(microphone, { raw }) };
     const start = { transport: "webrtc", body };
-    const { sessionId, iceConfig } = await this.#request("POST", "/start", start);
+    const started = await this.#request("POST", "/start", start, authorization());
+    keepNext(started);
+    const { sessionId, iceConfig } = started;
     this.#path = `/sessions/${encodeURIComponent(sessionId)}/api/offer`;
     const peer = new RTCPeerConnection({ iceServers: iceConfig?.iceServers ?? [] });
     this.#peer = peer;
@@ -236,12 +239,12 @@ export class Call {
     this.#channel.send(JSON.stringify({ label: "rtvi-ai", type, id: String(this.#messages), data }));
   }
 
-  async #request(method, path, body) {
+  async #request(method, path, body, headers = {}) {
     let response;
     try {
       response = await fetch(path, {
         method,
-        headers: { "content-type": "application/json" },
+        headers: { "content-type": "application/json", ...headers },
         body: JSON.stringify(body),
         signal: AbortSignal.any([this.#ended.signal, AbortSignal.timeout(REQUEST_MS)]),
       });
@@ -254,6 +257,9 @@ export class Call {
     const answer = await response.json().catch(() => ({}));
     if (response.ok) return answer;
     const reason = answer.error ?? answer.detail ?? `the server answered ${response.status}`;
+    if (response.status === 401) {
+      throw new CallError("This page may not begin a call (any more): open it again from where you came.", 401);
+    }
     const refusal = response.status === 503 ? "The server is busy" : "The call was refused";
     throw new CallError(`${refusal}: ${reason}.`, response.status);
   }

@@ -1,0 +1,33 @@
+// The token with which this page may begin a conversation, where the server asks for one: whoever opens the page for a
+// person puts it behind the address (#token=...), which no server is sent and no log keeps. Each is good for one beginning;
+// the answer brings the next one.
+
+const KEY = "parley.token";
+
+function fromAddress() {
+  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!found) return;
+  sessionStorage.setItem(KEY, found);
+  // It is nobody's to read over a shoulder, or to bookmark.
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+/** Headers for a request that begins a conversation. */
+export function authorization() {
+  fromAddress();
+  const token = sessionStorage.getItem(KEY);
+  return token ? { authorization: `Bearer ${token}` } : {};
+}
+
+/** The token as a subprotocol of a WebSocket, which has no headers here. */
+export function subprotocols() {
+  fromAddress();
+  const token = sessionStorage.getItem(KEY);
+  return token ? [`parley.token.${token}`] : [];
+}
+
+/** Keeps the token for the next beginning, where an answer has one; what was used is forgotten. */
+export function keepNext(answer) {
+  if (answer.next_token) sessionStorage.setItem(KEY, answer.next_token);
+  else sessionStorage.removeItem(KEY);
+}
