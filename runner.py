@@ -1,4 +1,7 @@
-"""One process of a deployment: a worker that hosts an engine for others.
+"""One process of a deployment: the gateway that callers reach, or a worker that hosts an engine for others.
+
+``python runner.py --role gateway --config NAME`` serves every surface (pages, calls, sockets, operators) and
+starts the workers that the deployment names; ``all`` is the same, said of one machine.
 
 ``python runner.py --role worker --engine moshi --port 22400`` loads the engine, says that it is ready and
 lets one conversation at a time have it, by the worker link (docs/workers.md). It runs in whatever Python
@@ -43,9 +46,16 @@ def build_parser() -> argparse.ArgumentParser:
         "not load, 4 a call of the engine did not return, 5 it opens no conversation, 130 interrupted twice.",
     )
     parser.add_argument(
-        "--role", choices=("worker",), required=True, help="worker: host an engine for others"
+        "--role",
+        choices=("all", "gateway", "worker"),
+        required=True,
+        help="gateway: serve callers, and start the deployment's workers; all: the same, on one machine; "
+        "worker: host an engine for others",
     )
-    parser.add_argument("--engine", required=True, help=f"one of: {', '.join(HOSTED)}")
+    parser.add_argument("--config", help="gateway: a YAML file or a deployment's name (default: embedded)")
+    parser.add_argument("--mode", choices=("cascade", "duplex"), help="gateway: of callers who ask for none")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="gateway: more log")
+    parser.add_argument("--engine", help=f"one of: {', '.join(HOSTED)}")
     parser.add_argument(
         "--set",
         action="append",
@@ -54,8 +64,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="a setting of the engine; the value is YAML; may be given more than once",
     )
     parser.add_argument("--name", default="worker", help="of the worker, as its tokens say it")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=22_400)
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1, or the deployment's)")
+    parser.add_argument("--port", type=int, help="(default: 22400, or the deployment's)")
     parser.add_argument(
         "--limit",
         action="append",
@@ -74,6 +84,14 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Ends the process, unless the command is wrong: the exit status of that."""
     given = build_parser().parse_args(arguments)
+    try:
+        _check_flags(given)
+    except ConfigError as error:
+        print(f"runner.py: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    if given.role != "worker":
+        return _serve_callers(given)
+    given.host, given.port = given.host or "127.0.0.1", 22_400 if given.port is None else given.port
     # Handshakes of strangers are nobody's news.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
     try:
@@ -93,6 +111,32 @@ def main(arguments: list[str] | None = None) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _check_flags(given: argparse.Namespace) -> None:
+    """Refuse what would be ignored.
+
+    Raises:
+        ConfigError: flags that do not belong together, or of which one is missing.
+    """
+    of_worker = {"--engine": given.engine, "--set": given.set, "--limit": given.limit}
+    of_worker["--print-url"] = given.print_url
+    of_gateway = {"--config": given.config, "--mode": given.mode, "-v": given.verbose}
+    others = of_gateway if given.role == "worker" else of_worker
+    wrong = [name for name, value in others.items() if value]
+    if wrong:
+        raise ConfigError(f"{' and '.join(wrong)} cannot be used with --role {given.role}")
+    if given.role == "worker" and not given.engine:
+        raise ConfigError("--role worker needs --engine", known=HOSTED)
+
+
+def _serve_callers(given: argparse.Namespace) -> int:
+    """The gateway: what ``bot.py`` serves, with all that the deployment names. A worker never imports it."""
+    from bot import main as serve
+
+    flags = {"--config": given.config, "--mode": given.mode, "--host": given.host, "--port": given.port}
+    arguments = [part for name, value in flags.items() if value is not None for part in (name, str(value))]
+    return serve([*arguments, *["-v"] * given.verbose])
 
 
 async def _run(server: WorkerServer, *, prints_url: bool) -> int:
