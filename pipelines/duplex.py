@@ -85,7 +85,8 @@ from processors.taps.turn_marks import TurnMarks
 from processors.turns.endpoint import word_confidences
 from processors.turns.idle import QUEUE, IdleKeeper
 from processors.turns.stop_words import StopWords
-from serving.pool.omni import PooledConversation, PooledOmni
+from serving.pool.omni import FINAL, PooledConversation, PooledOmni
+from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Place, Task
 from telemetry.ticks import SUFFIX, TickLog
 from telemetry.turns import TurnLog
@@ -140,11 +141,14 @@ class _InQueue:
         self._on_waiting = on_waiting
         self._news = asyncio.Event()
         self._place: Place | None = None
+        self._refused: NotPlaced | None = None
         self._waits = False
 
-    def take(self, place: Place | None) -> None:
+    def take(self, news: Place | NotPlaced | None) -> None:
         """The newest; None: it has a worker."""
+        place = news if isinstance(news, Place) else None
         self._place = place
+        self._refused = news if isinstance(news, NotPlaced) else None
         if self._waits is not (place is not None):
             self._waits = place is not None
             self._on_waiting(self._waits)
@@ -154,6 +158,7 @@ class _InQueue:
         """Tell until cancelled."""
         loop = asyncio.get_running_loop()
         said_position, said_s = 0, -math.inf
+        is_refusal_said = False
         while True:
             # A position that changed too soon after the last one was said is said later.
             is_due = self._place is not None and self._place.position != said_position
@@ -164,8 +169,21 @@ class _InQueue:
             self._news.clear()
             place = self._place
             wait_s = None if place is None or place.wait_ms is None else round(place.wait_ms / 1000)
-            data = {"kind": "queue", "position": place.position if place else 0, "wait_s": wait_s}
+            data: dict[str, object] = {
+                "kind": "queue",
+                "position": place.position if place else 0,
+                "wait_s": wait_s,
+            }
+            if place is not None:
+                # Whoever knows it may give the place up: DELETE /api/queue/{ticket}.
+                data["ticket_id"] = place.ticket_id
+            refused = self._refused
+            if refused is not None:
+                data["refused"] = str(refused)
             await worker.queue_frame(RTVIServerMessageFrame(data=data))
+            if refused is not None and refused.reason in FINAL and not is_refusal_said:
+                is_refusal_said = True
+                await worker.queue_frame(TTSSpeakFrame(f"Sorry, {refused}.", append_to_context=False))
             if place is None:
                 said_position = 0
             elif place.position != said_position and loop.time() - said_s >= QUEUE_SAID_S:

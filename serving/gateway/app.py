@@ -5,7 +5,7 @@ point here is refused). Out: one conversation per accepted call, run by ``run_ca
 owns (``serving.gateway.calls``). Whatever is malformed is a 4xx that says why and disturbs nobody else. What
 may go on at a time is capped (``limits``): the one too many gets 503, or 429 where it is one client's or one
 session's share. A surface is a router of its own: ``webrtc_routes``, ``eval_socket``, ``session_api``,
-``page``.
+``operations``, ``page``.
 """
 
 import math
@@ -22,10 +22,13 @@ from pydantic import ValidationError
 from starlette.middleware.cors import CORSMiddleware
 
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
+from serving.gateway.apps import AppDisabledError
 from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.eval_socket import EvalSocket
 from serving.gateway.limits import RETRY_S, Rate, ShareError
 from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
+from serving.gateway.operations import PRIVATE_PATHS, Operations
+from serving.gateway.operators import Operators
 from serving.gateway.page import health_router, serve_page
 from serving.gateway.requests import BodyError
 from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
@@ -43,6 +46,7 @@ def create_app(
     conversations: Conversations | None = None,
     type_turn: Typing | None = None,
     modes: Sequence[str] = (),
+    operations: Operations | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -54,7 +58,10 @@ def create_app(
         conversations: of this process; without them there is no sessions API.
         type_turn: answers typed turns of the sessions API.
         modes: that a call may ask for (``mode`` of its body).
+        operations: what operators see and change; without it there is no pool, and every app is open.
     """
+    operations = operations or Operations()
+    operators = Operators(settings)
     calls = CallTasks(
         run_call, max_calls=settings.max_calls, drain_s=settings.drain_s, hang_up_s=settings.hang_up_s
     )
@@ -65,6 +72,7 @@ def create_app(
     )
 
     async def check_body(body: Mapping[str, object]) -> None:
+        operations.apps.check("browser")
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
             raise PeerError("echo_cancellation: true, false or nothing")
         if body.get("mode") is not None and body["mode"] not in modes:
@@ -96,13 +104,16 @@ def create_app(
     app.state.door = door
     add_middleware(app, settings)
     add_error_answers(app)
-    app.include_router(health_router(calls, max_calls=settings.max_calls, describe=describe))
+    app.include_router(
+        health_router(calls, max_calls=settings.max_calls, describe=describe, pool=operations.pool)
+    )
+    app.include_router(operations.router(operators, settings))
     routes = WebRtcRoutes(settings, door=door, calls=calls, check_body=check_body, new_sessions=new_sessions)
     app.include_router(routes.router())
     if settings.eval_socket:
         app.include_router(EvalSocket(settings, calls=calls, new_sessions=new_sessions).router())
     if conversations is not None and type_turn is not None:
-        app.include_router(session_api(conversations, type_turn, settings, new_sessions))
+        app.include_router(session_api(conversations, type_turn, settings, new_sessions, operators))
     serve_page(app)
     return app
 
@@ -120,11 +131,11 @@ def add_middleware(app: FastAPI, settings: ServerSettings) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(settings.allowed_origins),
-            allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=["content-type", "idempotency-key"],
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["authorization", "content-type", "idempotency-key"],
             expose_headers=["retry-after"],
         )
-    app.add_middleware(PageHeaders, private=PATH)
+    app.add_middleware(PageHeaders, private=(PATH, *PRIVATE_PATHS))
 
 
 def add_error_answers(app: FastAPI) -> None:
@@ -133,6 +144,10 @@ def add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(PeerError)
     async def on_peer_error(_request: Request, error: PeerError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=400)
+
+    @app.exception_handler(AppDisabledError)
+    async def on_app_disabled(_request: Request, error: AppDisabledError) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, status_code=403)
 
     @app.exception_handler(BodyError)
     async def on_body_error(_request: Request, error: BodyError) -> JSONResponse:

@@ -95,8 +95,8 @@ class ServerSettings(BaseModel):
     )
     admin_token_env: str = Field(
         "PARLEY_ADMIN_TOKEN",
-        description="variable with the operator's token for listing and importing sessions; while it is not "
-        "set they are open to this machine, on a loopback address only",
+        description="variable with the operator's token (docs/operations.md); while it is not set whoever is "
+        "on this machine is the operator, on a loopback address only",
     )
     ice_servers: tuple[str, ...] = Field((), description="STUN urls for browsers behind NAT")
     allowed_origins: tuple[str, ...] = Field(

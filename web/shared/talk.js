@@ -289,8 +289,9 @@ class TalkPage {
     }
   }
 
-  #onQueue({ position, wait_s: waitS }) {
-    if (!position) this.#say("");
+  #onQueue({ position, wait_s: waitS, refused }) {
+    if (refused) this.#say(`The server says: ${refused}.`, { bad: true });
+    else if (!position) this.#say("");
     else {
       const wait = Number.isFinite(waitS) ? `, about ${duration(waitS * 1000)} to go` : "";
       this.#say(`Every line is taken. You are number ${position} in the queue${wait}.`);
