@@ -225,7 +225,9 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
             conversations=conversations,
             type_turn=typed,
             modes=(CASCADE, DUPLEX),
-            operations=Operations.open(deployment.operations, pool=engines.pool),
+            operations=Operations.open(
+                deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
+            ),
             describe=lambda: {"mode": mode, **engines.describe()},
             open_door=lambda on_call: Signaling(
                 on_call,

@@ -27,12 +27,13 @@ from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.eval_socket import EvalSocket
 from serving.gateway.limits import RETRY_S, Rate, ShareError
 from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
-from serving.gateway.operations import PRIVATE_PATHS, Operations
+from serving.gateway.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
 from serving.gateway.operators import Operators
 from serving.gateway.page import health_router, serve_page
 from serving.gateway.requests import BodyError
 from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
 from serving.gateway.settings import ServerSettings
+from serving.gateway.voice_decoder import VoiceError
 from serving.gateway.webrtc_routes import Door, OnConnection, WebRtcRoutes
 from session_store.conversation import Conversations
 
@@ -121,7 +122,10 @@ def create_app(
 def add_middleware(app: FastAPI, settings: ServerSettings) -> None:
     """What every request passes; the last one added sees it first."""
     app.add_middleware(
-        BodyLimit, max_bytes=settings.max_body_bytes, within_s=settings.body_s, streamed=(IMPORT_PATH,)
+        BodyLimit,
+        max_bytes=settings.max_body_bytes,
+        within_s=settings.body_s,
+        streamed=(IMPORT_PATH, *STREAMED_PATHS),
     )
     names = known_hosts(settings)
     if names is not None:
@@ -149,8 +153,9 @@ def add_error_answers(app: FastAPI) -> None:
     async def on_app_disabled(_request: Request, error: AppDisabledError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=403)
 
+    @app.exception_handler(VoiceError)
     @app.exception_handler(BodyError)
-    async def on_body_error(_request: Request, error: BodyError) -> JSONResponse:
+    async def on_body_error(_request: Request, error: BodyError | VoiceError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=error.status)
 
     @app.exception_handler(CapacityError)

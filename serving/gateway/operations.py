@@ -15,10 +15,16 @@ from serving.gateway.apps_api import apps_api
 from serving.gateway.operators import Operators
 from serving.gateway.pool_api import pool_api
 from serving.gateway.settings import ServerSettings
+from serving.gateway.voice_settings import VoiceSettings
+from serving.gateway.voices import Voices
+from serving.gateway.voices_api import PATH as VOICES_PATH
+from serving.gateway.voices_api import voices_api
 from serving.pool.pool import Pool
 
 # Paths whose answers no browser or proxy keeps.
-PRIVATE_PATHS = ("/api/admin", "/api/queue", "/workers")
+PRIVATE_PATHS = ("/api/admin", "/api/queue", "/workers", VOICES_PATH)
+# Paths whose bodies are larger than others, and read by their routes.
+STREAMED_PATHS = (VOICES_PATH,)
 
 
 class OperationsSettings(BaseModel):
@@ -34,6 +40,7 @@ class OperationsSettings(BaseModel):
         description="false: that way to talk to this server is closed at the start; an operator's switch "
         "holds over it",
     )
+    voices: VoiceSettings = VoiceSettings()
 
 
 @dataclass(frozen=True)
@@ -43,15 +50,32 @@ class Operations:
     Attributes:
         pool: of workers, if there is one.
         apps: the ways in.
+        voices: that an engine may sound like; None: there is no folder for them.
+        default_voice: file of the one for clients who have none.
     """
 
     pool: Pool | None = None
     apps: Apps = field(default_factory=Apps)
+    voices: Voices | None = None
+    default_voice: Path | None = None
 
     @classmethod
-    def open(cls, settings: OperationsSettings, *, pool: Pool | None) -> "Operations":
-        """Those of a deployment, with what operators have left there. Reads files."""
-        return cls(pool, Apps(settings.apps, path=settings.data_dir / "apps.json"))
+    def open(
+        cls, settings: OperationsSettings, *, pool: Pool | None, voice: Path | None = None
+    ) -> "Operations":
+        """Those of a deployment, with what operators have left there. Reads files.
+
+        Args:
+            settings: of the deployment.
+            pool: of workers, if there is one.
+            voice: file of the default voice, where the settings name none.
+        """
+        return cls(
+            pool,
+            Apps(settings.apps, path=settings.data_dir / "apps.json"),
+            Voices(settings.data_dir / "ref_audio", settings.voices),
+            settings.voices.default or voice,
+        )
 
     def router(self, operators: Operators, settings: ServerSettings) -> APIRouter:
         """Every route of theirs."""
@@ -59,4 +83,6 @@ class Operations:
         router.include_router(operators.router())
         router.include_router(pool_api(self.pool, operators, settings))
         router.include_router(apps_api(self.apps, operators, settings))
+        if self.voices is not None:
+            router.include_router(voices_api(self.voices, self.default_voice, operators, settings))
         return router
