@@ -111,7 +111,11 @@ def _with_absolute_folders(deployment: "Deployment", base: Path) -> "Deployment"
         "remembering": remembering,
         "duplex": duplex.model_copy(update=paths),
         "operations": operations.model_copy(
-            update={"data_dir": absolute(operations, "data_dir"), "voices": voices}
+            update={
+                "data_dir": absolute(operations, "data_dir"),
+                "presets_dir": absolute(operations, "presets_dir"),
+                "voices": voices,
+            }
         ),
     }
     return deployment.model_copy(update=folders)

@@ -14,6 +14,8 @@ from serving.gateway.apps import AppId, Apps
 from serving.gateway.apps_api import apps_api
 from serving.gateway.operators import Operators
 from serving.gateway.pool_api import pool_api
+from serving.gateway.presets import Presets
+from serving.gateway.presets_api import FrontendDefaults, presets_api
 from serving.gateway.settings import ServerSettings
 from serving.gateway.voice_settings import VoiceSettings
 from serving.gateway.voices import Voices
@@ -41,6 +43,8 @@ class OperationsSettings(BaseModel):
         "holds over it",
     )
     voices: VoiceSettings = VoiceSettings()
+    presets_dir: Path = Field(Path("presets"), description="folder of presets, one folder for each mode")
+    frontend: FrontendDefaults = FrontendDefaults()
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,16 @@ class Operations:
         apps: the ways in.
         voices: that an engine may sound like; None: there is no folder for them.
         default_voice: file of the one for clients who have none.
+        presets: ready-made beginnings; None: there is no folder of them.
+        frontend: what pages begin with.
     """
 
     pool: Pool | None = None
     apps: Apps = field(default_factory=Apps)
     voices: Voices | None = None
     default_voice: Path | None = None
+    presets: Presets | None = None
+    frontend: FrontendDefaults = FrontendDefaults()
 
     @classmethod
     def open(
@@ -75,6 +83,8 @@ class Operations:
             Apps(settings.apps, path=settings.data_dir / "apps.json"),
             Voices(settings.data_dir / "ref_audio", settings.voices),
             settings.voices.default or voice,
+            Presets(settings.presets_dir),
+            settings.frontend,
         )
 
     def router(self, operators: Operators, settings: ServerSettings) -> APIRouter:
@@ -85,4 +95,5 @@ class Operations:
         router.include_router(apps_api(self.apps, operators, settings))
         if self.voices is not None:
             router.include_router(voices_api(self.voices, self.default_voice, operators, settings))
+        router.include_router(presets_api(self.presets, self.frontend))
         return router

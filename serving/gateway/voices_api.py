@@ -19,13 +19,11 @@ from fastapi.responses import FileResponse
 from loguru import logger
 from pydantic import BaseModel, ConfigDict
 
-from audio.wav import decode_wav
 from core.errors import MediaError
-from core.media import pcm16_to_float
 from serving.gateway.operators import Operators
 from serving.gateway.requests import check_origin, read_body
 from serving.gateway.settings import ServerSettings
-from serving.gateway.voice_decoder import RATE_HZ
+from serving.gateway.voice_pcm import Pcm, read_pcm
 from serving.gateway.voices import Voice, Voices
 
 PATH = "/api/assets/ref_audio"
@@ -58,24 +56,6 @@ class Done(BaseModel):
     id: str
     name: str | None
     message: str
-
-
-class Pcm(BaseModel):
-    """A voice as samples.
-
-    Attributes:
-        name: of its file.
-        duration: in seconds.
-        sample_rate: in Hz.
-        samples: how many.
-        base64: float32, little endian.
-    """
-
-    name: str
-    duration: float
-    sample_rate: int
-    samples: int
-    base64: str
 
 
 def voices_api(
@@ -131,24 +111,6 @@ def voices_api(
             raise HTTPException(500, "the default voice of this server cannot be read") from error
 
     return router
-
-
-def read_pcm(path: Path) -> Pcm:
-    """A file of the deployment's as float32 samples of 16 kHz. Blocks.
-
-    Raises:
-        OSError: it cannot be read.
-        MediaError: it is no audio.
-    """
-    pcm = decode_wav(path.read_bytes(), rate_hz=RATE_HZ)
-    samples = pcm16_to_float(pcm)
-    return Pcm(
-        name=path.name,
-        duration=round(len(samples) / RATE_HZ, 1),
-        sample_rate=RATE_HZ,
-        samples=len(samples),
-        base64=base64.b64encode(samples.astype("<f4").tobytes()).decode("ascii"),
-    )
 
 
 def _uploaded(body: bytes) -> tuple[str, bytes]:
