@@ -42,6 +42,11 @@ def serve_page(app: FastAPI) -> None:
     async def session_page() -> FileResponse:
         return FileResponse(web / "pages" / "session.html")
 
+    @app.get("/admin")
+    async def admin_page() -> FileResponse:
+        # For everybody: it holds nothing, and what it asks for is the operator's.
+        return FileResponse(web / "pages" / "admin.html")
+
     # On the application itself: FastAPI 0.115 leaves a router's mounts out when it includes it.
     app.mount("/shared", StaticFiles(directory=web / "shared"), name="shared")
 

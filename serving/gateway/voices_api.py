@@ -84,7 +84,7 @@ def voices_api(
         # In a thread: ten megabytes of JSON would be silence in every call.
         name, data = await asyncio.to_thread(_uploaded, body)
         voice = await voices.add(name, data)
-        message = f"kept: {voice.duration_ms / 1000:.1f} s"
+        message = f"kept, {voice.duration_ms / 1000:.1f} s long"
         return Done(success=True, id=voice.id, name=voice.name, message=message)
 
     @router.get(f"{PATH}/{{voice_id}}", dependencies=[Depends(operators.check)])

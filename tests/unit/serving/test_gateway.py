@@ -111,7 +111,7 @@ async def test_the_page_is_served_at_the_root(client: httpx.AsyncClient):
 
 
 async def test_everything_the_page_names_is_served_here(client: httpx.AsyncClient):
-    waiting, seen = ["/"], set[str]()
+    waiting, seen = ["/", "/admin"], set[str]()
     while waiting:
         path = waiting.pop()
         if path in seen:
