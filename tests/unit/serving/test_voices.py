@@ -167,6 +167,12 @@ def test_a_file_that_names_others_does_not_have_them_read(tmp_path: Path, monkey
     assert child(playlist, cwd=tmp_path) == EXIT_NOT_AUDIO
 
 
+def test_a_format_that_nobody_needs_is_not_read():
+    """Each demuxer is code that strangers' bytes run through."""
+    assert child(encoded("au", "pcm_s16be", 16_000, 1.0)) == EXIT_NOT_AUDIO
+    assert child(encoded("wav", "pcm_s16le", 16_000, 1.0)) == 0
+
+
 # What is kept.
 
 
