@@ -212,6 +212,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
     from pipelines.sessions import TypedTurns, open_conversations
     from serving.gateway.app import create_app
     from serving.gateway.http_server import http_server
+    from serving.gateway.operations import Operations
     from transports.webrtc.signaling import Signaling
 
     async with (
@@ -226,6 +227,9 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
             type_turn=typed,
             modes=(CASCADE, DUPLEX),
             default_mode=mode,
+            operations=Operations.open(
+                deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
+            ),
             describe=lambda: {"mode": mode, **engines.describe()},
             open_door=lambda on_call: Signaling(
                 on_call,

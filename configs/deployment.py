@@ -19,6 +19,7 @@ from processors.front_end.vad import VadSettings
 from processors.fusion.perception import PerceptionSettings
 from processors.perception.engine_stt import EngineSttSettings
 from processors.speech.engine_tts import EngineTtsSettings
+from serving.gateway.operations import OperationsSettings
 from serving.gateway.settings import ServerSettings
 from serving.pool.settings import PoolSettings
 from session_store.conversation import ConversationSettings
@@ -227,4 +228,5 @@ class Deployment(_Part):
     remembering: Remembering = Remembering()
     server: ServerSettings = ServerSettings()
     sockets: SocketSettings = Field(SocketSettings(), description="clients of /v1/realtime and of /ws/...")
+    operations: OperationsSettings = OperationsSettings()
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")

@@ -96,6 +96,9 @@ def _with_absolute_folders(deployment: "Deployment", base: Path) -> "Deployment"
         start = base if "url" in store.model_fields_set else PROJECT_DIR
         url = f"sqlite:////{str(start / url.removeprefix('sqlite:///')).lstrip('/')}"
     remembering = remembering.model_copy(update={"store": store.model_copy(update={"url": url})})
+    operations, voices = deployment.operations, deployment.operations.voices
+    if voices.default is not None:
+        voices = voices.model_copy(update={"default": absolute(voices, "default")})
     duplex = deployment.duplex
     paths = {
         name: absolute(duplex, name)
@@ -107,6 +110,13 @@ def _with_absolute_folders(deployment: "Deployment", base: Path) -> "Deployment"
         "models_dir": absolute(deployment, "models_dir"),
         "remembering": remembering,
         "duplex": duplex.model_copy(update=paths),
+        "operations": operations.model_copy(
+            update={
+                "data_dir": absolute(operations, "data_dir"),
+                "presets_dir": absolute(operations, "presets_dir"),
+                "voices": voices,
+            }
+        ),
     }
     return deployment.model_copy(update=folders)
 

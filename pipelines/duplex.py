@@ -87,7 +87,7 @@ from processors.turns.endpoint import word_confidences
 from processors.turns.idle import QUEUE, IdleKeeper
 from processors.turns.stop_words import StopWords
 from protocols.surface import Wish
-from serving.pool.omni import PooledConversation, PooledOmni
+from serving.pool.omni import FINAL, PooledConversation, PooledOmni
 from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Place, Task
 from telemetry.ticks import SUFFIX, TickLog
@@ -143,11 +143,14 @@ class _InQueue:
         self._on_waiting = on_waiting
         self._news = asyncio.Event()
         self._place: Place | None = None
+        self._refused: NotPlaced | None = None
         self._waits = False
 
-    def take(self, place: Place | None) -> None:
+    def take(self, news: Place | NotPlaced | None) -> None:
         """The newest; None: it has a worker."""
+        place = news if isinstance(news, Place) else None
         self._place = place
+        self._refused = news if isinstance(news, NotPlaced) else None
         if self._waits is not (place is not None):
             self._waits = place is not None
             self._on_waiting(self._waits)
@@ -167,12 +170,17 @@ class _InQueue:
             self._news.clear()
             place = self._place
             wait_s = None if place is None or place.wait_ms is None else round(place.wait_ms / 1000)
-            data = {
+            data: dict[str, object] = {
                 "kind": "queue",
                 "position": place.position if place else 0,
                 "wait_s": wait_s,
-                "ticket_id": place.ticket_id if place else "",
             }
+            if place is not None:
+                # Whoever knows it may give the place up: DELETE /api/queue/{ticket}.
+                data["ticket_id"] = place.ticket_id
+            refused = self._refused
+            if refused is not None:
+                data["refused"] = str(refused)
             await worker.queue_frame(RTVIServerMessageFrame(data=data))
             if place is None:
                 said_position = 0
@@ -453,8 +461,10 @@ async def _build(
         if not isinstance(error, CapacityError):
             await _end_soon(worker, call, "error", "no engine goes on")
             return
-        if call.client.greets and duplex.refusal:
-            await worker.queue_frame(TTSSpeakFrame(duplex.refusal, append_to_context=False))
+        is_final = isinstance(error, NotPlaced) and error.reason in FINAL
+        refusal = f"Sorry, {error}." if is_final else duplex.refusal
+        if call.client.greets and refusal:
+            await worker.queue_frame(TTSSpeakFrame(refusal, append_to_context=False))
         await _end_soon(worker, call, reason_refused(error), str(error))
 
     _, entry, exit_ = call.playout.taps(on_speech=marks.speaking)

@@ -62,7 +62,15 @@ MOST_PICTURES, MOST_PICTURE_BYTES = 4, 2_000_000
 MOST_PROMPT_CHARS = 32_768
 MOST_SLICES = 9
 # Reasons for which it may be tried again later.
-NO_ROOM = ("queue_full", "no_worker", "too_large", "cancelled", "stopping", "service_unavailable")
+NO_ROOM = (
+    "queue_full",
+    "no_worker",
+    "too_large",
+    "cancelled",
+    "withdrawn",
+    "stopping",
+    "service_unavailable",
+)
 # Chunks whose result is owed; a client that sends more has not read for long.
 MOST_OWED = 256
 # Of that server's DuplexConfig, what reaches its model, with the bounds that make sense.

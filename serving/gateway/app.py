@@ -5,7 +5,7 @@ point here is refused). Out: one conversation per accepted call, run by ``run_ca
 owns (``serving.gateway.calls``). Whatever is malformed is a 4xx that says why and disturbs nobody else. What
 may go on at a time is capped (``limits``): the one too many gets 503, or 429 where it is one client's or one
 session's share. A surface is a router of its own: ``webrtc_routes``, ``eval_socket``, ``session_api``,
-``page``.
+``operations``, ``page``.
 """
 
 import math
@@ -23,16 +23,20 @@ from starlette.middleware.cors import CORSMiddleware
 
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
 from serving.gateway.access import Access
+from serving.gateway.apps import AppDisabledError
 from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.eval_socket import EvalSocket
 from serving.gateway.limits import RETRY_S, Rate, ShareError
 from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
+from serving.gateway.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
+from serving.gateway.operators import Operators
 from serving.gateway.page import health_router, serve_page
 from serving.gateway.requests import BodyError
 from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
 from serving.gateway.settings import ServerSettings
 from serving.gateway.talk_sockets import TalkSockets
 from serving.gateway.unmute_routes import unmute_router
+from serving.gateway.voice_decoder import VoiceError
 from serving.gateway.webrtc_routes import Door, OnConnection, WebRtcRoutes
 from session_store.conversation import Conversations
 
@@ -47,6 +51,7 @@ def create_app(
     type_turn: Typing | None = None,
     modes: Sequence[str] = (),
     default_mode: str = "",
+    operations: Operations | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -59,7 +64,10 @@ def create_app(
         type_turn: answers typed turns of the sessions API.
         modes: that a call may ask for (``mode`` of its body); without any there are no sockets of dialects.
         default_mode: of a socket whose client asks for none; the first one.
+        operations: what operators see and change; without it there is no pool, and every app is open.
     """
+    operations = operations or Operations()
+    operators = Operators(settings)
     calls = CallTasks(
         run_call, max_calls=settings.max_calls, drain_s=settings.drain_s, hang_up_s=settings.hang_up_s
     )
@@ -70,6 +78,10 @@ def create_app(
     )
 
     access = Access(settings)
+
+    async def check_browser(body: Mapping[str, object]) -> None:
+        operations.apps.check("browser")
+        await check_body(body)
 
     async def check_body(body: Mapping[str, object]) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
@@ -87,7 +99,7 @@ def create_app(
         await conversations.store.info(session_id)
 
     async def on_connection(connection: SmallWebRTCConnection, body: dict[str, object]) -> None:
-        await check_body(body)
+        await check_browser(body)
         arguments = SmallWebRTCRunnerArguments(webrtc_connection=connection, body=body)
         calls.start(arguments, call_id=connection.pc_id, hang_up=lambda: door.hang_up(connection))
 
@@ -104,9 +116,12 @@ def create_app(
     add_middleware(app, settings)
     add_error_answers(app)
     app.include_router(access.router())
-    app.include_router(health_router(calls, max_calls=settings.max_calls, describe=describe))
+    app.include_router(
+        health_router(calls, max_calls=settings.max_calls, describe=describe, pool=operations.pool)
+    )
+    app.include_router(operations.router(operators, settings))
     routes = WebRtcRoutes(
-        settings, door=door, calls=calls, check_body=check_body, new_sessions=new_sessions, access=access
+        settings, door=door, calls=calls, check_body=check_browser, new_sessions=new_sessions, access=access
     )
     app.include_router(routes.router())
     if modes:
@@ -116,6 +131,7 @@ def create_app(
             check_body=check_body,
             new_sessions=new_sessions,
             access=access,
+            apps=operations.apps,
             default_mode=default_mode or modes[0],
         )
         app.include_router(sockets.router())
@@ -125,7 +141,7 @@ def create_app(
             EvalSocket(settings, calls=calls, new_sessions=new_sessions, access=access).router()
         )
     if conversations is not None and type_turn is not None:
-        app.include_router(session_api(conversations, type_turn, settings, new_sessions, access))
+        app.include_router(session_api(conversations, type_turn, settings, new_sessions, access, operators))
     serve_page(app)
     return app
 
@@ -133,7 +149,10 @@ def create_app(
 def add_middleware(app: FastAPI, settings: ServerSettings) -> None:
     """What every request passes; the last one added sees it first."""
     app.add_middleware(
-        BodyLimit, max_bytes=settings.max_body_bytes, within_s=settings.body_s, streamed=(IMPORT_PATH,)
+        BodyLimit,
+        max_bytes=settings.max_body_bytes,
+        within_s=settings.body_s,
+        streamed=(IMPORT_PATH, *STREAMED_PATHS),
     )
     names = known_hosts(settings)
     if names is not None:
@@ -143,11 +162,11 @@ def add_middleware(app: FastAPI, settings: ServerSettings) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(settings.allowed_origins),
-            allow_methods=["GET", "POST", "PATCH", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["authorization", "content-type", "idempotency-key"],
             expose_headers=["retry-after"],
         )
-    app.add_middleware(PageHeaders, private=PATH)
+    app.add_middleware(PageHeaders, private=(PATH, *PRIVATE_PATHS))
 
 
 def add_error_answers(app: FastAPI) -> None:
@@ -157,8 +176,13 @@ def add_error_answers(app: FastAPI) -> None:
     async def on_peer_error(_request: Request, error: PeerError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=400)
 
+    @app.exception_handler(AppDisabledError)
+    async def on_app_disabled(_request: Request, error: AppDisabledError) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, status_code=403)
+
+    @app.exception_handler(VoiceError)
     @app.exception_handler(BodyError)
-    async def on_body_error(_request: Request, error: BodyError) -> JSONResponse:
+    async def on_body_error(_request: Request, error: BodyError | VoiceError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=error.status)
 
     @app.exception_handler(CapacityError)

@@ -117,6 +117,15 @@ class Rate:
     def __len__(self) -> int:
         return len(self._buckets)
 
+    def check(self, client: str) -> None:
+        """Find out whether there is a token, and leave it.
+
+        Raises:
+            ShareError: there is none left.
+        """
+        now_s = asyncio.get_running_loop().time()
+        self._require(self._left(*self._buckets.get(client, (float(self._per_minute), now_s)), now_s))
+
     def take(self, client: str) -> None:
         """Take a token.
 
@@ -124,12 +133,16 @@ class Rate:
             ShareError: there is none left.
         """
         now_s = asyncio.get_running_loop().time()
-        per_s = self._per_minute / 60
-        left, counted_s = self._buckets.pop(client, (float(self._per_minute), now_s))
-        left = min(self._per_minute, left + (now_s - counted_s) * per_s)
-        enough = left >= 1 - NEARLY_ZERO
-        self._buckets[client] = (left - 1 if enough else left, now_s)
+        left = self._left(*self._buckets.pop(client, (float(self._per_minute), now_s)), now_s)
+        self._buckets[client] = (left - 1 if left >= 1 - NEARLY_ZERO else left, now_s)
         if len(self._buckets) > self._clients:
             del self._buckets[next(iter(self._buckets))]
-        if not enough:
-            raise ShareError(self._full, limit=self._per_minute, retry_s=(1 - left) / per_s)
+        self._require(left)
+
+    def _left(self, left: float, counted_s: float, now_s: float) -> float:
+        return min(self._per_minute, left + (now_s - counted_s) * self._per_minute / 60)
+
+    def _require(self, left: float) -> None:
+        if left < 1 - NEARLY_ZERO:
+            retry_s = (1 - left) * 60 / self._per_minute
+            raise ShareError(self._full, limit=self._per_minute, retry_s=retry_s)

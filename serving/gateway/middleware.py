@@ -204,7 +204,7 @@ class PageHeaders:
 
     Args:
         app: whose answers.
-        private: path below which nothing may be kept.
+        private: paths below which nothing may be kept.
     """
 
     _HEADERS = (
@@ -214,12 +214,12 @@ class PageHeaders:
     )
     # A page must not meet scripts of the release before it; unchanged files still answer 304.
     _FRESH = (b"cache-control", b"no-cache")
-    # What people said stays in no cache, of a browser or on the way.
+    # What people said, and what is the operator's, stays in no cache, of a browser or on the way.
     _PRIVATE = (b"cache-control", b"no-store")
 
-    def __init__(self, app: ASGIApp, *, private: str) -> None:
+    def __init__(self, app: ASGIApp, *, private: Collection[str]) -> None:
         self._app = app
-        self._private = private
+        self._private = tuple(private)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -227,7 +227,7 @@ class PageHeaders:
             return
 
         path = scope["path"]
-        private = path == self._private or path.startswith(f"{self._private}/")
+        private = any(path == start or path.startswith(f"{start}/") for start in self._private)
         added = (*self._HEADERS, self._PRIVATE if private else self._FRESH)
 
         async def send_with_headers(message: Message) -> None:

@@ -5,6 +5,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
@@ -13,6 +14,8 @@ from fastapi.staticfiles import StaticFiles
 
 from core.errors import ConfigError
 from serving.gateway.calls import CallTasks
+from serving.gateway.pool_view import PoolView
+from serving.pool.pool import Pool
 
 
 def web_dir() -> Path:
@@ -39,12 +42,21 @@ def serve_page(app: FastAPI) -> None:
     async def session_page() -> FileResponse:
         return FileResponse(web / "pages" / "session.html")
 
+    @app.get("/admin")
+    async def admin_page() -> FileResponse:
+        # For everybody: it holds nothing, and what it asks for is the operator's.
+        return FileResponse(web / "pages" / "admin.html")
+
     # On the application itself: FastAPI 0.115 leaves a router's mounts out when it includes it.
     app.mount("/shared", StaticFiles(directory=web / "shared"), name="shared")
 
 
 def health_router(
-    calls: CallTasks, *, max_calls: int, describe: Callable[[], dict[str, object]]
+    calls: CallTasks,
+    *,
+    max_calls: int,
+    describe: Callable[[], dict[str, object]],
+    pool: Pool | None = None,
 ) -> APIRouter:
     """``/health`` for what restarts and balances servers, ``/status`` for people.
 
@@ -52,12 +64,18 @@ def health_router(
         calls: the conversations of this process.
         max_calls: how many there may be.
         describe: facts for ``/status`` (engines, versions).
+        pool: of workers, to be counted in ``/status``.
     """
     router = APIRouter()
 
     @router.get("/health")
     async def health() -> dict[str, object]:
-        return {"status": "ok", "calls": calls.active, "max_calls": max_calls}
+        return {
+            "status": "ok",
+            "calls": calls.active,
+            "max_calls": max_calls,
+            "timestamp": datetime.now(UTC).isoformat(),
+        }
 
     @router.get("/status")
     async def status() -> dict[str, object]:
@@ -67,6 +85,7 @@ def health_router(
             "calls": calls.active,
             "tasks": len(asyncio.all_tasks()),
             "threads": threads_by_name(),
+            **PoolView(pool).counts().model_dump(mode="json"),
             **describe(),
         }
 

@@ -108,6 +108,27 @@ async def read_json(request: Request, *, allowed_origins: Collection[str]) -> di
     return body
 
 
+async def read_body(request: Request, *, max_bytes: int, within_s: float) -> bytes:
+    """A body that ``BodyLimit`` has left to its route, because it may be larger than others.
+
+    Args:
+        request: whose body nobody has read.
+        max_bytes: of the body.
+        within_s: longest wait for the next piece of it.
+
+    Raises:
+        BodyError: 413, it is too large; 408, it stays away; 400, the sender left.
+    """
+    _check_declared(request, max_bytes)
+    body = bytearray()
+    async with aclosing(request.stream()) as pieces:
+        while (piece := await _next_piece(pieces, within_s=within_s)) is not None:
+            body += piece
+            if len(body) > max_bytes:
+                raise _too_large(max_bytes)
+    return bytes(body)
+
+
 async def read_lines(
     request: Request, *, max_bytes: int, max_line_bytes: int, within_s: float
 ) -> AsyncGenerator[str, None]:
@@ -123,16 +144,13 @@ async def read_lines(
         BodyError: 413, it is too large; 408, it stays away; 400, a line is too long, or the sender left.
         PeerError: a line is not UTF-8.
     """
-    too_large = BodyError(f"body over {max_bytes} bytes", status=413)
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or len(declared) > 12 or int(declared) > max_bytes:
-        raise too_large
+    _check_declared(request, max_bytes)
     came, number, rest = 0, 0, bytearray()
     async with aclosing(request.stream()) as pieces:
         while (piece := await _next_piece(pieces, within_s=within_s)) is not None:
             came += len(piece)
             if came > max_bytes:
-                raise too_large
+                raise _too_large(max_bytes)
             *ended, last = piece.split(b"\n")
             for end in ended:
                 number += 1
@@ -143,6 +161,16 @@ async def read_lines(
                 raise _line_too_long(number + 1, max_line_bytes)
     if rest:
         yield _line(bytes(rest), number + 1, max_bytes=max_line_bytes)
+
+
+def _check_declared(request: Request, max_bytes: int) -> None:
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdigit() or len(declared) > 12 or int(declared) > max_bytes:
+        raise _too_large(max_bytes)
+
+
+def _too_large(max_bytes: int) -> BodyError:
+    return BodyError(f"body over {max_bytes} bytes", status=413)
 
 
 async def _next_piece(pieces: AsyncGenerator[bytes, None], *, within_s: float) -> bytes | None:

@@ -12,8 +12,7 @@
     DELETE /api/sessions/{id}                 every trace of it
 
 Whoever knows an id may use the session; ids are therefore not listed to everybody. Listing and importing are
-the operator's: with the token of ``admin_token_env`` as ``Authorization: Bearer``, or, while that variable is
-not set, from a server that listens on a loopback address only.
+the operator's (``operators``).
 
 A typed turn answers 200 once the turn is durable. Its events are ``turn`` (the committed turn), ``delta``
 (more of the answer), ``done`` (the answer is durable) or ``error``. ``Idempotency-Key`` makes a repeated
@@ -24,9 +23,7 @@ one address, typed turns and followers, in all and of one session. A refused req
 """
 
 import asyncio
-import hmac
 import json
-import os
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -50,7 +47,7 @@ from serving.gateway.access import Access
 from serving.gateway.event_stream import EventStream
 from serving.gateway.faults import log_failure
 from serving.gateway.limits import Place, Places, Rate
-from serving.gateway.middleware import is_loopback
+from serving.gateway.operators import Operators
 from serving.gateway.requests import check_origin, client_of, read_lines
 from serving.gateway.settings import ServerSettings
 from session_store.conversation import Conversations
@@ -64,7 +61,6 @@ MAX_PAGE = 1_000
 EVENTS_AT_ONCE = 50
 # Events of other kinds have keys too, with a dot in them: a client's key has none.
 CLIENT_KEY = r"^[A-Za-z0-9_-]{1,200}$"
-FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 # A comment now and then tells a proxy, and the server, that the reader is still there.
 SSE_KEEPALIVE_S = 15.0
 
@@ -114,6 +110,7 @@ def session_api(
     settings: ServerSettings,
     new_sessions: Rate,
     access: Access,
+    operators: Operators,
 ) -> APIRouter:
     """The routes.
 
@@ -123,6 +120,7 @@ def session_api(
         settings: of the server.
         new_sessions: what each client may begin.
         access: who may make a session; with its id everybody may use it.
+        operators: who may list and import.
     """
     store = conversations.store
     turns = Places(
@@ -143,20 +141,6 @@ def session_api(
 
     router = APIRouter(prefix=PATH, dependencies=[Depends(origin_allowed)])
 
-    def check_operator(request: Request, authorization: Annotated[str, Header()] = "") -> None:
-        token = os.environ.get(settings.admin_token_env, "")
-        given = authorization.removeprefix("Bearer ")
-        if token and hmac.compare_digest(given.encode(), token.encode()):
-            return
-        # What a proxy on this machine passes on comes from anywhere.
-        named = settings.allowed_hosts or settings.trusted_proxies
-        proxied = named or any(name in request.headers for name in FORWARDING_HEADERS)
-        if not token and is_loopback(settings.host) and not proxied:
-            return
-        raise HTTPException(
-            403, f"for the operator: send the token of {settings.admin_token_env} as a bearer token"
-        )
-
     @router.post("", status_code=201)
     async def create(request: Request) -> dict[str, object]:
         next_token = access.admit(request)
@@ -164,7 +148,7 @@ def session_api(
         made = asdict(await store.create())
         return made if next_token is None else {**made, "next_token": next_token}
 
-    @router.get("", dependencies=[Depends(check_operator)])
+    @router.get("", dependencies=[Depends(operators.check)])
     async def listed(limit: Limit = 50, before: str | None = None) -> dict[str, object]:
         found = await store.sessions(limit=limit, before=before)
         return {
@@ -172,7 +156,7 @@ def session_api(
             "before": found[-1].id if len(found) == limit else None,
         }
 
-    @router.post("/import", status_code=201, dependencies=[Depends(check_operator)])
+    @router.post("/import", status_code=201, dependencies=[Depends(operators.check)])
     async def taken_in(request: Request) -> dict[str, object]:
         lines = read_lines(
             request,

@@ -102,8 +102,8 @@ class ServerSettings(BaseModel):
     )
     admin_token_env: str = Field(
         "PARLEY_ADMIN_TOKEN",
-        description="variable with the operator's token for listing and importing sessions; while it is not "
-        "set they are open to this machine, on a loopback address only",
+        description="variable with the operator's token (docs/operations.md); while it is not set whoever is "
+        "on this machine is the operator, on a loopback address only",
     )
     call_keys_env: str = Field(
         "PARLEY_CALL_KEYS",

@@ -27,6 +27,7 @@ from protocols.openai_realtime import OpenAIRealtime
 from protocols.surface import Dialect
 from protocols.unmute import Unmute
 from serving.gateway.access import Access
+from serving.gateway.apps import AppDisabledError, AppId, Apps
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
 from serving.gateway.limits import Rate, ShareError
@@ -36,6 +37,8 @@ from serving.gateway.settings import ServerSettings
 CheckBody = Callable[[Mapping[str, object]], Awaitable[None]]
 Mode = Literal["cascade", "duplex"]
 SUBPROTOCOL = "realtime"
+# What that server's clients put in front of their ids says which of its apps they are.
+AUDIO_PREFIX = "adx_"
 MOST_MODEL_CHARS = 100
 
 
@@ -63,6 +66,7 @@ class TalkSockets:
         check_body: raises when a call cannot do with what the client gives for it.
         new_sessions: what each client may begin; a call that names no session begins one.
         access: who may begin a call.
+        apps: surfaces that are switched off are refused.
         default_mode: of callers who ask for none.
     """
 
@@ -74,6 +78,7 @@ class TalkSockets:
         check_body: CheckBody,
         new_sessions: Rate,
         access: Access,
+        apps: Apps,
         default_mode: str,
     ) -> None:
         self._settings = settings
@@ -81,6 +86,7 @@ class TalkSockets:
         self._check_body = check_body
         self._new_sessions = new_sessions
         self._access = access
+        self._apps = apps
         self._default_mode = default_mode
 
     def router(self) -> APIRouter:
@@ -92,7 +98,8 @@ class TalkSockets:
 
     async def duplex(self, websocket: WebSocket, client_id: str) -> None:
         """``/ws/duplex/{id}``: the id is the client's own name for it, and opens nothing."""
-        await self.serve(websocket, lambda: MiniCpmDuplex(time.time), mode="duplex")
+        app: AppId = "audio_duplex" if client_id.startswith(AUDIO_PREFIX) else "omni"
+        await self.serve(websocket, lambda: MiniCpmDuplex(time.time), app=app, mode="duplex")
 
     async def realtime(self, websocket: WebSocket) -> None:
         """``/v1/realtime``, in one of its dialects."""
@@ -101,21 +108,25 @@ class TalkSockets:
             await self.serve(
                 websocket,
                 lambda: MiniCpmRealtime(sees=kind == "video"),
+                app="omni" if kind == "video" else "audio_duplex",
                 mode="duplex",
                 refuses="" if kind in ("audio", "video") else "mode: audio or video",
             )
             return
         if websocket.scope.get("subprotocols") == [SUBPROTOCOL] and "model" not in websocket.query_params:
-            await self.serve(websocket, Unmute, mode=None)
+            await self.serve(websocket, Unmute, app="unmute")
             return
         model = websocket.query_params.get("model", "")[:MOST_MODEL_CHARS]
-        await self.serve(websocket, lambda: OpenAIRealtime(model or "parley"), mode=_mode_of(model))
+        await self.serve(
+            websocket, lambda: OpenAIRealtime(model or "parley"), app="openai_realtime", mode=_mode_of(model)
+        )
 
     async def serve(
         self,
         websocket: WebSocket,
         make: Callable[[], Dialect],
         *,
+        app: AppId,
         mode: str | None = None,
         refuses: str = "",
     ) -> None:
@@ -124,6 +135,7 @@ class TalkSockets:
         Args:
             websocket: not accepted yet.
             make: the dialect of its client.
+            app: the switch of this surface.
             mode: of the pipeline; None: the client's choice, or the deployment's.
             refuses: why it is refused.
         """
@@ -135,6 +147,7 @@ class TalkSockets:
         try:
             if refuses:
                 raise PeerError(refuses)
+            self._apps.check(app)
             await self._check(websocket, body)
             offered = websocket.scope.get("subprotocols") or []
             await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
@@ -179,6 +192,8 @@ def _status_of(error: Exception) -> tuple[int, str, float]:
     match error:
         case HTTPException():
             return error.status_code, str(error.detail), 0
+        case AppDisabledError():
+            return 403, str(error), 0
         case ShareError():
             return 429, str(error), error.retry_s
         case CapacityError():

@@ -19,12 +19,14 @@ from models.omni import OmniEngine
 from models.omni.hosted.engine import HostedSettings, WorkerOmniEngine
 from protocols.worker_link import LinkMessage
 from runtime.engine_thread import EngineThread
-from serving.pool.pool import Placed, Pool
-from serving.scheduler.wants import Place, Task, Want
+from serving.pool.pool import NotPlaced, Placed, Pool
+from serving.scheduler.wants import Place, Reason, Refused, Task, Want
 
 ENGINE = "pool"
-# Told where it stands in the queue, and None when it has a worker.
-OnQueue = Callable[[Place | None], None]
+# Told where it stands in the queue, why it gets no worker, and None when it has one.
+OnQueue = Callable[[Place | NotPlaced | None], None]
+# Somebody wants this conversation not to wait: it does not ask again.
+FINAL = (Reason.CANCELLED, Reason.WITHDRAWN)
 # Workers that do not take a conversation, in a row, and the pool is not what it says.
 MOST_REFUSALS = 10
 
@@ -75,7 +77,8 @@ class PooledOmni:
             session_id: of its session.
             epoch: of that, which fences an owner that was superseded.
             task: what for.
-            on_queue: told where it stands in the queue, and when it has a worker; must not block.
+            on_queue: told where it stands in the queue, when it has a worker, and why it gets none; must
+                not block.
         """
         return PooledConversation(self, session_id, epoch, task=task, on_queue=on_queue)
 
@@ -105,6 +108,7 @@ class PooledConversation:
         # One that failed waits at the head of the queue under its old ticket.
         self._failed: Placed | None = None
         self._engine: OmniEngine | None = None
+        self._taken_out: Reason | None = None
         self._never = asyncio.Event()
 
     @property
@@ -119,11 +123,21 @@ class PooledConversation:
             NotPlaced: there will be no worker.
             EngineError: none of those that were had takes the conversation.
         """
+        news: NotPlaced | None = None
         try:
+            if self._taken_out is not None:
+                # At the end of the queue it would wait all the same, and whoever took it out would have to
+                # again.
+                raise NotPlaced(Refused("", self._taken_out))
             await self._place()
+        except NotPlaced as refused:
+            news = refused
+            if refused.reason in FINAL:
+                self._taken_out = refused.reason
+            raise
         finally:
             if self._on_queue is not None:
-                self._on_queue(None)
+                self._on_queue(news)
 
     async def _place(self) -> None:
         placed = await self._had()

@@ -30,7 +30,7 @@ from runtime.loop_clock import LoopClock
 from serving.pool.process import WorkerProcess
 from serving.pool.settings import PoolSettings, WorkerSpec
 from serving.pool.watch import Watch
-from serving.scheduler.eta import Eta
+from serving.scheduler.eta import Eta, EtaSettings
 from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.wants import (
     Effect,
@@ -62,6 +62,7 @@ _REASONS: Mapping[Reason, str] = {
     Reason.TOO_LARGE: "no worker has the memory for this conversation ({limit} bytes at most)",
     Reason.NO_WORKER: "no worker is there, try again later",
     Reason.CANCELLED: "an operator took you out of the queue",
+    Reason.WITHDRAWN: "your place in the queue was given up",
     Reason.LEFT: "you were not heard of any more",
     Reason.STOPPING: "the server is stopping, try another or later",
 }
@@ -98,6 +99,35 @@ class Placed:
     lost: asyncio.Event
 
 
+@dataclass(frozen=True, slots=True)
+class SeenWorker:
+    """How a worker stands: by its own last word, and by what is known here.
+
+    Attributes:
+        name: of the worker.
+        url: where it listens; None while a process that is started here has not said so.
+        device: of its engine's settings; None of somebody else's, or of one without the setting.
+        facts: its last word, empty of one that is not there.
+        standing: whether it may be given conversations; None of one that is not there.
+        is_starting: its process is there and has not said yet where it listens.
+        is_silent: it is late with its next word.
+        heard_s: when it said its last one, in seconds of the wall clock; None: it never did.
+        placed: conversations that it was given here.
+        runs: those that it has.
+    """
+
+    name: str
+    url: str | None
+    device: str | None
+    facts: Mapping[str, Any]
+    standing: Standing | None
+    is_starting: bool
+    is_silent: bool
+    heard_s: float | None
+    placed: int
+    runs: tuple[Running, ...]
+
+
 @dataclass(slots=True)
 class _Waiter:
     placed: asyncio.Future[Placed]
@@ -115,6 +145,9 @@ class _Kept:
     url: str | None = None
     watching: asyncio.Task[None] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    is_silent: bool = False
+    heard_s: float | None = None
+    placed: int = 0
 
 
 class Pool:
@@ -221,13 +254,30 @@ class Pool:
         claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
         return LinkMessage(Type.LEASE, facts=claim.facts(sign(self._secret, claim)))
 
-    def throw_out(self, ticket_id: str) -> bool:
-        """An operator takes somebody out of the queue; False when nobody of that ticket waits."""
-        effects = self._scheduler.throw_out(ticket_id, self._clock.now_ms())
+    def throw_out(self, ticket_id: str, *, reason: Reason = Reason.CANCELLED) -> bool:
+        """An operator, or ``reason`` says who, takes somebody out of the queue; False when nobody of that
+        ticket waits.
+        """
+        effects = self._scheduler.throw_out(ticket_id, self._clock.now_ms(), reason=reason)
         self._apply(effects)
         return bool(effects)
 
+    def configure_eta(self, settings: EtaSettings) -> None:
+        """Other baselines; what was learnt is kept. Those who wait are told what it makes of their wait."""
+        self.eta.configure(settings)
+        self._scheduler.estimates_changed()
+        self._tell_places()
+
     # What there is to see.
+
+    def now_ms(self) -> int:
+        """By the clock of ``Place.since_ms`` and ``Running.since_ms``."""
+        return self._clock.now_ms()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return self._scheduler.waiting
 
     def places(self) -> list[Place]:
         """The queue."""
@@ -240,6 +290,30 @@ class Pool:
     def workers(self) -> dict[str, Mapping[str, Any]]:
         """What each worker says of itself, empty of one that is not there."""
         return {name: kept.facts for name, kept in self._kept.items()}
+
+    def seen(self) -> list[SeenWorker]:
+        """Every worker of the settings, in their order."""
+        runs: dict[str, list[Running]] = {}
+        for running in self.running():
+            runs.setdefault(running.lease.worker, []).append(running)
+        seen = []
+        for name, kept in self._kept.items():
+            device = kept.spec.settings.get("device")
+            seen.append(
+                SeenWorker(
+                    name,
+                    kept.url,
+                    device if isinstance(device, str) else None,
+                    kept.facts,
+                    self.standing(name),
+                    kept.url is None and kept.process is not None and kept.process.pid is not None,
+                    kept.is_silent,
+                    kept.heard_s,
+                    kept.placed,
+                    tuple(runs.get(name, ())),
+                )
+            )
+        return seen
 
     def process(self, worker: str) -> WorkerProcess | None:
         """Of a worker that is started here."""
@@ -307,7 +381,9 @@ class Pool:
     def _grant(self, granted: Granted) -> None:
         waiter = self._waiters.pop(granted.ticket_id)
         lease = granted.lease
-        url = self._kept[lease.worker].url
+        kept = self._kept[lease.worker]
+        kept.placed += 1
+        url = kept.url
         assert url is not None
         placed = Placed(granted.ticket_id, lease, url, self.first(lease), asyncio.Event())
         self._placed[granted.ticket_id] = placed
@@ -389,7 +465,7 @@ class Pool:
         name, now_ms = kept.spec.name, self._clock.now_ms()
         state = str(facts.get("state"))
         standing = _STANDINGS.get(state)
-        kept.facts = facts
+        kept.facts, kept.is_silent, kept.heard_s = facts, False, time.time()
         if standing is None:
             self._apply(self._scheduler.worker_down(name, now_ms))
             return
@@ -412,6 +488,7 @@ class Pool:
         return any(held["session_id"] not in ours for held in facts.get("held", ()))
 
     def _on_silent(self, kept: _Kept) -> None:
+        kept.is_silent = True
         known = self._scheduler.workers.get(kept.spec.name)
         if known is None or known[1] is Standing.SUSPECT or self._is_closed:
             return

@@ -207,11 +207,21 @@ class Scheduler:
             return []
         return self._changed(now_ms)
 
-    def throw_out(self, ticket_id: str, now_ms: int) -> list[Effect]:
-        """An operator does not want it to wait any more; one that runs is its owner's to end."""
+    def throw_out(self, ticket_id: str, now_ms: int, *, reason: Reason = Reason.CANCELLED) -> list[Effect]:
+        """Somebody does not want it to wait any more; one that runs is its owner's to end.
+
+        Args:
+            ticket_id: whose place.
+            now_ms: when.
+            reason: what its owner is told.
+        """
         if self._forget(ticket_id) is None:
             return []
-        return [Refused(ticket_id, Reason.CANCELLED), *self._changed(now_ms)]
+        return [Refused(ticket_id, reason), *self._changed(now_ms)]
+
+    def estimates_changed(self) -> None:
+        """Somebody has set ``eta`` otherwise: those who wait are to be told again."""
+        self.version += 1
 
     def not_taken(self, ticket_id: str, now_ms: int, *, busy: bool = False) -> list[Effect]:
         """The worker did not take the lease, or was not reached: it is suspect, and the head waits on.

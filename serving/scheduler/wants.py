@@ -114,6 +114,8 @@ class Reason(StrEnum):
     """There has been none for so long that waiting is a lie."""
     CANCELLED = "cancelled"
     """By an operator."""
+    WITHDRAWN = "withdrawn"
+    """By whoever knows the ticket."""
     LEFT = "left"
     """It was not heard of any more."""
     STOPPING = "stopping"

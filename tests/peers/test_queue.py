@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import httpx
 import psutil
 from playwright.async_api import expect
 
@@ -75,3 +76,35 @@ async def test_a_caller_whose_worker_is_killed_goes_on_with_another(chromium: st
                 assert len(model.prepared) == 2
                 await person.part("talk").click()
                 await person.state("ready", within_s=5)
+
+
+async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
+    chromium: str, tmp_path: Path
+):
+    with minicpm_server() as model:
+        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url), calls=2) as served:
+            async with (
+                visit(chromium, f"{served.address}/duplex", *FLAGS) as first,
+                httpx.AsyncClient(base_url=served.address) as operator,
+            ):
+                await first.part("talk").click()
+                await first.state("listening", "speaking", within_s=15)
+                await units_are_heard(model, 1)
+
+                second = await open_page(first.context, f"{served.address}/duplex")
+                await second.part("talk").click()
+                notice = second.part("notice")
+                await expect(notice).to_contain_text("You are number 1 in the queue", timeout=15_000)
+                [waiting] = (await operator.get("/api/queue")).json()["items"]
+                taken_out = await operator.delete(f"/api/queue/{waiting['ticket_id']}")
+                assert taken_out.json() == {"success": True}
+                told = "an operator took you out of the queue"
+                await expect(notice).to_contain_text(told, timeout=3_000)
+                await second.answered(f"Sorry, {told}", within_s=15)
+                # It does not queue again, and there is no other engine.
+                assert (await operator.get("/api/queue")).json()["items"] == []
+                await second.state("ended", within_s=15)
+                await expect(notice).to_contain_text(told)
+                assert (await operator.get("/status")).json()["calls"] == 1
+                await first.part("talk").click()
+                await first.state("ready", within_s=5)

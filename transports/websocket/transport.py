@@ -334,7 +334,7 @@ def _of_rtvi(message: dict[str, Any]) -> Happening | None:
         return None
     if message.get("type") == "user-transcription":
         return Words(str(data.get("text", "")), bool(data.get("final")))
-    if message.get("type") == "server-message" and data.get("kind") == "queue":
+    if message.get("type") == "server-message" and data.get("kind") == "queue" and not data.get("refused"):
         wait_s = data.get("wait_s")
         return InQueue(
             int(data.get("position", 0)),

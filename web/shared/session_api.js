@@ -160,7 +160,7 @@ async function requestJson(method, path) {
   return response.json().catch(asApiError);
 }
 
-async function request(method, path, options) {
+export async function request(method, path, options) {
   const response = await fetch(path, { method, ...options }).catch(asApiError);
   if (response.ok) return response;
   const { error, detail } = await response.json().catch(() => ({}));

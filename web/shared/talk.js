@@ -57,6 +57,7 @@ class TalkPage {
   #silent = 0;
   #binding = new Binding(bubbles);
   #lost = ""; // why the conversation is no longer in this call
+  #refused = ""; // why there is no worker for it
 
   constructor() {
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
@@ -82,7 +83,7 @@ class TalkPage {
 
   async #start({ speak }) {
     this.#go("start");
-    this.#lost = "";
+    this.#lost = this.#refused = "";
     this.#say("");
     bubbles.pin();
     const call = new Call({
@@ -289,8 +290,10 @@ class TalkPage {
     }
   }
 
-  #onQueue({ position, wait_s: waitS }) {
-    if (!position) this.#say("");
+  #onQueue({ position, wait_s: waitS, refused }) {
+    this.#refused = refused ? `The server says: ${refused}.` : "";
+    if (refused) this.#say(this.#refused, { bad: true });
+    else if (!position) this.#say("");
     else {
       const wait = Number.isFinite(waitS) ? `, about ${duration(waitS * 1000)} to go` : "";
       this.#say(`Every line is taken. You are number ${position} in the queue${wait}.`);
@@ -330,7 +333,7 @@ class TalkPage {
     const ending = { hungUp: "You hung up", ended: "Parley ended the call", failed: "The call broke off" }[event];
     transcript.close();
     if (lasted) transcript.note(`${ending}${lasted}`);
-    this.#say(this.#lost, { bad: true });
+    this.#say(this.#lost || this.#refused, { bad: true });
     for (const stop of this.#watches.splice(0)) stop();
     stopTracks(this.#microphone);
     this.#microphone = null;

@@ -111,3 +111,21 @@ def test_a_flood_of_addresses_is_forgotten_and_one_that_comes_again_is_not():
         rate.take("flood 0")
 
     run(scenario())
+
+
+def test_looking_takes_nothing_and_remembers_nobody():
+    async def scenario() -> None:
+        rate = Rate(1, "too fast", clients=10)
+        for _ in range(3):
+            rate.check("a")
+        assert len(rate) == 0
+        rate.take("a")
+        for _ in range(2):
+            with pytest.raises(ShareError) as refused:
+                rate.check("a")
+            assert refused.value.retry_s == pytest.approx(60)
+        rate.check("b")
+        await asyncio.sleep(60)
+        rate.check("a")
+
+    run(scenario())

@@ -1,0 +1,99 @@
+"""What operators see and change of one server: the parts, and their routes as one router.
+
+Built beside the application (``bot``), because other surfaces ask the same parts: ``apps.check`` before they
+let somebody in.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.gateway.apps import AppId, Apps
+from serving.gateway.apps_api import apps_api
+from serving.gateway.operators import Operators
+from serving.gateway.pool_api import pool_api
+from serving.gateway.presets import Presets
+from serving.gateway.presets_api import FrontendDefaults, presets_api
+from serving.gateway.settings import ServerSettings
+from serving.gateway.voice_settings import VoiceSettings
+from serving.gateway.voices import Voices
+from serving.gateway.voices_api import PATH as VOICES_PATH
+from serving.gateway.voices_api import voices_api
+from serving.pool.pool import Pool
+
+# Paths whose answers no browser or proxy keeps.
+PRIVATE_PATHS = ("/api/admin", "/api/queue", "/workers", VOICES_PATH)
+# Paths whose bodies are larger than others, and read by their routes.
+STREAMED_PATHS = (VOICES_PATH,)
+
+
+class OperationsSettings(BaseModel):
+    """What operators find when the server starts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data_dir: Path = Field(
+        Path("data"), description="folder of what operators change; made when it is needed"
+    )
+    apps: dict[AppId, bool] = Field(
+        default_factory=dict,
+        description="false: that way to talk to this server is closed at the start; an operator's switch "
+        "holds over it",
+    )
+    voices: VoiceSettings = VoiceSettings()
+    presets_dir: Path = Field(Path("presets"), description="folder of presets, one folder for each mode")
+    frontend: FrontendDefaults = FrontendDefaults()
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The parts of one process.
+
+    Attributes:
+        pool: of workers, if there is one.
+        apps: the ways in.
+        voices: that an engine may sound like; None: there is no folder for them.
+        default_voice: file of the one for clients who have none.
+        presets: ready-made beginnings; None: there is no folder of them.
+        frontend: what pages begin with.
+    """
+
+    pool: Pool | None = None
+    apps: Apps = field(default_factory=Apps)
+    voices: Voices | None = None
+    default_voice: Path | None = None
+    presets: Presets | None = None
+    frontend: FrontendDefaults = FrontendDefaults()
+
+    @classmethod
+    def open(
+        cls, settings: OperationsSettings, *, pool: Pool | None, voice: Path | None = None
+    ) -> "Operations":
+        """Those of a deployment, with what operators have left there. Reads files.
+
+        Args:
+            settings: of the deployment.
+            pool: of workers, if there is one.
+            voice: file of the default voice, where the settings name none.
+        """
+        return cls(
+            pool,
+            Apps(settings.apps, path=settings.data_dir / "apps.json"),
+            Voices(settings.data_dir / "ref_audio", settings.voices),
+            settings.voices.default or voice,
+            Presets(settings.presets_dir),
+            settings.frontend,
+        )
+
+    def router(self, operators: Operators, settings: ServerSettings) -> APIRouter:
+        """Every route of theirs."""
+        router = APIRouter()
+        router.include_router(operators.router())
+        router.include_router(pool_api(self.pool, operators, settings))
+        router.include_router(apps_api(self.apps, operators, settings))
+        if self.voices is not None:
+            router.include_router(voices_api(self.voices, self.default_voice, operators, settings))
+        router.include_router(presets_api(self.presets, self.frontend))
+        return router

@@ -1,0 +1,107 @@
+"""Routes of the pool of workers and its queue.
+
+    GET    /workers               each worker; who has it and where it is for the operator only
+    GET    /api/queue             everybody who waits, with their tickets; for the operator
+    GET    /api/queue/{ticket}    {found, ...}: for whoever knows the ticket
+    DELETE /api/queue/{ticket}    {success}: give a place up; whoever waits there is told why
+    GET    /api/config/eta        estimates: what is set, what was learnt
+    PUT    /api/config/eta        other baselines, until the process ends; for the operator
+
+A ticket is 144 bits of chance: to know one is to hold it. A server without a pool has no workers and nobody
+waits.
+"""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.gateway.operators import Operators
+from serving.gateway.pool_view import EtaView, PoolView, QueueView, TicketView, WorkerList, eta_view
+from serving.gateway.requests import check_origin
+from serving.gateway.settings import ServerSettings
+from serving.pool.pool import Pool
+from serving.scheduler.eta import Eta, EtaSettings
+from serving.scheduler.wants import Reason
+
+Ticket = Annotated[str, Path(min_length=1, max_length=100)]
+EtaSeconds = Annotated[float | None, Field(gt=0, le=86_400)]
+
+
+class FoundTicket(BaseModel):
+    """Somebody waits under a ticket."""
+
+    found: Literal[True] = True
+    ticket: TicketView
+
+
+class NoTicket(BaseModel):
+    """Nobody does, or not any more."""
+
+    found: Literal[False] = False
+    message: str
+
+
+class Given(BaseModel):
+    """Whether a place was given up."""
+
+    success: bool
+
+
+class EtaChange(BaseModel):
+    """Body of a change; what is left out, or null, stays as it is. Bounds as in ``EtaSettings``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    eta_chat_s: EtaSeconds = None
+    eta_half_duplex_s: EtaSeconds = None
+    eta_audio_duplex_s: EtaSeconds = None
+    eta_omni_duplex_s: EtaSeconds = None
+    ema_alpha: Annotated[float | None, Field(gt=0, le=1)] = None
+
+
+def pool_api(pool: Pool | None, operators: Operators, settings: ServerSettings) -> APIRouter:
+    """The routes.
+
+    Args:
+        pool: of this process, if it has one.
+        operators: who may see and change what is others'.
+        settings: of the server.
+    """
+    router = APIRouter()
+
+    @router.get("/workers")
+    async def workers(request: Request) -> WorkerList:
+        return PoolView(pool).workers(whole=operators.is_operator(request))
+
+    @router.get("/api/queue", dependencies=[Depends(operators.check)])
+    async def queue() -> QueueView:
+        return PoolView(pool).queue()
+
+    @router.get("/api/queue/{ticket_id}")
+    async def ticket(ticket_id: Ticket) -> FoundTicket | NoTicket:
+        found = PoolView(pool).ticket(ticket_id)
+        if found is None:
+            return NoTicket(message="nobody waits under this ticket")
+        return FoundTicket(ticket=found)
+
+    @router.delete("/api/queue/{ticket_id}")
+    async def give_up(ticket_id: Ticket, request: Request) -> Given:
+        check_origin(request, allowed=settings.allowed_origins)
+        reason = Reason.CANCELLED if operators.is_operator(request) else Reason.WITHDRAWN
+        return Given(success=pool is not None and pool.throw_out(ticket_id, reason=reason))
+
+    @router.get("/api/config/eta")
+    async def eta() -> EtaView:
+        return eta_view(Eta() if pool is None else pool.eta)
+
+    @router.put("/api/config/eta", dependencies=[Depends(operators.check)])
+    async def change_eta(body: EtaChange, request: Request) -> EtaView:
+        check_origin(request, allowed=settings.allowed_origins)
+        if pool is None:
+            raise HTTPException(409, "this server has no pool of workers: nobody waits for an estimate")
+        changed = {**pool.eta.settings.model_dump(), **body.model_dump(exclude_none=True)}
+        pool.configure_eta(EtaSettings.model_validate(changed))
+        return eta_view(pool.eta)
+
+    return router

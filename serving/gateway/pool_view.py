@@ -1,0 +1,313 @@
+"""The pool as operators' tools see it: workers, queue, estimates. Values out of values; nothing here acts.
+
+The names and words are those of the MiniCPM-o server, whose tools read them, where ours mean the same. What
+we do not know is null: a device that no setting names, how long a worker's inferences take. Sessions are
+shown by their first characters, because whoever knows a whole id may use the session.
+"""
+
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from serving.pool.pool import Pool, SeenWorker
+from serving.scheduler.eta import Eta
+from serving.scheduler.wants import Place, Running, Task
+from session_store.rows import SHOWN_CHARS
+
+Status = Literal[
+    "loading",
+    "idle",
+    "busy",
+    "busy_chat",
+    "busy_half_duplex",
+    "duplex_active",
+    "duplex_paused",
+    "error",
+    "offline",
+]
+# Of that server, which calls the conversation and not the state "half_duplex_audio".
+REQUEST_TYPES = {
+    Task.CHAT: "chat",
+    Task.HALF_DUPLEX: "half_duplex_audio",
+    Task.AUDIO_DUPLEX: "audio_duplex",
+    Task.OMNI_DUPLEX: "omni_duplex",
+}
+_BY_TASK: dict[Task, Status] = {
+    Task.CHAT: "busy_chat",
+    Task.HALF_DUPLEX: "busy_half_duplex",
+    Task.AUDIO_DUPLEX: "duplex_active",
+    Task.OMNI_DUPLEX: "duplex_active",
+}
+_GPU = re.compile(r"cuda(?::(\d{1,3}))?")
+
+
+class WorkerView(BaseModel):
+    """One worker.
+
+    Attributes:
+        worker_id: its name.
+        host: where it listens; for the operator only.
+        port: the same.
+        gpu_id: number of the device that its settings name.
+        status: in that server's words; ``busy`` where it is neither of its two kinds: it cleans up, or
+            somebody else has it.
+        state: in its own words (``serving.worker.lifecycle``); null of one that is not there.
+        current_session_id: beginning of the session that has it; for the operator only.
+        total_requests: conversations that this gateway has placed on it.
+        avg_inference_time_ms: not known.
+        last_heartbeat: when it last said how it stands.
+        current_request_type: what it is had for, by this gateway.
+        task_started_at: since when.
+    """
+
+    worker_id: str
+    host: str | None
+    port: int | None
+    gpu_id: int | None
+    status: Status
+    state: str | None
+    current_session_id: str | None
+    total_requests: int
+    avg_inference_time_ms: float | None = None
+    last_heartbeat: datetime | None
+    current_request_type: str | None
+    task_started_at: datetime | None
+
+
+class WorkerList(BaseModel):
+    """All of them."""
+
+    total: int
+    workers: list[WorkerView]
+
+
+class RunningView(BaseModel):
+    """A conversation that has a worker."""
+
+    worker_id: str
+    request_type: str
+    started_at: datetime
+    elapsed_s: float
+    estimated_remaining_s: float
+
+
+class TicketView(BaseModel):
+    """A conversation that waits.
+
+    Attributes:
+        ticket_id: whoever knows it may give the place up.
+        request_type: what for.
+        session_id: beginning of its id.
+        position: 1 is next.
+        estimated_wait_s: null where no worker is there that may come free.
+        enqueued_at: when it asked.
+        wait_elapsed_s: since then.
+    """
+
+    ticket_id: str
+    request_type: str
+    session_id: str
+    position: int
+    estimated_wait_s: float | None
+    enqueued_at: datetime
+    wait_elapsed_s: float
+
+
+class QueueView(BaseModel):
+    """The queue."""
+
+    queue_length: int
+    max_queue_size: int
+    items: list[TicketView]
+    running_tasks: list[RunningView]
+
+
+class Counts(BaseModel):
+    """What ``/status`` says of the pool; each worker is in one of the six kinds."""
+
+    gateway_healthy: bool = True
+    total_workers: int = 0
+    idle_workers: int = 0
+    busy_workers: int = 0
+    duplex_workers: int = 0
+    loading_workers: int = 0
+    error_workers: int = 0
+    offline_workers: int = 0
+    queue_length: int = 0
+    max_queue_size: int = 0
+    running_tasks: list[RunningView] = []
+
+
+class EtaConfig(BaseModel):
+    """The baselines in force."""
+
+    eta_chat_s: float
+    eta_half_duplex_s: float
+    eta_audio_duplex_s: float
+    eta_omni_duplex_s: float
+    ema_alpha: float
+
+
+class EtaView(BaseModel):
+    """Estimates: what is set, and what was learnt (null of a kind of which none has ended well)."""
+
+    config: EtaConfig
+    ema_alpha: float
+    ema_min_samples: int
+    ema_chat_s: float | None
+    ema_half_duplex_s: float | None
+    ema_audio_duplex_s: float | None
+    ema_omni_duplex_s: float | None
+    ema_chat_samples: int
+    ema_half_duplex_samples: int
+    ema_audio_duplex_samples: int
+    ema_omni_duplex_samples: int
+
+
+class PoolView:
+    """How a pool stands at one moment; nothing of a server without one.
+
+    Args:
+        pool: of this process, or None.
+    """
+
+    def __init__(self, pool: Pool | None) -> None:
+        self._pool = pool
+        self._now_ms = 0 if pool is None else pool.now_ms()
+        self._now_s = datetime.now(UTC).timestamp()
+
+    def workers(self, *, whole: bool) -> WorkerList:
+        """The workers; ``whole``: with what is the operator's alone."""
+        seen = [] if self._pool is None else self._pool.seen()
+        return WorkerList(total=len(seen), workers=[self._worker(each, whole=whole) for each in seen])
+
+    def counts(self) -> Counts:
+        """For ``/status``."""
+        if self._pool is None:
+            return Counts()
+        statuses = Counter(status_of(each) for each in self._pool.seen())
+        return Counts(
+            total_workers=statuses.total(),
+            idle_workers=statuses["idle"],
+            busy_workers=statuses["busy"] + statuses["busy_chat"] + statuses["busy_half_duplex"],
+            duplex_workers=statuses["duplex_active"] + statuses["duplex_paused"],
+            loading_workers=statuses["loading"],
+            error_workers=statuses["error"],
+            offline_workers=statuses["offline"],
+            queue_length=self._pool.waiting,
+            max_queue_size=self._pool.settings.scheduler.max_waiting,
+            running_tasks=self._running(),
+        )
+
+    def queue(self) -> QueueView:
+        """All of it."""
+        if self._pool is None:
+            return QueueView(queue_length=0, max_queue_size=0, items=[], running_tasks=[])
+        items = [self._ticket(place) for place in self._pool.places()]
+        return QueueView(
+            queue_length=len(items),
+            max_queue_size=self._pool.settings.scheduler.max_waiting,
+            items=items,
+            running_tasks=self._running(),
+        )
+
+    def ticket(self, ticket_id: str) -> TicketView | None:
+        """One that waits; None of any other."""
+        places = [] if self._pool is None else self._pool.places()
+        return next((self._ticket(place) for place in places if place.ticket_id == ticket_id), None)
+
+    def _running(self) -> list[RunningView]:
+        return [] if self._pool is None else [self._run(each) for each in self._pool.running()]
+
+    def _worker(self, worker: SeenWorker, *, whole: bool) -> WorkerView:
+        address = urlsplit(worker.url or "")
+        run = worker.runs[0] if worker.runs else None
+        # Another gateway's conversation is known by the worker's word alone.
+        held = worker.facts.get("held") or [{}]
+        session_id = run.lease.session_id if run else str(held[0].get("session_id", ""))
+        state = worker.facts.get("state")
+        return WorkerView(
+            worker_id=worker.name,
+            host=address.hostname if whole else None,
+            port=address.port if whole else None,
+            gpu_id=_gpu(worker.device),
+            status=status_of(worker),
+            state=None if state is None else str(state),
+            current_session_id=session_id[:SHOWN_CHARS] if whole and session_id else None,
+            total_requests=worker.placed,
+            last_heartbeat=None if worker.heard_s is None else datetime.fromtimestamp(worker.heard_s, UTC),
+            current_request_type=REQUEST_TYPES[run.task] if run else None,
+            task_started_at=self._wall(run.since_ms) if run else None,
+        )
+
+    def _run(self, running: Running) -> RunningView:
+        return RunningView(
+            worker_id=running.lease.worker,
+            request_type=REQUEST_TYPES[running.task],
+            started_at=self._wall(running.since_ms),
+            elapsed_s=round((self._now_ms - running.since_ms) / 1000, 1),
+            estimated_remaining_s=round(running.left_ms / 1000, 1),
+        )
+
+    def _ticket(self, place: Place) -> TicketView:
+        return TicketView(
+            ticket_id=place.ticket_id,
+            request_type=REQUEST_TYPES[place.task],
+            session_id=place.session_id[:SHOWN_CHARS],
+            position=place.position,
+            estimated_wait_s=None if place.wait_ms is None else round(place.wait_ms / 1000, 1),
+            enqueued_at=self._wall(place.since_ms),
+            wait_elapsed_s=round((self._now_ms - place.since_ms) / 1000, 1),
+        )
+
+    def _wall(self, at_ms: int) -> datetime:
+        """A moment of the pool's clock, for people."""
+        return datetime.fromtimestamp(self._now_s - (self._now_ms - at_ms) / 1000, UTC)
+
+
+def eta_view(eta: Eta) -> EtaView:
+    """What is set and what was learnt."""
+    settings = eta.settings
+    learnt: dict[str, float | int | None] = {}
+    for task in Task:
+        mean_s = eta.mean_s(task)
+        learnt[f"ema_{task.value}_s"] = None if mean_s is None else round(mean_s, 2)
+        learnt[f"ema_{task.value}_samples"] = eta.samples(task)
+    return EtaView.model_validate(
+        {
+            "config": settings.model_dump(include=set(EtaConfig.model_fields)),
+            "ema_alpha": settings.ema_alpha,
+            "ema_min_samples": settings.least_samples,
+            **learnt,
+        }
+    )
+
+
+def status_of(worker: SeenWorker) -> Status:
+    """In the words of that server."""
+    state = worker.facts.get("state")
+    if state is None or state == "dead":
+        return "loading" if worker.is_starting else "offline"
+    if worker.is_silent or state == "suspect":
+        return "error"
+    if state in ("loading", "duplex_active", "duplex_paused"):
+        return "loading" if state == "loading" else state
+    if worker.runs:
+        # It was given away, and its next word will say so; or it drains with its last conversation.
+        return _BY_TASK[worker.runs[0].task] if state != "busy" else _busy(worker.runs[0].task)
+    return "idle" if state == "idle" else "busy"
+
+
+def _busy(task: Task) -> Status:
+    """Busy by its own word: one of a call cleans up."""
+    return "busy" if _BY_TASK[task] == "duplex_active" else _BY_TASK[task]
+
+
+def _gpu(device: str | None) -> int | None:
+    match = _GPU.fullmatch(device or "")
+    # Without a number it is the first one that the process sees.
+    return None if match is None else int(match.group(1) or 0)

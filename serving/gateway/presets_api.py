@@ -1,0 +1,58 @@
+"""Routes of presets, and of what a page begins with.
+
+GET /api/presets                      {mode: [preset]}, without samples
+GET /api/presets/{mode}/{id}/audio    the sounds of one, as float32 PCM of 16 kHz in base64
+GET /api/frontend_defaults            {playback_delay_ms, default_lang?}
+"""
+
+import asyncio
+
+from fastapi import APIRouter, HTTPException
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.gateway.presets import Mode, PresetError, Presets, PresetSounds, PresetView
+
+
+class FrontendDefaults(BaseModel):
+    """What pages of that server's kind begin with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    playback_delay_ms: int = Field(
+        200, ge=0, le=2_000, description="how long a page keeps audio back, so that it plays evenly"
+    )
+    default_lang: str | None = Field(
+        None, pattern=r"^[a-z]{2,3}(-[A-Z]{2})?$", description="of the page's texts; null: the browser's"
+    )
+
+
+def presets_api(presets: Presets | None, frontend: FrontendDefaults) -> APIRouter:
+    """The routes.
+
+    Args:
+        presets: of this deployment, if it has any.
+        frontend: what pages begin with.
+    """
+    router = APIRouter()
+
+    @router.get("/api/presets", response_model_exclude_none=True)
+    async def listed() -> dict[Mode, list[PresetView]]:
+        if presets is None:
+            return {}
+        found = await asyncio.to_thread(presets.all)
+        return {mode: [preset.view for preset in of_mode] for mode, of_mode in found.items()}
+
+    @router.get("/api/presets/{mode}/{preset_id}/audio", response_model_exclude_none=True)
+    async def sounds(mode: str, preset_id: str) -> PresetSounds:
+        if presets is None:
+            raise HTTPException(404, "there is no such preset")
+        try:
+            return await asyncio.to_thread(presets.sounds, mode, preset_id)
+        except PresetError as error:
+            raise HTTPException(404, str(error)) from error
+
+    @router.get("/api/frontend_defaults", response_model_exclude_none=True)
+    async def defaults() -> FrontendDefaults:
+        return frontend
+
+    return router

@@ -1,0 +1,126 @@
+"""Routes of reference voices: what an engine is to sound like.
+
+GET    /api/assets/ref_audio         {total, ref_audios}
+POST   /api/assets/ref_audio         {name, audio_base64: any audio file}; for the operator
+GET    /api/assets/ref_audio/{id}    the WAV; for the operator: it is somebody's voice
+DELETE /api/assets/ref_audio/{id}    for the operator
+GET    /api/default_ref_audio        name, duration, sample_rate, samples, base64 (float32 PCM)
+"""
+
+import asyncio
+import base64
+import binascii
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi import Path as InPath
+from fastapi.responses import FileResponse
+from loguru import logger
+from pydantic import BaseModel, ConfigDict
+
+from core.errors import MediaError
+from serving.gateway.operators import Operators
+from serving.gateway.requests import check_origin, read_body
+from serving.gateway.settings import ServerSettings
+from serving.gateway.voice_pcm import Pcm, read_pcm
+from serving.gateway.voices import Voice, Voices
+
+PATH = "/api/assets/ref_audio"
+# Of a body, beside the file: the name, and what JSON takes.
+BESIDE_BYTES = 10_000
+
+VoiceId = Annotated[str, InPath(max_length=100)]
+
+
+class VoiceList(BaseModel):
+    """All of them."""
+
+    total: int
+    ref_audios: list[Voice]
+
+
+class Upload(BaseModel):
+    """Body of an upload."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    audio_base64: str
+
+
+class Done(BaseModel):
+    """What became of a change."""
+
+    success: bool
+    id: str
+    name: str | None
+    message: str
+
+
+def voices_api(
+    voices: Voices, default: Path | None, operators: Operators, settings: ServerSettings
+) -> APIRouter:
+    """The routes.
+
+    Args:
+        voices: of this deployment.
+        default: file of the voice for clients who have none.
+        operators: who may change and hear them.
+        settings: of the server.
+    """
+    router = APIRouter()
+    max_bytes = -(-voices.settings.max_upload_bytes * 4 // 3) + BESIDE_BYTES
+
+    @router.get(PATH)
+    async def listed() -> VoiceList:
+        found = voices.all()
+        return VoiceList(total=len(found), ref_audios=found)
+
+    @router.post(PATH, dependencies=[Depends(operators.check)])
+    async def upload(request: Request) -> Done:
+        check_origin(request, allowed=settings.allowed_origins)
+        body = await read_body(request, max_bytes=max_bytes, within_s=settings.body_s)
+        # In a thread: ten megabytes of JSON would be silence in every call.
+        name, data = await asyncio.to_thread(_uploaded, body)
+        voice = await voices.add(name, data)
+        message = f"kept, {voice.duration_ms / 1000:.1f} s long"
+        return Done(success=True, id=voice.id, name=voice.name, message=message)
+
+    @router.get(f"{PATH}/{{voice_id}}", dependencies=[Depends(operators.check)])
+    async def heard(voice_id: VoiceId) -> FileResponse:
+        path = voices.path(voice_id)
+        if not path.is_file():
+            raise HTTPException(404, "the file of this voice is gone")
+        return FileResponse(path, media_type="audio/wav")
+
+    @router.delete(f"{PATH}/{{voice_id}}", dependencies=[Depends(operators.check)])
+    async def remove(voice_id: VoiceId, request: Request) -> Done:
+        check_origin(request, allowed=settings.allowed_origins)
+        await voices.remove(voice_id)
+        return Done(success=True, id=voice_id, name=None, message="deleted")
+
+    @router.get("/api/default_ref_audio")
+    async def default_voice() -> Pcm:
+        if default is None:
+            raise HTTPException(404, "this server has no default voice (operations.voices.default)")
+        try:
+            return await asyncio.to_thread(read_pcm, default)
+        except (OSError, MediaError) as error:
+            logger.error(f"{default}: the default voice cannot be read: {error}")
+            raise HTTPException(500, "the default voice of this server cannot be read") from error
+
+    return router
+
+
+def _uploaded(body: bytes) -> tuple[str, bytes]:
+    """The name and the file. Raises ValidationError, or HTTPException: 400, it is not base64."""
+    upload = Upload.model_validate_json(body)
+    text = upload.audio_base64
+    if text.startswith("data:"):
+        # As a FileReader of a browser gives it.
+        text = text.partition(",")[2]
+    try:
+        return upload.name, base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise HTTPException(400, "audio_base64: not base64") from error

@@ -1,0 +1,40 @@
+"""A gateway with what operators see and change, around no calls."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from serving.gateway.app import create_app
+from serving.gateway.operations import Operations
+from serving.gateway.settings import ServerSettings
+from transports.webrtc.signaling import Signaling
+
+TOKEN = "a token of the tests that is long enough"
+TOKEN_ENV = "PARLEY_ADMIN_TOKEN"
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+
+
+async def _no_call(_arguments: object) -> None:
+    raise AssertionError("no call is made here")
+
+
+def gateway(operations: Operations | None = None, **settings: Any) -> FastAPI:
+    """The application."""
+    return create_app(
+        ServerSettings.model_validate(settings),
+        run_call=_no_call,
+        describe=lambda: {"deployment": "test"},
+        open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=1),
+        operations=operations,
+    )
+
+
+@asynccontextmanager
+async def asking(app: FastAPI, *, peer: str = "127.0.0.1", **more: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """Somebody at this address who asks it."""
+    transport = httpx.ASGITransport(app, client=(peer, 40_000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", **more) as client:
+        yield client

@@ -1,0 +1,336 @@
+"""An operator at the page: Chromium against a gateway with a real pool and workers."""
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.async_api import BrowserContext, Page, async_playwright, expect
+
+from models.omni import Preparation
+from serving.gateway.apps import AppDisabledError
+from serving.gateway.http_server import http_server
+from serving.gateway.operations import Operations, OperationsSettings
+from serving.gateway.settings import ServerSettings
+from serving.pool.pool import NotPlaced, Pool
+from serving.pool.settings import PoolSettings
+from serving.scheduler.wants import Reason, Task, Want
+from tests.fakes.omni import ScriptedOmniHost
+from tests.fakes.worker import SECRET, SECRET_ENV, worker
+from tests.peers.operations_gateway import TOKEN, TOKEN_ENV, gateway
+from tests.peers.test_browser import OFFLINE, Visit, chromium, open_page
+from tests.peers.test_pool import at_worker, ready, settings, until
+from tests.sounds import sound
+
+__all__ = ["chromium"]
+pytestmark = pytest.mark.browser
+
+IN_CALL = "aaaaaaaa-0000-4000-8000-000000000001"
+WAITS = "bbbbbbbb-0000-4000-8000-000000000002"
+LOOK_MS = 2_000
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET_ENV, SECRET)
+    monkeypatch.delenv(TOKEN_ENV, raising=False)
+
+
+@dataclass
+class Site:
+    """A gateway that a browser can reach."""
+
+    address: str
+    operations: Operations
+
+    @property
+    def pool(self) -> Pool:
+        assert self.operations.pool is not None
+        return self.operations.pool
+
+
+@asynccontextmanager
+async def site(folder: Path, *workers: str) -> AsyncIterator[Site]:
+    async with AsyncExitStack() as exits:
+        served = [exits.enter_context(worker(ScriptedOmniHost(), name=name)) for name in workers]
+        chosen = settings(served) if served else PoolSettings()
+        pool = await exits.enter_async_context(Pool(chosen))
+        if served:
+            await ready(pool, len(served))
+        operations = Operations.open(OperationsSettings(data_dir=folder), pool=pool)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            bounds = ServerSettings(stop_requests_s=1, drain_s=0)
+            server = http_server(gateway(operations), bounds)
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            try:
+                yield Site(f"http://localhost:{listener.getsockname()[1]}/admin", operations)
+            finally:
+                server.should_exit = True
+                await serving
+
+
+@asynccontextmanager
+async def browser(path: str, **looks: object) -> AsyncIterator[BrowserContext]:
+    async with async_playwright() as playwright:
+        chromium_ = await playwright.chromium.launch(executable_path=path, args=list(OFFLINE))
+        try:
+            yield await chromium_.new_context(**looks)  # type: ignore[arg-type]
+        finally:
+            await chromium_.close()
+
+
+@asynccontextmanager
+async def operator(path: str, site: Site, **looks: object) -> AsyncIterator[Visit]:
+    async with browser(path, **looks) as context:
+        visited = await open_page(context, site.address)
+        yield visited
+
+
+@asynccontextmanager
+async def one_in_a_call_one_waiting(pool: Pool) -> AsyncIterator["asyncio.Task[object]"]:
+    placed = await pool.acquire(Want("ticket of a call", IN_CALL, Task.OMNI_DUPLEX))
+    engine = await asyncio.to_thread(at_worker, placed)
+    await asyncio.to_thread(engine.prepare, Preparation())
+    waits: asyncio.Task[object] = asyncio.create_task(
+        pool.acquire(Want("ticket that waits", WAITS, Task.AUDIO_DUPLEX))
+    )
+    await until(lambda: pool.waiting)
+    try:
+        yield waits
+    finally:
+        waits.cancel()
+        with suppress(asyncio.CancelledError, NotPlaced):
+            await waits
+        await asyncio.to_thread(engine.cleanup)
+        pool.release(placed, well=True)
+
+
+async def picture(page: Page, name: str) -> None:
+    if shots := os.environ.get("PARLEY_SCREENSHOTS"):
+        await page.screenshot(path=f"{shots}/admin-{name}.png", full_page=True)
+
+
+async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard(
+    chromium: str, tmp_path: Path
+):
+    async with site(tmp_path, "gpu0") as here, one_in_a_call_one_waiting(here.pool) as waits:
+        async with operator(chromium, here) as person:
+            await person.state("live", within_s=5)
+            [shown] = await person.part("workers").locator("tr").all_inner_texts()
+            assert re.match(
+                r"gpu0\s+duplex active\s+aaaaaaaa\s+omni duplex\s+\d+ s\s+1\s+–\s+\d s ago\s+127", shown
+            )
+            row = person.part("queue").locator("tr")
+            await expect(row).to_have_text(re.compile(r"1\s*bbbbbbbb\s*audio duplex"))
+            await expect(row).to_contain_text("about 1 min")
+            await expect(person.part("tiles")).to_contain_text("waiting")
+            # Whoever knows a whole id may use the session.
+            content = await person.page.content()
+            assert IN_CALL not in content and WAITS not in content
+
+            await row.get_by_role("button").focus()
+            await person.page.keyboard.press("Enter")
+            await expect(person.part("confirm")).to_be_visible()
+            # Enter alone would keep it.
+            await expect(person.page.get_by_role("button", name="Keep")).to_be_focused()
+            await person.page.keyboard.press("Escape")
+            await expect(person.part("confirm")).to_be_hidden()
+            assert not waits.done()
+
+            await row.get_by_role("button").press("Enter")
+            await person.page.keyboard.press("Tab")
+            await person.page.keyboard.press("Enter")
+            with pytest.raises(NotPlaced) as refused:
+                await asyncio.wait_for(waits, 3)
+            assert refused.value.reason is Reason.CANCELLED
+            await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
+            await expect(person.part("notice")).to_contain_text("bbbbbbbb was taken out of the queue")
+            await expect(person.page.locator("#queue-title")).to_be_focused()
+            assert person.complaints == []
+
+
+async def test_the_page_follows_what_happens(chromium: str, tmp_path: Path):
+    async with site(tmp_path, "gpu0") as here, operator(chromium, here) as person:
+        await expect(person.part("workers")).to_contain_text("idle")
+        async with one_in_a_call_one_waiting(here.pool):
+            await expect(person.part("workers")).to_contain_text("duplex active", timeout=2 * LOOK_MS)
+            await expect(person.part("queue")).to_contain_text("bbbbbbbb", timeout=2 * LOOK_MS)
+        await expect(person.part("workers")).to_contain_text("idle", timeout=2 * LOOK_MS)
+        await expect(person.part("no-queue")).to_be_visible()
+
+
+async def test_an_app_is_closed_by_keyboard(chromium: str, tmp_path: Path):
+    async with site(tmp_path) as here, operator(chromium, here) as person:
+        switch = person.page.get_by_role("switch", name="Omni full duplex")
+        await expect(switch).to_have_attribute("aria-checked", "true")
+        await switch.focus()
+        await person.page.keyboard.press("Space")
+        await expect(switch).to_have_attribute("aria-checked", "false")
+        with pytest.raises(AppDisabledError, match="omni"):
+            here.operations.apps.check("omni")
+        # It is the same button after the next look, with the focus.
+        await asyncio.sleep(1.2 * LOOK_MS / 1_000)
+        await expect(switch).to_be_focused()
+        await person.page.reload()
+        await expect(switch).to_have_attribute("aria-checked", "false")
+        assert person.complaints == []
+
+
+async def test_estimates_are_set_and_typing_survives_a_look(chromium: str, tmp_path: Path):
+    async with site(tmp_path, "gpu0") as here, operator(chromium, here) as person:
+        here.pool.eta.ended_well(Task.OMNI_DUPLEX, 42)
+        field = person.page.get_by_label("Omni duplex, s")
+        save = person.page.get_by_role("button", name="Save")
+        await expect(field).to_have_value("90")
+        await expect(save).to_be_disabled()
+        await field.fill("0")
+        await person.page.get_by_label("Chat, s").focus()
+        await expect(person.part("eta")).to_contain_text(
+            "Learnt: 42 s from 1; counts from 3 on", timeout=5_000
+        )
+        await expect(field).to_have_value("0")
+        await expect(field).to_have_attribute("aria-invalid", "true")
+        await save.click()
+        await expect(person.part("notice")).to_contain_text("Omni duplex, s: a number over 0, at most 86,400")
+        assert here.pool.eta.settings.eta_omni_duplex_s == 90
+        await field.fill("33.5")
+        await save.click()
+        await expect(person.part("notice")).to_contain_text("The estimates are set")
+        assert here.pool.eta.settings.eta_omni_duplex_s == 33.5
+        assert here.pool.eta.settings.eta_chat_s == 15
+        await expect(save).to_be_disabled()
+        await field.fill("50")
+        await person.page.get_by_role("button", name="Undo").click()
+        await expect(field).to_have_value("33.5")
+        assert person.complaints == []
+
+
+async def test_a_voice_is_added_heard_and_deleted(chromium: str, tmp_path: Path):
+    file = tmp_path / "Anna Müller.mp3"
+    file.write_bytes(sound("mp3", 1.0))
+    async with site(tmp_path / "data") as here, operator(chromium, here) as person:
+        await expect(person.part("no-voices")).to_be_visible()
+        await person.part("voice-file").set_input_files(str(file))
+        await expect(person.part("voice-name")).to_have_value("Anna Müller")
+        await person.page.get_by_role("button", name="Add voice").click()
+        voice = person.part("voices").locator("li")
+        await expect(voice).to_contain_text("Anna Müller", timeout=5_000)
+        assert here.operations.voices is not None
+        assert [each.name for each in here.operations.voices.all()] == ["Anna Müller"]
+        played = await voice.locator("audio").evaluate(
+            "async (sound) => { sound.muted = true; await sound.play(); return sound.duration; }"
+        )
+        assert played == pytest.approx(1, abs=0.1)
+        await picture(person.page, "voices")
+
+        (tmp_path / "words.mp3").write_text("no audio")
+        await person.part("voice-file").set_input_files(str(tmp_path / "words.mp3"))
+        await person.page.get_by_role("button", name="Add voice").click()
+        await expect(person.part("notice")).to_contain_text("this is no audio file that can be decoded")
+
+        await voice.get_by_role("button", name="Delete Anna Müller").click()
+        await person.part("confirm-go").click()
+        await expect(person.part("no-voices")).to_be_visible(timeout=3_000)
+        assert here.operations.voices.all() == []
+        # A refused upload is in the console of the browser, and nothing else.
+        assert [line for line in person.complaints if "400 (Bad Request)" not in line] == []
+
+
+async def test_nobody_sees_anything_before_they_have_said_who_they_are(
+    chromium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(TOKEN_ENV, TOKEN)
+    async with site(tmp_path, "gpu0") as here, operator(chromium, here) as person:
+        await person.state("locked", within_s=5)
+        await expect(person.part("open")).to_be_hidden()
+        await expect(person.part("token")).to_be_focused()
+        await picture(person.page, "locked")
+        await person.page.keyboard.type("not it")
+        await person.page.keyboard.press("Enter")
+        await expect(person.part("notice")).to_contain_text("that is not the token")
+        await person.part("token").fill(TOKEN)
+        await person.page.keyboard.press("Enter")
+        await person.state("live", within_s=5)
+        await expect(person.part("workers")).to_contain_text("127.0.0.1")
+        # The login is a cookie that no script sees, and survives a visit elsewhere.
+        assert await person.page.evaluate("document.cookie") == ""
+        await person.page.reload()
+        await person.state("live", within_s=5)
+        await person.part("log-out").click()
+        await person.state("locked", within_s=5)
+        await person.page.reload()
+        await person.state("locked", within_s=5)
+        assert [line for line in person.complaints if "403 (Forbidden)" not in line] == []
+
+
+async def test_where_nobody_can_be_the_operator_the_page_says_what_to_set(chromium: str, tmp_path: Path):
+    async with (
+        site(tmp_path) as here,
+        browser(chromium, extra_http_headers={"x-real-ip": "1.2.3.4"}) as context,
+    ):
+        person = await open_page(context, here.address)
+        await person.state("locked", within_s=5)
+        await expect(person.part("no-token")).to_contain_text(f"Set {TOKEN_ENV} where the server runs")
+        await expect(person.part("login")).to_be_hidden()
+
+
+async def test_a_page_that_nobody_sees_asks_for_nothing(chromium: str, tmp_path: Path):
+    async with site(tmp_path) as here, operator(chromium, here) as person:
+        asked: list[str] = []
+        person.page.on("request", lambda request: asked.append(request.url))
+        await person.state("live", within_s=5)
+        await asyncio.sleep(1.2 * LOOK_MS / 1_000)
+        assert asked
+        await person.page.evaluate(HIDE, True)
+        await person.state("paused", within_s=1)
+        asked.clear()
+        await asyncio.sleep(2.5 * LOOK_MS / 1_000)
+        assert asked == []
+        await person.page.evaluate(HIDE, False)
+        await person.state("live", within_s=1)
+        assert asked
+
+
+async def test_a_server_that_goes_away_is_said_and_found_again(chromium: str, tmp_path: Path):
+    async with site(tmp_path) as here, operator(chromium, here) as person:
+        await person.state("live", within_s=5)
+        await person.page.route("**/api/queue", lambda route: route.abort())
+        await person.state("away", within_s=5)
+        await expect(person.part("notice")).to_contain_text("The server cannot be reached")
+        # What was known last stays in sight.
+        await expect(person.part("open")).to_be_visible()
+        await person.page.unroute("**/api/queue")
+        await person.state("live", within_s=8)
+        await expect(person.part("notice")).to_be_hidden()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1_200, 390])
+async def test_the_page_fits_its_window(chromium: str, tmp_path: Path, scheme: str, width: int):
+    looks = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
+    async with site(tmp_path, "gpu0", "gpu1") as here:
+        assert here.operations.voices is not None
+        await here.operations.voices.add("Anna", sound("wav", 2.0))
+        first, second = [
+            await here.pool.acquire(Want(f"call {number}", IN_CALL, Task.OMNI_DUPLEX)) for number in range(2)
+        ]
+        waits = asyncio.create_task(here.pool.acquire(Want("waits", WAITS, Task.AUDIO_DUPLEX)))
+        async with operator(chromium, here, **looks) as person:
+            await person.state("live", within_s=5)
+            await expect(person.part("queue")).to_contain_text("bbbbbbbb", timeout=2 * LOOK_MS)
+            await picture(person.page, f"{scheme}-{width}")
+            wide_px = await person.page.evaluate("document.documentElement.scrollWidth")
+            assert wide_px <= width
+            assert person.complaints == []
+        waits.cancel()
+        for placed in (first, second):
+            here.pool.release(placed, well=True)
