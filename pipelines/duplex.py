@@ -143,18 +143,18 @@ class _InQueue:
         self._on_waiting = on_waiting
         self._news = asyncio.Event()
         self._place: Place | None = None
-        self._refused: NotPlaced | None = None
         self._waits = False
 
     def take(self, news: Place | NotPlaced | None) -> None:
         """The newest; None: it has a worker."""
         place = news if isinstance(news, Place) else None
         self._place = place
-        self._refused = news if isinstance(news, NotPlaced) else None
         if self._waits is not (place is not None):
             self._waits = place is not None
             self._on_waiting(self._waits)
-        self._news.set()
+        # That it gets none is told with the end of the call.
+        if not isinstance(news, NotPlaced):
+            self._news.set()
 
     async def run(self, worker: PipelineWorker) -> None:
         """Tell until cancelled."""
@@ -178,9 +178,6 @@ class _InQueue:
             if place is not None:
                 # Whoever knows it may give the place up: DELETE /api/queue/{ticket}.
                 data["ticket_id"] = place.ticket_id
-            refused = self._refused
-            if refused is not None:
-                data["refused"] = str(refused)
             await worker.queue_frame(RTVIServerMessageFrame(data=data))
             if place is None:
                 said_position = 0
@@ -461,6 +458,8 @@ async def _build(
         if not isinstance(error, CapacityError):
             await _end_soon(worker, call, "error", "no engine goes on")
             return
+        data = {"kind": "queue", "position": 0, "wait_s": None, "refused": str(error)}
+        await worker.queue_frame(RTVIServerMessageFrame(data=data))
         is_final = isinstance(error, NotPlaced) and error.reason in FINAL
         refusal = f"Sorry, {error}." if is_final else duplex.refusal
         if call.client.greets and refusal:
