@@ -143,7 +143,7 @@ class PacedOutput:
 
     @property
     def _is_ready(self) -> bool:
-        return self._held >= self._piece or (self._held > 0 and self._is_ended)
+        return self._held >= self._piece or (self._held > 0 and (self._is_ended or self._at_once))
 
     def _begin(self, now_us: int) -> None:
         """A stretch begins where none is on, or where what was said has been heard to its end."""

@@ -24,6 +24,7 @@ from protocols.surface import Wish
 from session_store.conversation import Conversation
 from session_store.events import Draft, Kind
 from telemetry.turns import TurnLog
+from transports.unit_ears import UnitEars
 from turn_taking.self_voice import OwnWords, SelfVoice
 
 # Replies that are over, for a client that is told of them with the next turn.
@@ -46,6 +47,7 @@ class Client:
         wish: what it has asked for so far.
         is_wished: set when that is all that the conversation waits for.
         on_placed: told that an engine is there, before it is prepared; must not block.
+        ears: of a speech model that hears what the transport hears, before the pipeline does.
         run_tool: has the client run one of its tools; None where it has none.
     """
 
@@ -55,6 +57,7 @@ class Client:
     wish: Callable[[], Wish] = Wish
     is_wished: asyncio.Event | None = None
     on_placed: Callable[[], None] | None = None
+    ears: UnitEars | None = None
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
 
 

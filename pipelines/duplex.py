@@ -482,6 +482,10 @@ async def _build(
         tells_units=call.client.tells_units,
     )
 
+    if call.client.tells_units and not echo:
+        omni.hear_directly()
+        call.client.ears = omni
+
     async def end_turn() -> None:
         omni.end_turn()
         if beside is not None:

@@ -27,7 +27,7 @@ from pipelines.call import Call, Client, playout_settings
 from pipelines.cascade import run_conversation
 from pipelines.duplex import run_duplex
 from pipelines.engines import INPUT_RATE_HZ, Engines
-from processors.duplex.omni import DuplexListenFrame, DuplexPauseFrame, DuplexResumeFrame
+from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from processors.playout.playout import reply_named
 from protocols.surface import (
     Action,
@@ -82,7 +82,8 @@ class _Actor:
             case Hush():
                 await self._report(InterruptionFrame())
             case MustListen():
-                await self._report(DuplexListenFrame())
+                if call.client.ears is not None:
+                    call.client.ears.must_listen()
             case Pause(pause_ms):
                 longest_ms = self._engines.deployment.duplex.ticks.pause_ms
                 held_ms = min(pause_ms or longest_ms, longest_ms)
@@ -162,7 +163,7 @@ async def hold_surface(
         is_wished=session.began if dialect.wants_units else None,
         on_placed=session.placed if dialect.wants_units else None,
     )
-    # Units are handed on at their own rate, in few pieces; other audio in the time of a packet.
+    # Units are handed on at their own rate, and as they are; other audio in packets.
     rate_hz = dialect.output_format.rate_hz if dialect.wants_units else engines.output_rate_hz
     call = Call(
         conversation,
@@ -185,12 +186,13 @@ async def hold_surface(
             audio_out_enabled=True,
             audio_in_sample_rate=INPUT_RATE_HZ,
             audio_out_sample_rate=rate_hz,
-            audio_out_10ms_chunks=10 if dialect.wants_units else 2,
+            audio_out_10ms_chunks=2,
             audio_out_end_silence_secs=0,
             video_in_enabled=sees,
         ),
         input_rate_hz=INPUT_RATE_HZ,
         on_packet=call.on_packet,
+        ears=lambda: client.ears,
         reply_of=call.playout.reply_of,
         reply_named=reply_named,
     )

@@ -119,11 +119,6 @@ class DuplexResumeFrame(SystemFrame):
     """Go on."""
 
 
-@dataclass
-class DuplexListenFrame(SystemFrame):
-    """The bot has to listen in the next unit, and what it says ends."""
-
-
 class DuplexOmniProcessor(FrameProcessor):
     """One conversation with a full-duplex engine.
 
@@ -167,6 +162,7 @@ class DuplexOmniProcessor(FrameProcessor):
     ) -> None:
         super().__init__()
         self._tells_units = tells_units
+        self._hears_directly = False
         self._result: UnitResult | None = None
         self._hosts = tuple(hosts)
         self._prepare = prepare
@@ -247,6 +243,16 @@ class DuplexOmniProcessor(FrameProcessor):
         if isinstance(self._engine, HearsWords):
             self._engine.on_words(words)
 
+    def hear_directly(self) -> None:
+        """What comes down the pipeline is for others: voice activity takes 10 ms for a second that comes at
+        once, and a unit would wait for it.
+        """
+        self._hears_directly = True
+
+    def must_listen(self) -> None:
+        """The bot has to listen in the next unit, and what it says ends."""
+        self._yields = self._drops_unit = True
+
     def on_settled(self) -> None:
         """The answer that was owed begins, or does not come."""
         if isinstance(self._engine, HearsWords):
@@ -264,10 +270,12 @@ class DuplexOmniProcessor(FrameProcessor):
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, InputAudioRawFrame):
-            self._hear(frame)
+            if not self._hears_directly:
+                self.hear(frame)
             return
         if isinstance(frame, InputImageRawFrame):
-            self._see(frame)
+            if not self._hears_directly:
+                self.see(frame)
             return
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMContextFrame):
@@ -298,8 +306,6 @@ class DuplexOmniProcessor(FrameProcessor):
             await self._pause(frame.pause_ms)
         elif isinstance(frame, DuplexResumeFrame):
             self._resume()
-        elif isinstance(frame, DuplexListenFrame):
-            self._yields = self._drops_unit = True
         elif isinstance(frame, CancelFrame):
             await self._end()
         elif isinstance(frame, EndFrame):
@@ -315,7 +321,8 @@ class DuplexOmniProcessor(FrameProcessor):
 
     # What is heard and seen.
 
-    def _hear(self, frame: InputAudioRawFrame) -> None:
+    def hear(self, frame: InputAudioRawFrame) -> None:
+        """What the caller says; appends, nothing else."""
         ticker, wanted_hz = self._ticker, self._wanted_hz
         if ticker is None:
             return
@@ -328,7 +335,8 @@ class DuplexOmniProcessor(FrameProcessor):
         if len(audio):
             ticker.hear(audio)
 
-    def _see(self, frame: InputImageRawFrame) -> None:
+    def see(self, frame: InputImageRawFrame) -> None:
+        """What the camera shows; the same."""
         ticker = self._ticker
         if ticker is not None and ticker.sees:
             self._camera.take(frame)

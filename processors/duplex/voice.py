@@ -45,8 +45,8 @@ from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
 SILENT_PEAK = 0.001
 # What waits to leave: so many units of it, and no less than that.
 HELD_UNITS, HELD_MS = 4, 10_000
-# A unit that leaves at once does so in pieces of this length.
-WHOLE_PIECE_MS = 100
+# A unit that leaves at once does so in as few pieces as can be: each costs its way down the pipeline.
+WHOLE_PIECE_MS = 1_000
 
 
 class VoiceSettings(BaseModel):

@@ -27,6 +27,7 @@ from pipecat.frames.frames import (
     OutputTransportMessageFrame,
     OutputTransportMessageUrgentFrame,
     StartFrame,
+    TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
     TTSTextFrame,
@@ -55,6 +56,7 @@ from protocols.surface import (
 from runtime.loop_clock import LoopClock
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
+from transports.unit_ears import UnitEars
 from transports.websocket.codecs import Encoder
 from transports.websocket.session import SurfaceSession
 
@@ -63,6 +65,8 @@ _US_PER_S = 1_000_000
 MOST_PIXELS = 16_777_216
 LONGEST_PX = 1_280
 PLAYED_MS = 20
+# Longer than an engine's thread takes to begin.
+UNIT_FIRST_S = 0.005
 
 
 class SocketInput(DirectAudioInput):
@@ -92,9 +96,13 @@ class SocketInput(DirectAudioInput):
         while not session.gone.is_set():
             taken = line.take(self._clock.now_us())
             if isinstance(taken, bytes):
-                await self.push_audio_frame(
-                    InputAudioRawFrame(audio=taken, sample_rate=rate_hz, num_channels=1)
-                )
+                frame = InputAudioRawFrame(audio=taken, sample_rate=rate_hz, num_channels=1)
+                ears = self._socket.ears()
+                if ears is not None:
+                    ears.hear(frame)
+                    # A unit that is whole with it begins before voice activity looks at a second of sound.
+                    await asyncio.sleep(UNIT_FIRST_S)
+                await self.push_audio_frame(frame)
             elif isinstance(taken, Pictures):
                 await self._show(taken)
             elif taken is not None:
@@ -124,6 +132,9 @@ class SocketInput(DirectAudioInput):
                 continue
             picture = UserImageRawFrame(user_id="caller", image=image, size=size, format="RGB")
             picture.transport_source = "camera"
+            ears = self._socket.ears()
+            if ears is not None:
+                ears.see(picture)
             await self.push_frame(picture)
 
 
@@ -174,6 +185,20 @@ class SocketOutput(InterruptibleOutput):
             self._follow(frame)
         await super().push_frame(frame, direction)
 
+    async def _handle_frame(self, frame: Frame) -> None:
+        sender = self._media_senders.get(None)
+        if (
+            isinstance(frame, TTSAudioRawFrame)
+            and self._socket.session.dialect.wants_units
+            and frame.sample_rate == self.sample_rate
+            and sender is not None
+        ):
+            # What is said in a unit stays together: Pipecat would cut it into packets, each with its own way
+            # down, and keep the rest for more.
+            await sender.handle_sync_frame(frame)
+            return
+        await super()._handle_frame(frame)
+
     async def send_message(
         self, frame: OutputTransportMessageFrame | OutputTransportMessageUrgentFrame
     ) -> None:
@@ -205,7 +230,10 @@ class SocketOutput(InterruptibleOutput):
         data = self._encoder.encode(pcm, frame.sample_rate, format_)
         if data:
             self._happen(ReplyAudio(data, long_us / 1000))
-        self._ahead.append((start_us, pcm))
+        piece_bytes = frame.sample_rate * PLAYED_MS // 1000 * PCM_BYTES_PER_SAMPLE
+        for place in range(0, len(pcm), piece_bytes):
+            due_us = start_us + place // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
+            self._ahead.append((due_us, pcm[place : place + piece_bytes]))
         self._sent.set()
         return True
 
@@ -291,6 +319,7 @@ class SocketTransport(BaseTransport):
         params: Pipecat's.
         input_rate_hz: of the pipeline.
         on_packet: told the PCM of the bot's audio when it is played; must not block.
+        ears: who hears in front of the pipeline, where there is somebody.
         reply_of: the reply of a voice's context.
         reply_named: the reply that a frame of the model's begins or ends.
     """
@@ -302,6 +331,7 @@ class SocketTransport(BaseTransport):
         *,
         input_rate_hz: int,
         on_packet: Callable[[bytes], None],
+        ears: Callable[[], UnitEars | None],
         reply_of: Callable[[str], str | None],
         reply_named: Callable[[Frame], str | None],
     ) -> None:
@@ -309,6 +339,7 @@ class SocketTransport(BaseTransport):
         self.session = session
         self.input_rate_hz = input_rate_hz
         self.on_packet = on_packet
+        self.ears = ears
         self.reply_of = reply_of
         self.reply_named = reply_named
         self._socket_input = SocketInput(self, params)

@@ -1,0 +1,134 @@
+"""What the gateway adds to a unit: ``python -m evals.gateway --sessions 20 --seconds 60``.
+
+A process of its own stands in for the model: a MiniCPM-o server whose units cost a fixed time, and which
+says with each result how long that one took. The gateway is ``bot.py`` with that server as its engine,
+unchanged; the clients of this process send a second of audio every second to ``/ws/duplex``, each at its
+own moment. What the gateway adds to a unit is the time from sending a chunk until its result is here, less
+what the server says that it took: both ways through the gateway, its pipeline included.
+
+Half of the units speak (a second of audio back), half listen. The caller's audio is noise without a voice:
+a recogniser that hears 20 people on two cores is another measurement.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from websockets.asyncio.client import connect
+
+from evals.command import machine, positive, positive_number
+from evals.serving_process import ROOT, free_port, started
+
+UNIT_S = 1.0
+WARM_UNITS = 5
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m evals.gateway", description=__doc__)
+    parser.add_argument("--sessions", type=positive, default=20)
+    parser.add_argument("--seconds", type=positive, default=60)
+    parser.add_argument("--cost-ms", type=positive_number, default=100.0, help="of a unit of the model")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    return parser
+
+
+async def _session(url: str, number: int, sessions: int, units: int, chunk: str) -> list[tuple[float, bool]]:
+    """Milliseconds added to each unit behind the first ones, and whether it spoke."""
+    added: list[tuple[float, bool]] = []
+    async with connect(f"{url}/ws/duplex/adx_{number}", max_size=None) as socket:
+        await socket.send(json.dumps({"type": "prepare", "system_prompt": "Measure."}))
+        while json.loads(await socket.recv())["type"] != "prepared":
+            pass
+        began_s = time.perf_counter() + number / sessions * UNIT_S
+        message = json.dumps({"type": "audio_chunk", "audio_base64": chunk})
+        for unit in range(units):
+            await asyncio.sleep(max(0.0, began_s + unit * UNIT_S - time.perf_counter()))
+            sent_s = time.perf_counter()
+            await socket.send(message)
+            text = await socket.recv()
+            took_ms = (time.perf_counter() - sent_s) * 1000
+            result = json.loads(text)
+            if result["type"] != "result":
+                raise RuntimeError(f"session {number}: {text[:200]!r}")
+            if unit >= WARM_UNITS:
+                added.append((took_ms - result["cost_llm_ms"], not result["is_listen"]))
+        await socket.send(json.dumps({"type": "stop"}))
+    return added
+
+
+async def _measure(given: argparse.Namespace) -> dict[str, Any]:
+    noise = np.random.default_rng(0).normal(0, 0.002, 16_000).astype("<f4")
+    chunk = base64.b64encode(noise.tobytes()).decode()
+    async with AsyncExitStack() as stack:
+        model = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "evals.gateway.model", str(given.cost_ms), stdout=asyncio.subprocess.PIPE
+        )
+        stack.callback(model.kill)
+        assert model.stdout is not None
+        async with asyncio.timeout(20):
+            address = (await model.stdout.readline()).decode().strip()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        deployment = folder / "gateway.yaml"
+        deployment.write_text(
+            f"server: {{max_calls: {given.sessions}, sessions_per_minute: 1000}}\n"
+            f"duplex: {{engine: {{name: minicpm_worker, settings: {{url: '{address}', "
+            f"sessions: {given.sessions}}}}}, tick_log: null}}\n"
+            'remembering: {store: {url: "sqlite:///sessions.db"}}\n'
+        )
+        port = free_port()
+        command = [sys.executable, str(ROOT / "bot.py"), "--config", str(deployment), "--port", str(port)]
+        server = await stack.enter_async_context(started(command, port, folder / "server.log"))
+        url = server.url
+        found = await asyncio.gather(
+            *(
+                _session(url.replace("http", "ws"), number, given.sessions, given.seconds, chunk)
+                for number in range(given.sessions)
+            )
+        )
+    units = [unit for session in found for unit in session]
+    return {"sessions": given.sessions, "cost_ms": given.cost_ms, **_figures(units), **machine()}
+
+
+def _figures(units: list[tuple[float, bool]]) -> dict[str, Any]:
+    def of(values: list[float]) -> dict[str, float | int]:
+        p50, p95, p99 = np.percentile(values, (50, 95, 99)) if values else (0, 0, 0)
+        return {
+            "units": len(values),
+            "p50_ms": round(float(p50), 2),
+            "p95_ms": round(float(p95), 2),
+            "p99_ms": round(float(p99), 2),
+            "max_ms": round(max(values, default=0.0), 2),
+        }
+
+    return {
+        "all": of([added for added, _ in units]),
+        "speaking": of([added for added, speaks in units if speaks]),
+        "listening": of([added for added, speaks in units if not speaks]),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints the figures."""
+    given = _parser().parse_args(arguments)
+    figures = asyncio.run(_measure(given))
+    for name in ("all", "speaking", "listening"):
+        row = figures[name]
+        print(
+            f"{name:>10}: {row['units']:6} units, added p50 {row['p50_ms']} ms, p95 {row['p95_ms']} ms, "
+            f"p99 {row['p99_ms']} ms, most {row['max_ms']} ms"
+        )
+    if given.json is not None:
+        given.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
