@@ -86,5 +86,9 @@ STT: Registry[SpeechToText] = Registry(
             "whole utterances, many languages, slow on a CPU; needs `make models`",
             extra="whisper",
         ),
+        "worker": Row(
+            "models.stt.hosted.engine:WorkerStt",
+            "a recogniser of any kind in a worker (`python runner.py --role worker`), reached by its url",
+        ),
     },
 )

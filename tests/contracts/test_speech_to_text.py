@@ -6,7 +6,7 @@ Moonshine and Whisper run with the real libraries on tiny weights (``tests.tiny_
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from core.media import samples_to_ms
 from models.stt import STT, SpeechStream, SpeechToText, Transcript
 from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
 from tests.fakes.stt import ScriptedStt
+from tests.fakes.worker import HostedStt
 from tests.listening import PIECE_BYTES, play, understand
 from tests.tiny_moonshine import install_moonshine
 from tests.tiny_whisper import install_whisper
@@ -50,15 +51,23 @@ ENGINES: dict[str, Callable[[Path], SpeechToText]] = {
     "moonshine": moonshine,
     "moonshine-word-times": lambda models_dir: moonshine(models_dir, word_timestamps=True),
     "whisper": whisper,
+    # A worker behind its socket, in a thread of the test.
+    "worker": lambda _: HostedStt(ScriptedStt()),
+    "worker-pocketsphinx": lambda _: HostedStt(PocketsphinxStt(SMALL)),
 }
 # Whose weights tell words from each other, or whose script follows the voice.
-UNDERSTANDING = ("pocketsphinx", "pocketsphinx-documents", "scripted")
+UNDERSTANDING = ("pocketsphinx", "pocketsphinx-documents", "scripted", "worker", "worker-pocketsphinx")
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 
 
 @pytest.fixture(scope="module", params=list(ENGINES))
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SpeechToText:
-    return ENGINES[request.param](tmp_path_factory.mktemp("models"))
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SpeechToText]:
+    made = ENGINES[request.param](tmp_path_factory.mktemp("models"))
+    yield made
+    if isinstance(made, HostedStt):
+        made.close()
 
 
 @pytest.fixture
