@@ -55,16 +55,22 @@ def open_link(leasing: StreamLeasing, limits: StreamLimits, engine: str) -> Conv
         EngineError: none is reached.
     """
     deadline_s = time.monotonic() + limits.open_timeout_s
+    refused: EngineError | None = None
     while True:
-        url, first = leasing.lease()
+        try:
+            url, first = leasing.lease()
+        except EngineError as error:
+            # What the last one said tells more than that there is no other.
+            raise refused or error from error
         left_s = max(0.05, deadline_s - time.monotonic())
         try:
             return ConversationLink(
                 url, first, open_s=left_s, write_s=limits.request_timeout_s, engine=engine
             )
         except AgentError as error:
+            refused = _as_engine_error(error, engine)
             if not leasing.not_taken(url) or time.monotonic() >= deadline_s:
-                raise _as_engine_error(error, engine) from error
+                raise refused from error
             logger.warning(f"{engine}: {url} does not take a stream, another one is asked: {error}")
 
 

@@ -110,6 +110,8 @@ class Conversation:
         # Of the questions that nobody wants an answer of any more, the newest.
         self._stopped = 0
         self._questions: asyncio.Queue[LinkMessage] = asyncio.Queue(settings.waiting_messages)
+        # Whether it is to end as soon as nobody loses anything by it.
+        self._drains = False
         self._revoked: asyncio.Future[Why] = asyncio.get_running_loop().create_future()
         self._paused_until_s: float | None = None
         self._pause_changed = asyncio.Event()
@@ -122,6 +124,16 @@ class Conversation:
         """It is over for whoever has it."""
         if not self._revoked.done():
             self._revoked.set_result(why)
+
+    def drain(self) -> None:
+        """The worker is to end: so is this, as soon as nothing is under way."""
+        self._drains = True
+        if self._is_between():
+            self.revoke(Why.DRAINED)
+
+    def _is_between(self) -> bool:
+        is_asked = self._running is not None or not self._questions.empty()
+        return self._talk is not None and self._talk.is_between and not is_asked
 
     async def closed(self) -> None:
         """Return when everything of it is cleaned up."""
@@ -200,6 +212,8 @@ class Conversation:
             answer = await self._answered(question)
             await self._unsent.join()
             await self._send_data(answer)
+            if self._drains and self._is_between():
+                raise _Over(Why.DRAINED)
 
     def _stop(self, number: object) -> None:
         """Of one question, where it says which: it may be over, and another one begun."""

@@ -20,7 +20,13 @@ Emit = Callable[[dict[str, Any], bytes], bool]
 
 
 class Talk(Protocol):
-    """One conversation with a hosted engine."""
+    """One conversation with a hosted engine.
+
+    Attributes:
+        is_between: nothing is under way: it may go on with another worker, and nobody notices.
+    """
+
+    is_between: bool
 
     def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
         """Do what a message asks; blocks. ``emit`` raises CapacityError when too much waits to be taken.
@@ -121,6 +127,9 @@ class HostedOmni:
 
 
 class _OmniTalk:
+    # What it has heard and said is here.
+    is_between = False
+
     def __init__(self, engine: OmniEngine) -> None:
         self._engine = engine
 

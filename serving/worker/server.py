@@ -142,6 +142,8 @@ class WorkerServer:
 
     async def _drain(self) -> None:
         conversations = list(self._conversations.values())
+        for each in conversations:
+            each.drain()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_ms / 1000):
                 for each in conversations:

@@ -88,17 +88,21 @@ class HostedVoice(_Streams):
 class _Listening:
     def __init__(self, stream: SpeechStream) -> None:
         self._stream = stream
+        self.is_between = True
 
     def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
         match type_:
             case Type.START:
+                self.is_between = False
                 begin(self._stream)
             case Type.AUDIO:
                 partial = self._stream.feed(payload)
                 return {"partial": None if partial is None else of_transcript(partial)}, b""
             case Type.FINISH:
+                self.is_between = True
                 return {"transcript": of_transcript(self._stream.finish())}, b""
             case Type.DISCARD:
+                self.is_between = True
                 self._stream.discard()
             case _:
                 raise PeerError(f"a recogniser does not {type_.value}")
@@ -113,6 +117,9 @@ class _Listening:
 
 
 class _Speaking:
+    # Of one clause nothing is left for the next.
+    is_between = True
+
     def __init__(self, engine: TextToSpeech) -> None:
         self._engine = engine
 
