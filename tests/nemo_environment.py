@@ -27,7 +27,7 @@ def nemo_python() -> str:
 
 
 def write_model(kind: str, folder: Path, pcm: bytes) -> str:
-    """Write a tiny model (``tests.tiny_nemo``), ``FOLDER/KIND.nemo``; the JSON of what NeMo makes of audio."""
+    """Write a tiny model, ``FOLDER/KIND.nemo``; returns the JSON of ``tests.tiny_nemo``."""
     recording = folder / f"{kind}.wav"
     with wave.open(str(recording), "wb") as file:
         file.setnchannels(1)

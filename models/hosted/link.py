@@ -22,6 +22,9 @@ from runtime.blocking_socket import connect_for
 # So long a stop may go unseen by whoever waits.
 POLL_S = 0.02
 CLOSE_S = 0.5
+# Messages that nobody has read yet. Behind so many the library reads no more, pings included, and the lease
+# ends: what is left of a clause that was stopped must not be as many.
+MOST_UNREAD = 1_024
 # Of these the worker says that it cannot take the conversation now, and may later.
 FULL = ("busy", "not_ready")
 
@@ -63,6 +66,7 @@ class ConversationLink:
                 close_timeout=CLOSE_S,
                 ping_interval=None,
                 max_size=MOST_MESSAGE_BYTES,
+                max_queue=MOST_UNREAD,
                 compression=None,
             )
             self._socket: ClientConnection = self._exit.enter_context(connecting)

@@ -147,7 +147,7 @@ async def test_a_call_is_heard_and_answered_by_workers() -> None:
 async def test_a_call_survives_the_loss_of_its_recogniser_in_the_middle_of_a_question(
     sent: int, rest_s: float
 ) -> None:
-    async with engines() as loaded, turning(at_most_ms=250):
+    async with engines() as loaded, turning(at_most_ms=750):
         heard, errors = await asked(loaded, sent, rest_s)
         assert (heard, errors) == ([QUESTION], 1)
         # And the one that was lost is there again.

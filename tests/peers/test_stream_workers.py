@@ -28,10 +28,10 @@ WORKER_MODULES = (
     "loguru", "numpy", "pydantic", "yaml", "websockets",
     "annotated_types", "pydantic_core", "typing_inspection", "typing_extensions",
 )  # fmt: skip
+# Those of an environment that was made of requirements/kokoro.lock and what that needs.
 KOKORO_MODULES = (
     "kokoro_onnx", "onnxruntime", "phonemizer", "espeakng_loader", "joblib", "dlinfo", "cloudpickle",
-    "flatbuffers", "attr", "attrs", "segments", "regex", "csvw", "google", "coloredlogs", "humanfriendly",
-    "packaging", "sympy", "mpmath",
+    "flatbuffers", "attr", "attrs", "google", "packaging",
 )  # fmt: skip
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 CLAUSE = "The monthly fee is five dollars."
@@ -165,7 +165,7 @@ def test_a_voice_that_is_killed_is_replaced_by_the_one_behind_it_and_comes_back(
         process.wait(5)
         began_s, pieces = time.monotonic(), list[bytes]()
         assert both.synthesize(CLAUSE, listener(pieces))
-        assert time.monotonic() - began_s < 0.5 and len(b"".join(pieces)) > 16_000
+        assert time.monotonic() - began_s < WITHIN_S and len(b"".join(pieces)) > 16_000
         with pytest.raises(EngineError):
             hosted.synthesize(CLAUSE, listener([]))
     port = url.rpartition(":")[2]
@@ -190,17 +190,17 @@ def test_a_voice_that_is_stopped_in_a_clause_is_given_up_at_the_deadline_and_the
         process.send_signal(signal.SIGSTOP)
         began_s, pieces = time.monotonic(), list[bytes]()
         assert both.synthesize(CLAUSE, listener(pieces)) and pieces
-        assert WITHIN_S - 0.1 < time.monotonic() - began_s < WITHIN_S + 1
+        assert WITHIN_S - 0.1 < time.monotonic() - began_s < WITHIN_S + 2
         # The next clauses do not wait for it.
         began_s = time.monotonic()
         assert both.synthesize(CLAUSE, listener([]))
-        assert time.monotonic() - began_s < 0.3
+        assert time.monotonic() - began_s < WITHIN_S / 2
         process.send_signal(signal.SIGCONT)
 
 
 def test_a_recogniser_that_is_killed_or_stopped_is_known_within_its_deadline() -> None:
     arguments = ("--engine", "pocketsphinx", "--set", "common_words=500", "--set", "cache_dir=out/test-cache")
-    for sent, at_least_s, at_most_s in ((signal.SIGKILL, 0.0, 0.5), (signal.SIGSTOP, 1.4, 2.5)):
+    for sent, at_least_s, at_most_s in ((signal.SIGKILL, 0.0, 1.4), (signal.SIGSTOP, 1.4, 3.5)):
         with started(*arguments, modules=("pocketsphinx",)) as (process, url):
             stream = ears(url).open_stream()
             stream.start()

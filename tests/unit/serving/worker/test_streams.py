@@ -280,8 +280,9 @@ def test_barge_in_stops_the_voice_and_nothing_of_it_is_in_the_next_clause() -> N
         heard: list[bytes] = []
         speaking = threading.Thread(target=lambda: heard.append(said(hosted, "bbbb")))
         speaking.start()
-        # The stream has the next clause waiting behind the engine's call of the first.
-        eventually(lambda: served.server.facts()["calls"] >= 1)
+        # The worker knows of the barge-in, and has the next clause waiting behind the engine's call.
+        [conversation] = served.server._conversations.values()
+        eventually(lambda: conversation._stopped == 1 and not conversation._questions.empty())
         second.set()
         speaking.join(5)
         assert heard == [b"b" * 640 * 4]
