@@ -186,11 +186,11 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
     if speaking.tts.name == POOL:
         tts = _plan_pool(deployment, speaking.tts, PoolTtsSettings, where="speaking.tts")
     else:
-        tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts")
+        tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts", others=(POOL,))
     if hearing.stt.name == POOL:
         stt = _plan_pool(deployment, hearing.stt, PoolSttSettings, where="hearing.stt")
     else:
-        stt = engine_or_service(STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt")
+        stt = engine_or_service(STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt", others=(POOL,))
     if speaking.fallback and isinstance(tts, ServiceRow):
         raise ConfigError(
             f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one behind it"
