@@ -1,8 +1,9 @@
 """NeMo's streaming transducers, tiny and random: a ``.nemo`` file, and what NeMo itself makes of a recording.
 
-Runs in NeMo's environment: ``python -m tests.tiny_nemo KIND FOLDER WAV`` with the kind ``tdt`` or ``rnnt``
-writes ``FOLDER/KIND.nemo`` and prints, as JSON, the text, tokens and frames that NeMo's own streaming loop
-(``CacheAwareStreamingAudioBuffer``) makes of the whole recording.
+Runs in NeMo's environment: ``python -m tests.tiny_nemo KIND FOLDER WAV`` writes ``FOLDER/KIND.nemo`` and
+prints, as JSON, the text, tokens and frames that NeMo's own streaming loop
+(``CacheAwareStreamingAudioBuffer``) makes of the whole recording. Kinds: ``tdt``, ``rnnt``, ``hybrid`` (a CTC
+decoder beside the transducer), and ``whole``, which cannot stream: of that nothing is heard.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import torch
-from nemo.collections.asr.models import EncDecRNNTBPEModel
+from nemo.collections.asr.models import EncDecHybridRNNTCTCBPEModel, EncDecRNNTBPEModel
 from nemo.collections.asr.parts.utils.streaming_utils import CacheAwareStreamingAudioBuffer
 from omegaconf import OmegaConf
 
@@ -78,7 +79,23 @@ def build(kind: str, folder: Path) -> EncDecRNNTBPEModel:
             "optim": {"name": "adamw", "lr": 1e-3},
         }
     )  # fmt: skip
-    model = EncDecRNNTBPEModel(cfg=config)
+    if kind == "whole":
+        config.encoder.att_context_size = [-1, -1]
+        config.encoder.att_context_style = "regular"
+    if kind == "hybrid":
+        config.aux_ctc = {
+            "ctc_loss_weight": 0.3,
+            "use_cer": False,
+            "ctc_reduction": "mean_batch",
+            "decoder": {
+                "_target_": "nemo.collections.asr.modules.ConvASRDecoder",
+                "feat_in": None,
+                "num_classes": -1,
+                "vocabulary": [],
+            },
+            "decoding": {"strategy": "greedy"},
+        }
+    model = (EncDecHybridRNNTCTCBPEModel if kind == "hybrid" else EncDecRNNTBPEModel)(cfg=config)
     with torch.no_grad():
         # Random weights say one thing for ever; larger ones follow what is heard.
         for name, parameter in model.named_parameters():
@@ -172,7 +189,7 @@ def main() -> None:
     model = build(kind, folder)
     with wave.open(recording) as file:
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32_768
-    print(json.dumps(heard_by_nemo(model, samples)))
+    print(json.dumps(None if kind == "whole" else heard_by_nemo(model, samples)))
 
 
 if __name__ == "__main__":

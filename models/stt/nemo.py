@@ -59,7 +59,7 @@ class NemoSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(
-        "nvidia/nemotron-speech-streaming-en-0.6b",
+        "stt_en_fastconformer_hybrid_large_streaming_multi",
         min_length=1,
         description="a .nemo file, or the name of a model that NeMo fetches",
     )

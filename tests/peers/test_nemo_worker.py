@@ -24,7 +24,7 @@ FRAME_MS = 80
 Hosted = tuple[WorkerStt, dict[str, Any]]
 
 
-@pytest.fixture(scope="module", params=["tdt", "rnnt"])
+@pytest.fixture(scope="module", params=["tdt", "rnnt", "hybrid"])
 def hosted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
     """A worker with a model, and what NeMo's own streaming loop makes of the question."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -98,6 +98,21 @@ def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refus
         stream.close()
     with nemo_worker(model, "--set", "att_context_size=[16, 7]") as url, pytest.raises(EngineError):
         WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), load_timeout_s=60))
+
+
+def test_a_model_that_cannot_stream_is_refused(tmp_path: Path) -> None:
+    write_model("whole", tmp_path, QUESTION)
+    done = subprocess.run(
+        [nemo_python(), "runner.py", "--role", "worker", "--engine", "nemo", "--port", "0"]
+        + ["--set", f"model={tmp_path / 'whole.nemo'}"],
+        cwd=ROOT,
+        env={"PARLEY_WORKER_SECRET": "x" * 20, "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 3
+    assert "looks at the whole utterance, and cannot stream" in done.stderr
 
 
 def test_a_model_that_is_not_there_is_told_before_anything_is_loaded() -> None:
