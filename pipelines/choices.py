@@ -53,8 +53,10 @@ def engine_or_service(
     given: Mapping[str, Any],
     *,
     where: str,
+    others: tuple[str, ...] = (),
 ) -> BaseModel | ServiceRow[Any]:
-    """The settings of an embedded engine, or the row of a service, whichever the name means.
+    """The settings of an embedded engine, or the row of a service, whichever the name means; ``others`` are
+    names that would have been right as well.
 
     Raises:
         ConfigError: see the two above; an unknown name lists both kinds.
@@ -62,6 +64,6 @@ def engine_or_service(
     if choice.name in engines:
         return engine_settings(engines, choice, given, where=where)
     if choice.name not in services:
-        known = tuple(sorted((*engines.names(), *services.names())))
+        known = tuple(sorted((*engines.names(), *services.names(), *others)))
         raise ConfigError(f"{where}: unknown engine {choice.name!r}", known=known)
     return service_row(services, choice, where=where)

@@ -12,7 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from loguru import logger
@@ -30,8 +30,10 @@ from models.echo import ECHO, EchoCanceller
 from models.omni import OMNI, OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import STT, SpeechToText, Transcript
+from models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
 from models.tts import TTS, TextToSpeech
 from models.tts.fallback import FallbackTts
+from models.tts.hosted.engine import HostedTts
 from models.tts.phrase_cache import PhraseCache
 from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
@@ -47,10 +49,12 @@ from processors.turns.stop_words import StopWords
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess
 from runtime.engine_thread import EngineThread
+from runtime.stream_threads import StreamThreads, StreamThreadSettings
 from runtime.utterances import UtteranceEngine
 from sequencer.calibration import LearntLatencies
 from serving.pool.omni import PooledOmni, PoolOmniSettings
 from serving.pool.pool import Pool
+from serving.pool.streams import PoolSttSettings, PoolTtsSettings, pooled_stt, pooled_tts
 
 INPUT_RATE_HZ = 16_000
 # In place of an engine's name: one of this deployment's workers.
@@ -59,9 +63,14 @@ POOL = "pool"
 CLOUD_VOICE_RATE_HZ = 24_000
 # Rates that a browser call carries as they are; another is resampled once, behind the voice.
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
+# What an engine in a worker of this deployment is described by.
+POOLED = (PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
+Pooled = TypeVar("Pooled", PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
 # Clauses of different calls that are synthesised at the same moment: one for each core of the smallest
 # machine.
 SPEECH_THREADS = 2
+# A final result of a hosted recogniser may wait for the piece of audio in front of it.
+FINAL_MARGIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,7 @@ class Loaded:
         realtime: the row of a full-duplex service in their place, or None.
         preparation: how a conversation with an engine begins, with its reference voices.
         pool: the workers of the deployment, started; None where no engine of the plan is in them.
+        hosted_voices: those of the voice that are in workers, to be closed.
     """
 
     vad: VoiceActivityDetector
@@ -126,6 +136,7 @@ class Loaded:
     realtime: RealtimeRow[Any] | None = None
     preparation: Preparation = Preparation()
     pool: Pool | None = None
+    hosted_voices: tuple[HostedTts, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,7 +181,16 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
     given: dict[str, Any] = {"models_dir": deployment.models_dir}
     heard = {**given, "documents": knowledge} if knowledge.is_dir() else given
     speaking = deployment.speaking
-    tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts")
+    tts: BaseModel | ServiceRow[Any]
+    stt: BaseModel | ServiceRow[Any]
+    if speaking.tts.name == POOL:
+        tts = _plan_pool(deployment, speaking.tts, PoolTtsSettings, where="speaking.tts")
+    else:
+        tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts", others=(POOL,))
+    if hearing.stt.name == POOL:
+        stt = _plan_pool(deployment, hearing.stt, PoolSttSettings, where="hearing.stt")
+    else:
+        stt = engine_or_service(STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt", others=(POOL,))
     if speaking.fallback and isinstance(tts, ServiceRow):
         raise ConfigError(
             f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one behind it"
@@ -179,7 +199,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         vad=engine_settings(VAD, hearing.vad, {}, where="hearing.vad"),
         echo=_plan_echo(hearing),
         turn=engine_settings(TURN, hearing.turn, {}, where="hearing.turn") if hearing.turn else None,
-        stt=engine_or_service(STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt"),
+        stt=stt,
         commands=(
             engine_settings(COMMANDS, hearing.stop_words, {}, where="hearing.stop_words")
             if hearing.stop_words and hearing.barge_in
@@ -247,11 +267,25 @@ def plan_omni(deployment: Deployment) -> tuple[tuple[str, BaseModel], ...]:
 def _plan_omni(deployment: Deployment, choice: Choice, *, where: str) -> BaseModel:
     if choice.name != POOL:
         return _as_heard(engine_settings(OMNI, choice, {}, where=where), deployment.hearing)
+    return _plan_pool(deployment, choice, PoolOmniSettings, where=where)
+
+
+def _plan_pool(deployment: Deployment, choice: Choice, model: type[Pooled], *, where: str) -> Pooled:
+    """Engines in workers of this deployment.
+
+    Raises:
+        ConfigError: there are no workers, or none of a name; a wrong value.
+    """
     if not deployment.workers.workers:
         raise ConfigError(
             f"{where}: {POOL!r} means workers of this deployment, and workers.workers names none"
         )
-    return parse_settings(PoolOmniSettings, choice.settings, where=f"{where} ({POOL})")
+    settings = parse_settings(model, choice.settings, where=f"{where} ({POOL})")
+    known = tuple(spec.name for spec in deployment.workers.workers)
+    for name in getattr(settings, "workers", ()):
+        if name not in known:
+            raise ConfigError(f"{where}: no worker is named {name!r}", known=known)
+    return settings
 
 
 def plan_preparation(deployment: Deployment) -> Preparation:
@@ -339,8 +373,10 @@ class Engines:
         planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
         hearing = deployment.hearing
         stt = planned.stt
-        ears: UtteranceEngine[Transcript] | ServiceRow[Any]
+        ears: UtteranceEngine[Transcript] | ServiceRow[Any] | None = None
+        hosted_ears: asyncio.Task[UtteranceEngine[Transcript]] | None = None
         commands: EnginePool[Transcript] | None = None
+        workers: Pool | None = None
         async with AsyncExitStack() as opened:
 
             async def load_omni(name: str, settings: BaseModel) -> OmniHost:
@@ -361,10 +397,18 @@ class Engines:
                 opened.push_async_callback(loaded.close)
                 return loaded
 
+            if any(
+                isinstance(each, POOLED)
+                for each in (stt, planned.tts, *(chosen for _, chosen in planned.omni))
+            ):
+                # A full-duplex call may begin while its workers load: who wants one waits.
+                workers = await opened.enter_async_context(Pool(deployment.workers))
             try:
                 async with asyncio.TaskGroup() as tasks:
                     if isinstance(stt, ServiceRow):
                         ears = stt
+                    elif isinstance(stt, PoolSttSettings | WorkerSttSettings):
+                        hosted_ears = tasks.create_task(_create_hosted_ears(stt, workers), name="load.stt")
                     else:
                         ears = pool = _pool(STT, hearing.stt.name, stt, hearing.stt_processes)
                         opened.push_async_callback(pool.close)
@@ -379,7 +423,7 @@ class Engines:
                         name="load.turn",
                     )
                     echo = tasks.create_task(_create_echo(hearing, planned.echo), name="load.echo")
-                    voice = tasks.create_task(_create_voice(deployment, planned), name="load.tts")
+                    voice = tasks.create_task(_create_voice(deployment, planned, workers), name="load.tts")
                     answering = tasks.create_task(load_answering(), name="load.answering")
                     omni = [
                         tasks.create_task(load_omni(name, settings), name=f"load.{name}")
@@ -389,13 +433,16 @@ class Engines:
             except ExceptionGroup as errors:
                 # One cause is enough for the person who has to mend it.
                 raise errors.exceptions[0] from errors
-            tts, phrases = voice.result()
-            workers: Pool | None = None
-            if any(isinstance(settings, PoolOmniSettings) for _, settings in planned.omni):
-                # Its workers load while calls may begin already: who wants one waits.
-                workers = await opened.enter_async_context(Pool(deployment.workers))
+            tts, phrases, hosted_voices = voice.result()
+            if hosted_ears is not None:
+                ears = hosted_ears.result()
+            assert ears is not None
+            for each in hosted_voices:
+                opened.callback(each.close)
             _check_rates(vad.result(), echo.result())
-            executors = Executors()
+            # A clause that a worker speaks takes a thread here, and no processor.
+            clauses = max([SPEECH_THREADS, *(each.limits.clauses for each in hosted_voices)])
+            executors = Executors(speech=ThreadPoolExecutor(clauses, thread_name_prefix="speech"))
             hosts = iter([task.result() for task in omni])
 
             def host_of(chosen: tuple[str, BaseModel]) -> OmniHost:
@@ -423,6 +470,7 @@ class Engines:
                 realtime=planned.realtime,
                 preparation=planned.preparation,
                 pool=workers,
+                hosted_voices=hosted_voices,
             )
             engines = cls(deployment, loaded, executors)
             if phrases is not None:
@@ -522,6 +570,8 @@ class Engines:
         await self._loaded.answering.close()
         for host in self._loaded.omni:
             await asyncio.to_thread(host.close)
+        for hosted in self._loaded.hosted_voices:
+            await asyncio.to_thread(hosted.close)
         if self._loaded.pool is not None:
             await self._loaded.pool.close()
         for engine in (self._loaded.stt, self._loaded.commands):
@@ -563,14 +613,40 @@ def _pool(
     return EnginePool(children)
 
 
+async def _create_hosted_ears(
+    settings: PoolSttSettings | WorkerSttSettings, workers: Pool | None
+) -> UtteranceEngine[Transcript]:
+    """A recogniser in workers. Its calls wait for a socket: no child process, a thread for each call."""
+    engine: HostedStt
+    if isinstance(settings, PoolSttSettings):
+        assert workers is not None
+        engine = await asyncio.to_thread(pooled_stt, workers.streams, settings)
+    else:
+        engine = await asyncio.to_thread(WorkerStt, settings)
+    limits = StreamThreadSettings(request_timeout_s=settings.request_timeout_s + FINAL_MARGIN_S)
+    return StreamThreads(engine, name="worker", limits=limits)
+
+
+async def _create_first_voice(
+    deployment: Deployment, planned: Plan, workers: Pool | None
+) -> TextToSpeech | ServiceRow[Any]:
+    if isinstance(planned.tts, PoolTtsSettings):
+        assert workers is not None
+        return await asyncio.to_thread(pooled_tts, workers.streams, planned.tts)
+    first: TextToSpeech | ServiceRow[Any] = await _create(TTS, deployment.speaking.tts.name, planned.tts)
+    return first
+
+
 async def _create_voice(
-    deployment: Deployment, planned: Plan
-) -> tuple[TextToSpeech | ServiceRow[Any], PhraseCache | None]:
-    """The voice, with the second one behind it; one of the two is enough to start with. And its phrases."""
+    deployment: Deployment, planned: Plan, workers: Pool | None
+) -> tuple[TextToSpeech | ServiceRow[Any], PhraseCache | None, tuple[HostedTts, ...]]:
+    """The voice, with the second one behind it; one of the two is enough to start with. And its phrases, and
+    what of it is in workers.
+    """
     speaking = deployment.speaking
     second_name = speaking.fallback.name if speaking.fallback else ""
     try:
-        first = await _create(TTS, speaking.tts.name, planned.tts)
+        first = await _create_first_voice(deployment, planned, workers)
     except AgentError as error:
         if planned.second_voice is None:
             raise
@@ -579,10 +655,11 @@ async def _create_voice(
     else:
         second = await _create_second_voice(speaking, planned)
     if isinstance(first, ServiceRow):
-        return first, None
+        return first, None, ()
+    hosted = tuple(voice for voice in (first, second) if isinstance(voice, HostedTts))
     # In front of the first voice alone: what the second one said for it in a bad moment is not kept.
     cache = PhraseCache(first, _phrases(deployment, planned.omni), clauses=speaking.delivery.clauses)
-    return (cache if second is None else FallbackTts(cache, second)), cache
+    return (cache if second is None else FallbackTts(cache, second)), cache, hosted
 
 
 async def _create_second_voice(speaking: Speaking, planned: Plan) -> TextToSpeech | None:

@@ -4,8 +4,9 @@ Over a WebSocket. A message without bytes is a JSON text: ``type``, ``number``, 
 with bytes (audio, pictures) is a binary message: the length of such a JSON text, the text, the bytes. No
 base64: a second of float32 audio is 64 kB and not 85.
 
-Every question has a number above zero, which its answer (``done``, ``failed``) repeats; what has the number
-zero is answered by nobody. Pure; the standard library alone: a worker has a Python environment of its own.
+Every question has a number above zero, which its answer (``done``, ``failed``) and what comes before that
+(``piece``) repeat; what has the number zero is answered by nobody. Pure; the standard library alone: a worker
+has a Python environment of its own.
 """
 
 import json
@@ -35,6 +36,13 @@ class Type(StrEnum):
     GENERATE = "generate"
     FINALIZE = "finalize"
     CLEANUP = "cleanup"
+    # The same, of a stream that is recognised: an utterance, its audio, its end.
+    START = "start"
+    AUDIO = "audio"
+    FINISH = "finish"
+    DISCARD = "discard"
+    # And of one that speaks: a clause.
+    SPEAK = "speak"
     STOP = "stop"
     RENEW = "renew"
     PAUSE = "pause"
@@ -45,6 +53,7 @@ class Type(StrEnum):
     # From the worker.
     LEASED = "leased"
     REFUSED = "refused"
+    PIECE = "piece"
     DONE = "done"
     FAILED = "failed"
     REVOKED = "revoked"

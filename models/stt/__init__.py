@@ -86,5 +86,13 @@ STT: Registry[SpeechToText] = Registry(
             "whole utterances, many languages, slow on a CPU; needs `make models`",
             extra="whisper",
         ),
+        "nemo": Row(
+            "models.stt.nemo:NemoStt",
+            "NVIDIA's streaming transducers (FastConformer, TDT), in a worker with an environment of its own",
+        ),
+        "worker": Row(
+            "models.stt.hosted.engine:WorkerStt",
+            "a recogniser of any kind in a worker (`python runner.py --role worker`), reached by its url",
+        ),
     },
 )

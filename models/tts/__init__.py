@@ -31,7 +31,7 @@ class TextToSpeech(Protocol):
     rate_hz: int
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
-        """Speak ``text`` into ``sink``.
+        """Speak ``text`` into ``sink``. A piece without audio and words asks whether anybody listens still.
 
         Returns True when all of it was spoken, False when the sink stopped it. Raises EngineError when the
         engine fails; text without any pronounceable character is silence, not an error.
@@ -46,5 +46,9 @@ TTS: Registry[TextToSpeech] = Registry(
         "espeak": Row("models.tts.espeak:EspeakTts", "in process, many languages, robotic"),
         "kokoro": Row("models.tts.kokoro:KokoroTts", "local neural voice", extra="kokoro"),
         "piper": Row("models.tts.piper:PiperTts", "local neural voice, GPL-3.0 package", extra="piper"),
+        "worker": Row(
+            "models.tts.hosted.engine:WorkerTts",
+            "a voice of any kind in a worker (`python runner.py --role worker`), reached by its url",
+        ),
     },
 )

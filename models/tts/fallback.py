@@ -42,7 +42,7 @@ class FallbackTts:
 
             def watched(piece: SpeechPiece) -> bool:
                 nonlocal begun
-                begun = True
+                begun = begun or bool(piece.pcm)
                 return sink(piece)
 
             try:
@@ -70,6 +70,8 @@ class _Resampled:
         self._words: tuple[WordTime, ...] = ()
 
     def take(self, piece: SpeechPiece) -> bool:
+        if not piece.pcm and not piece.words:
+            return self._sink(piece)
         self._words += piece.words
         return self._pass_on(self._resampler.resample_chunk(np.frombuffer(piece.pcm, dtype="<i2")))
 

@@ -91,7 +91,7 @@ class PhraseCache:
         def keeping(piece: SpeechPiece) -> bool:
             nonlocal size_bytes
             size_bytes += len(piece.pcm)
-            if size_bytes <= self._max_bytes:
+            if (piece.pcm or piece.words) and size_bytes <= self._max_bytes:
                 said.append(piece)
             return sink(piece)
 

@@ -183,6 +183,9 @@ class _Crossing:
             self._room.notify()
 
     def _sink(self, piece: SpeechPiece) -> bool:
+        if not piece.pcm and not piece.words:
+            # The engine makes nothing at this moment, and asks whether it is wanted.
+            return not self._stopped
         with self._room:
             free = self._room.wait_for(
                 lambda: self._stopped or self._waiting_bytes < self._limit_bytes, self._stall_s

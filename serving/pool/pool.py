@@ -3,6 +3,7 @@
 In: ``acquire`` of a conversation, which returns when it has a worker; what workers say of themselves. Out: a
 lease to go to the worker with (``Placed``), positions in the queue while one waits, word of a worker that is
 lost. Who gets what is decided by ``serving.scheduler``; here are the sockets, the processes and the clock.
+Workers with many streams (recognisers, voices) are no conversation's: ``streams`` has them, without a queue.
 
 A waiter that is cancelled leaves the queue at once. A worker that is lost tells each conversation that it had
 (``Placed.lost``); each waits at the head of the queue again, and ``regain`` returns when it has another
@@ -29,6 +30,7 @@ from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
 from runtime.loop_clock import LoopClock
 from serving.pool.process import WorkerProcess
 from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.pool.streams import StreamWorkers
 from serving.pool.watch import Watch
 from serving.scheduler.eta import Eta, EtaSettings
 from serving.scheduler.scheduler import Scheduler
@@ -171,6 +173,7 @@ class Pool:
         # Of those that lost a worker, until they ask for another one.
         self._again: dict[str, _Waiter] = {}
         self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
+        self.streams = StreamWorkers(self._first_of_stream)
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._is_closed = False
@@ -190,6 +193,7 @@ class Pool:
         """Tell those who wait, end what was started here."""
         self._apply(self._scheduler.stop())
         self._is_closed = True
+        self.streams.close()
         tasks, self._tasks = self._tasks, []
         watching = [kept.watching for kept in self._kept.values() if kept.watching is not None]
         for task in (*tasks, *watching):
@@ -253,6 +257,9 @@ class Pool:
         expires_s = int(time.time()) + self.settings.token_s
         claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
         return LinkMessage(Type.LEASE, facts=claim.facts(sign(self._secret, claim)))
+
+    def _first_of_stream(self, worker: str, incarnation: str, session_id: str) -> LinkMessage:
+        return self.first(Lease(session_id, worker, incarnation, 0))
 
     def throw_out(self, ticket_id: str, *, reason: Reason = Reason.CANCELLED) -> bool:
         """An operator, or ``reason`` says who, takes somebody out of the queue; False when nobody of that
@@ -466,6 +473,9 @@ class Pool:
         state = str(facts.get("state"))
         standing = _STANDINGS.get(state)
         kept.facts, kept.is_silent, kept.heard_s = facts, False, time.time()
+        if facts.get("kind", "omni") != "omni":
+            self._on_stream_state(kept, standing)
+            return
         if standing is None:
             self._apply(self._scheduler.worker_down(name, now_ms))
             return
@@ -483,12 +493,19 @@ class Pool:
         ready_ms = now_ms + self.settings.load_estimate_ms
         self._apply(self._scheduler.worker_up(offer, now_ms, standing=standing, ready_ms=ready_ms))
 
+    def _on_stream_state(self, kept: _Kept, standing: Standing | None) -> None:
+        if standing is Standing.READY and kept.process is not None:
+            kept.process.is_ready()
+        if not self._is_closed and kept.url is not None:
+            self.streams.on_state(kept.spec.name, kept.url, kept.facts)
+
     def _holds_strangers(self, name: str, facts: Mapping[str, Any]) -> bool:
         ours = {placed.lease.session_id for placed in self._placed.values() if placed.lease.worker == name}
         return any(held["session_id"] not in ours for held in facts.get("held", ()))
 
     def _on_silent(self, kept: _Kept) -> None:
         kept.is_silent = True
+        self.streams.on_silent(kept.spec.name)
         known = self._scheduler.workers.get(kept.spec.name)
         if known is None or known[1] is Standing.SUSPECT or self._is_closed:
             return
@@ -510,6 +527,7 @@ class Pool:
 
     def _on_ended(self, kept: _Kept) -> None:
         kept.facts = {}
+        self.streams.on_gone(kept.spec.name)
         if not self._is_closed:
             self._apply(self._scheduler.worker_down(kept.spec.name, self._clock.now_ms()))
 

@@ -127,6 +127,8 @@ class WorkerProcess:
         spec = self._spec
         command = [spec.python or sys.executable, "-P", str(ROOT / "runner.py"), "--role", "worker"]
         command += ["--engine", str(spec.engine), "--name", spec.name, "--port", "0", "--print-url"]
+        if spec.kind is not None:
+            command += ["--kind", spec.kind]
         for flag, values in (("--set", spec.settings), ("--limit", spec.limits)):
             for name, value in values.items():
                 # JSON is YAML.

@@ -1,6 +1,6 @@
 """Which workers a gateway has, and how it watches them."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -16,6 +16,9 @@ class WorkerSpec(BaseModel):
     name: str = Field(min_length=1, max_length=100, description="of the worker, as its tokens say it")
     url: str | None = Field(None, pattern=r"^wss?://[^/\s]+", description="of one that runs already")
     engine: str | None = Field(None, description="of one that is started here")
+    kind: Literal["omni", "stt", "tts"] | None = Field(
+        None, description="of its engine, where several kinds have one of that name"
+    )
     settings: dict[str, Any] = Field(default_factory=dict, description="of its engine")
     limits: dict[str, Any] = Field(default_factory=dict, description="of the worker")
     python: str | None = Field(None, description="executable of its environment; None: this one")
@@ -25,8 +28,8 @@ class WorkerSpec(BaseModel):
     def _is_one_of_both(self) -> "WorkerSpec":
         if (self.url is None) == (self.engine is None):
             raise ValueError("expected either url or engine")
-        if self.url is not None and (self.settings or self.limits or self.python):
-            raise ValueError("settings, limits and python are of a worker that is started here")
+        if self.url is not None and (self.settings or self.limits or self.python or self.kind):
+            raise ValueError("settings, limits, kind and python are of a worker that is started here")
         return self
 
 

@@ -1,15 +1,18 @@
 """One conversation with the hosted engine: its messages, its deadlines, its end.
 
-In: messages of the worker link. Out: an answer to each question, in order; calls of the engine, one at a
-time, in a thread of the conversation's own. It ends when its socket does, when it is given back, when its
-lease or its pause runs out, when a newer owner of its session comes, and when a call of the engine is
-overdue. However it ends, ``run`` returns when everything of it is cleaned up, or raises ``Hangs`` when that
-cannot be done: the thread is lost then, and the process is to end.
+In: messages of the worker link. Out: an answer to each question, in order, behind the pieces of it that came
+first; calls of the engine, one at a time, in a thread of the conversation's own. It ends when its socket
+does, when it is given back, when its lease or its pause runs out, when a newer owner of its session comes,
+and when a call of the engine is overdue. However it ends, ``run`` returns when everything of it is cleaned
+up, or raises ``Hangs`` when that cannot be done: the thread is lost then, and the process is to end.
 
-Slow client: the next message is read when there is room for it. Owns four tasks, which end with ``run``.
+Slow client: the next message is read when there is room for it. Pieces wait for it up to a bound, and the
+engine never waits with them: a voice may be one for all, so what makes more fails. What was stopped is not
+sent any more, whatever is made of it. Owns five tasks, which end with ``run``.
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -20,7 +23,7 @@ from loguru import logger
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from core.errors import AgentError, CapacityError, ConfigError, PeerError
+from core.errors import AgentError, CapacityError, ConfigError, EngineBusyError, PeerError
 from protocols.worker_link import LinkMessage, Type, decode, encode
 from runtime.engine_thread import EngineThread
 from serving.worker.hosting import Hosted, Talk
@@ -70,6 +73,7 @@ class Conversation:
     Attributes:
         held: the lease.
         is_broken: the engine's code raised when it was to open one.
+        is_overdue: a call of the engine has not returned in time.
         calls: of the engine, so far.
         slowest_ms: of them.
     """
@@ -97,12 +101,22 @@ class Conversation:
         self._running: Future[Any] | None = None
         # Until when the call that runs may run.
         self._due_s = 0.0
+        self._within_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        # Pieces that are not sent yet, with the number of their question. Bounded by their bytes.
+        self._unsent: asyncio.Queue[tuple[int, str | bytes]] = asyncio.Queue()
+        self._unsent_bytes = 0
+        self._unsent_lock = threading.Lock()
+        # Of the questions that nobody wants an answer of any more, the newest.
+        self._stopped = 0
         self._questions: asyncio.Queue[LinkMessage] = asyncio.Queue(settings.waiting_messages)
+        # Whether it is to end as soon as nobody loses anything by it.
+        self._drains = False
         self._revoked: asyncio.Future[Why] = asyncio.get_running_loop().create_future()
         self._paused_until_s: float | None = None
         self._pause_changed = asyncio.Event()
         self._closed = asyncio.Event()
-        self.is_broken = False
+        self.is_broken = self.is_overdue = False
         self.calls = 0
         self.slowest_ms = 0.0
 
@@ -110,6 +124,16 @@ class Conversation:
         """It is over for whoever has it."""
         if not self._revoked.done():
             self._revoked.set_result(why)
+
+    def drain(self) -> None:
+        """The worker is to end: so is this, as soon as nothing is under way."""
+        self._drains = True
+        if self._is_between():
+            self.revoke(Why.DRAINED)
+
+    def _is_between(self) -> bool:
+        is_asked = self._running is not None or not self._questions.empty()
+        return self._talk is not None and self._talk.is_between and not is_asked
 
     async def closed(self) -> None:
         """Return when everything of it is cleaned up."""
@@ -152,6 +176,7 @@ class Conversation:
         return {
             "read": self._read(),
             "answer": self._answer(),
+            "say": self._say(),
             "ping": self._ping(),
             "watch": self._watch(),
         }
@@ -166,8 +191,7 @@ class Conversation:
             self._renew()
             match message.type:
                 case Type.STOP:
-                    if self._talk is not None:
-                        self._talk.stop()
+                    self._stop(message.facts.get("of"))
                 case Type.RENEW:
                     pass
                 case Type.PAUSE if self._hosted.is_duplex:
@@ -185,7 +209,49 @@ class Conversation:
             question = await self._questions.get()
             if question.type is Type.RELEASE:
                 raise _Over(Why.RELEASED, question.number)
-            await self._send_data(await self._answered(question))
+            answer = await self._answered(question)
+            await self._unsent.join()
+            await self._send_data(answer)
+            if self._drains and self._is_between():
+                raise _Over(Why.DRAINED)
+
+    def _stop(self, number: object) -> None:
+        """Of one question, where it says which: it may be over, and another one begun."""
+        if isinstance(number, int) and not isinstance(number, bool):
+            self._stopped = max(self._stopped, number)
+        elif self._talk is not None:
+            self._talk.stop()
+
+    def _emit(self, number: int, facts: dict[str, Any], payload: bytes) -> bool:
+        """A piece of an answer, from the engine's thread. False: nobody wants it.
+
+        Raises:
+            CapacityError: too much waits to be taken.
+        """
+        if self._is_unwanted(number):
+            return False
+        data = encode(LinkMessage(Type.PIECE, number, facts, payload))
+        limit = self._settings.waiting_bytes
+        with self._unsent_lock:
+            if self._unsent_bytes + len(data) > limit:
+                raise CapacityError("what was said before is not taken", limit=limit)
+            self._unsent_bytes += len(data)
+        # It is there, and works.
+        self._due_s = self._loop.time() + self._within_s
+        self._loop.call_soon_threadsafe(self._unsent.put_nowait, (number, data))
+        return True
+
+    def _is_unwanted(self, number: int) -> bool:
+        return number <= self._stopped or self.held.is_over
+
+    async def _say(self) -> None:
+        while True:
+            number, data = await self._unsent.get()
+            if not self._is_unwanted(number):
+                await self._send_data(data)
+            with self._unsent_lock:
+                self._unsent_bytes -= len(data)
+            self._unsent.task_done()
 
     async def _open(self) -> None:
         try:
@@ -207,10 +273,16 @@ class Conversation:
         assert talk is not None
         if self._paused_until_s is not None:
             return encode(_failed(question, PeerError("the conversation is paused")))
+        if question.number <= self._stopped:
+            return encode(_failed(question, PeerError("it was stopped before it began")))
         within_ms = self._settings.prepare_ms if question.type is Type.PREPARE else self._unit_ms()
+
+        def emit(facts: dict[str, Any], payload: bytes) -> bool:
+            return self._emit(question.number, facts, payload)
+
         try:
             facts, payload = await self._call(
-                lambda: talk.ask(question.type, question.facts, question.payload), within_ms
+                lambda: talk.ask(question.type, question.facts, question.payload, emit), within_ms
             )
         except AgentError as error:
             return encode(_failed(question, error))
@@ -226,18 +298,24 @@ class Conversation:
             return encode(_failed(question, AgentError("the engine's result cannot be sent")))
 
     async def _call(self, work: Callable[[], Any], within_ms: int) -> Any:
-        """In the thread. Overdue: it is over; what still runs is waited for when it is cleaned up."""
+        """In the thread. Overdue: it is over; what still runs is waited for when it is cleaned up. A piece
+        that is made is a sign, and the time begins anew.
+        """
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        self._due_s = began_s + within_ms / 1000
+        self._within_s = within_ms / 1000
+        self._due_s = began_s + self._within_s
         self._running = running = self._thread.submit(work)
         wrapped = asyncio.wrap_future(running)
-        done, _ = await asyncio.wait({wrapped}, timeout=within_ms / 1000)
+        done: set[asyncio.Future[Any]] = set()
+        while not done and (left_s := self._due_s - loop.time()) > 0:
+            done, _ = await asyncio.wait({wrapped}, timeout=left_s)
         self.calls += 1
         self.slowest_ms = max(self.slowest_ms, (loop.time() - began_s) * 1000)
         if not done:
             # Nobody takes what comes of it.
             wrapped.cancel()
+            self.is_overdue = True
             self._on_event(Event.OVERDUE)
             raise _Over(Why.HUNG)
         self._running = None
@@ -247,7 +325,7 @@ class Conversation:
         settings, unit_ms = self._settings, self._hosted.unit_ms
         if settings.unit_ms is not None:
             return settings.unit_ms
-        return settings.prepare_ms if unit_ms is None else max(LEAST_UNIT_MS, 2 * unit_ms)
+        return settings.call_ms if unit_ms is None else max(LEAST_UNIT_MS, 2 * unit_ms)
 
     async def _ping(self) -> None:
         """Whoever answers is still there, also while nothing is asked."""
@@ -362,7 +440,12 @@ def _ended_by(group: BaseExceptionGroup[BaseException]) -> _Over:
 def _failed(question: LinkMessage, error: AgentError) -> LinkMessage:
     facts = {
         "class": next(
-            (kind.__name__ for kind in (ConfigError, CapacityError) if isinstance(error, kind)), "EngineError"
+            (
+                kind.__name__
+                for kind in (ConfigError, CapacityError, EngineBusyError)
+                if isinstance(error, kind)
+            ),
+            "EngineError",
         ),
         "message": str(error),
         "retryable": bool(getattr(error, "retryable", False)),

@@ -15,13 +15,21 @@ from models.omni.hosted import codec
 from protocols.worker_link import Type
 
 Answer = tuple[dict[str, Any], bytes]
+# Sends a piece of an answer, facts and bytes; False: nobody wants any more of it. Never waits.
+Emit = Callable[[dict[str, Any], bytes], bool]
 
 
 class Talk(Protocol):
-    """One conversation with a hosted engine."""
+    """One conversation with a hosted engine.
 
-    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes) -> Answer:
-        """Do what a message asks; blocks.
+    Attributes:
+        is_between: nothing is under way: it may go on with another worker, and nobody notices.
+    """
+
+    is_between: bool
+
+    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
+        """Do what a message asks; blocks. ``emit`` raises CapacityError when too much waits to be taken.
 
         Raises:
             PeerError: nothing that this engine does, or facts that cannot be read.
@@ -30,7 +38,7 @@ class Talk(Protocol):
         ...
 
     def stop(self) -> None:
-        """End what runs; from any thread, returns at once."""
+        """End what runs, where it does not end with its next piece; from any thread, returns at once."""
         ...
 
     def close(self) -> None:
@@ -42,11 +50,13 @@ class Hosted(Protocol):
     """An engine with its weights.
 
     Attributes:
+        kind: of the engine: omni, stt or tts.
         slots: conversations at a time.
         is_duplex: whether a conversation holds it in a call, and may pause.
         unit_ms: of a conversation; None where it has no units.
     """
 
+    kind: str
     slots: int
     is_duplex: bool
     unit_ms: int | None
@@ -75,6 +85,7 @@ class HostedOmni:
         name: of the engine.
     """
 
+    kind = "omni"
     is_duplex = True
     slots = 1
 
@@ -85,7 +96,7 @@ class HostedOmni:
         engine = host.open_engine()
         try:
             self._offers = {
-                "kind": "omni",
+                "kind": self.kind,
                 "name": name,
                 "slots": self.slots,
                 "unit_ms": engine.unit_ms,
@@ -116,10 +127,13 @@ class HostedOmni:
 
 
 class _OmniTalk:
+    # What it has heard and said is here.
+    is_between = False
+
     def __init__(self, engine: OmniEngine) -> None:
         self._engine = engine
 
-    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes) -> Answer:
+    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
         engine = self._engine
         match type_:
             case Type.PREPARE:

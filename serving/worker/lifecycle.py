@@ -42,6 +42,8 @@ class Event(Enum):
     CLEANED = "cleaned"
     OVERDUE = "overdue"
     """A call of the engine has not returned in time."""
+    RETURNED = "returned"
+    """Of an engine with many streams: the call that was overdue has returned, and others go on."""
     DRAIN = "drain"
     EXIT = "exit"
 
@@ -85,6 +87,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (_S.DRAINING, _E.EXIT): _S.DEAD,
     # It came back after all, and everything is given back.
     (_S.SUSPECT, _E.CLEANED): _S.IDLE,
+    (_S.SUSPECT, _E.RETURNED): _S.BUSY,
     (_S.SUSPECT, _E.ENDING): _S.SUSPECT,
     (_S.SUSPECT, _E.PAUSE_EXPIRED): _S.SUSPECT,
     (_S.SUSPECT, _E.OVERDUE): _S.SUSPECT,

@@ -1,4 +1,5 @@
-"""One worker process: loads its engine, says how it stands, and lets one conversation at a time have it.
+"""One worker process: loads its engine, says how it stands, and lets conversations have it, as many at a time
+as the engine has places.
 
 In: sockets of the worker link. A ``lease`` is a conversation (``conversation``), a ``watch`` is told how the
 worker stands, at once and whenever that changes, and may have it drain. Out: ``run`` returns the exit status
@@ -53,14 +54,18 @@ class WorkerServer:
         settings: see the model.
         load: loads the engine; blocks.
         secret: of whoever may speak to it.
+        kind: of the engine, known before it is loaded.
 
     Attributes:
         incarnation: of this process.
         state: what it is doing.
     """
 
-    def __init__(self, settings: WorkerServerSettings, *, load: Load, secret: bytes) -> None:
+    def __init__(
+        self, settings: WorkerServerSettings, *, load: Load, secret: bytes, kind: str = "omni"
+    ) -> None:
         self.settings = settings
+        self._kind = kind
         self.incarnation = uuid.uuid4().hex
         self.state = State.LOADING
         self._load = load
@@ -137,6 +142,8 @@ class WorkerServer:
 
     async def _drain(self) -> None:
         conversations = list(self._conversations.values())
+        for each in conversations:
+            each.drain()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_ms / 1000):
                 for each in conversations:
@@ -293,14 +300,25 @@ class WorkerServer:
             self._broken = self._broken + 1 if conversation.is_broken else 0
             del self._conversations[claim.session_id]
             self._leases.give_back(claim.session_id)
-            if not self._leases.held and self.state is not State.DEAD:
-                self._on(Event.CLEANED)
+            self._on_given_back()
             self._tell()
         if tell_released is not None:
             await tell_released()
         if self._broken >= MOST_BROKEN:
             logger.error(f"{self.settings.name}: no conversation can be opened any more, the process ends")
             self._end(EXIT_BROKEN)
+
+    def _on_given_back(self) -> None:
+        if self.state is State.DEAD:
+            return
+        if not self._leases.held:
+            self._on(Event.CLEANED)
+        elif (
+            self.state is State.SUSPECT
+            and self._draining is None
+            and not any(each.is_overdue for each in self._conversations.values())
+        ):
+            self._on(Event.RETURNED)
 
     async def _take(self, socket: ServerConnection, claim: Claim) -> tuple[Hosted, Conversation]:
         incarnation = claim.incarnation or self.incarnation
@@ -322,6 +340,8 @@ class WorkerServer:
         return hosted, conversation
 
     def _ready(self) -> Hosted:
+        if self._draining is not None:
+            raise LeaseRefused(RefusedBecause.NOT_READY, "the worker is draining")
         if self._hosted is None or self.state in (
             State.LOADING,
             State.DRAINING,
@@ -384,6 +404,8 @@ class WorkerServer:
             "worker": self.settings.name,
             "incarnation": self.incarnation,
             "state": self.state.value,
+            "kind": self._kind if self._hosted is None else self._hosted.kind,
+            "streams": len(self._leases.held),
             "engine": None if self._hosted is None else self._hosted.offers(),
             "lease_ms": self.settings.lease_ms,
             "held": [

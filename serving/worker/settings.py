@@ -22,6 +22,18 @@ class WorkerServerSettings(BaseModel):
     unit_ms: int | None = Field(
         None, ge=50, le=600_000, description="longest call of a unit; None: two units, half a second at least"
     )
+    streams: int = Field(
+        8, ge=1, le=1_000, description="conversations at a time of an engine that recognises or speaks"
+    )
+    call_ms: int = Field(
+        10_000, ge=50, le=600_000, description="of such an engine: longest call without a sign of it"
+    )
+    waiting_bytes: int = Field(
+        4_194_304,
+        ge=65_536,
+        le=67_108_864,
+        description="speech of one conversation that nobody takes (87 s at 24 kHz); what makes more fails",
+    )
     cleanup_ms: int = Field(10_000, ge=100, le=600_000, description="longest cleaning up")
     grace_ms: int = Field(
         5_000, ge=0, le=600_000, description="an overdue call may still return; then the process ends"

@@ -6,7 +6,7 @@ Moonshine and Whisper run with the real libraries on tiny weights (``tests.tiny_
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,12 @@ import pytest
 from core.errors import EngineError, ShapeError
 from core.media import samples_to_ms
 from models.stt import STT, SpeechStream, SpeechToText, Transcript
+from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
 from tests.fakes.stt import ScriptedStt
+from tests.fakes.worker import HostedStt, told_secret
 from tests.listening import PIECE_BYTES, play, understand
+from tests.nemo_environment import nemo_worker, write_model
 from tests.tiny_moonshine import install_moonshine
 from tests.tiny_whisper import install_whisper
 from tests.voices import say, silence
@@ -39,6 +42,19 @@ def whisper(models_dir: Path) -> SpeechToText:
     return WhisperStt(WhisperSettings(models_dir=models_dir, cpu_threads=1, partial_interval_ms=300))
 
 
+class NemoInItsEnvironment(WorkerStt):
+    """NeMo in a worker with its own packages, on a tiny random model."""
+
+    def __init__(self, folder: Path) -> None:
+        write_model("tdt", folder, QUESTION)
+        self._worker = nemo_worker(folder / "tdt.nemo", "--limit", "streams=64")
+        url = self._worker.__enter__()
+        super().__init__(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20))
+
+    def close(self) -> None:
+        self._worker.__exit__(None, None, None)
+
+
 ENGINES: dict[str, Callable[[Path], SpeechToText]] = {
     "pocketsphinx": lambda _: PocketsphinxStt(SMALL),
     "pocketsphinx-documents": lambda _: PocketsphinxStt(
@@ -50,15 +66,24 @@ ENGINES: dict[str, Callable[[Path], SpeechToText]] = {
     "moonshine": moonshine,
     "moonshine-word-times": lambda models_dir: moonshine(models_dir, word_timestamps=True),
     "whisper": whisper,
+    # A worker behind its socket, in a thread of the test.
+    "worker": lambda _: HostedStt(ScriptedStt()),
+    "nemo": lambda folder: NemoInItsEnvironment(folder),
+    "worker-pocketsphinx": lambda _: HostedStt(PocketsphinxStt(SMALL)),
 }
 # Whose weights tell words from each other, or whose script follows the voice.
-UNDERSTANDING = ("pocketsphinx", "pocketsphinx-documents", "scripted")
+UNDERSTANDING = ("pocketsphinx", "pocketsphinx-documents", "scripted", "worker", "worker-pocketsphinx")
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 
 
 @pytest.fixture(scope="module", params=list(ENGINES))
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SpeechToText:
-    return ENGINES[request.param](tmp_path_factory.mktemp("models"))
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SpeechToText]:
+    made = ENGINES[request.param](tmp_path_factory.mktemp("models"))
+    yield made
+    if isinstance(made, HostedStt | NemoInItsEnvironment):
+        made.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from models.tts.fallback import FallbackTts
 from models.tts.flite import FliteSettings, FliteTts
 from models.tts.phrase_cache import PhraseCache
 from tests.fakes.tts import ToneTts
+from tests.fakes.worker import HostedTts
 from tests.speaking import pcm
 
 ENGINES: dict[str, Callable[[], TextToSpeech]] = {
@@ -24,6 +25,8 @@ ENGINES: dict[str, Callable[[], TextToSpeech]] = {
     "espeak": EspeakTts,
     "tone": ToneTts,
     "tone that keeps the clause": lambda: PhraseCache(ToneTts(), [CLAUSE]),
+    "worker": lambda: HostedTts(FliteTts()),
+    "worker-tone": lambda: HostedTts(ToneTts()),
     "espeak behind a voice that fails": lambda: FallbackTts(ToneTts(fail_after_pieces=0), EspeakTts()),
 }
 # Engines with files, here tiny ones: package, and the engine on files that are written into a folder. Without
@@ -31,6 +34,7 @@ ENGINES: dict[str, Callable[[], TextToSpeech]] = {
 MODEL_ENGINES: dict[str, tuple[str, Callable[[Path], TextToSpeech]]] = {
     "kokoro": ("kokoro_onnx", lambda folder: tiny_kokoro(folder, durations=False)),
     "kokoro-durations": ("kokoro_onnx", lambda folder: tiny_kokoro(folder, durations=True)),
+    "kokoro-in-a-worker": ("kokoro_onnx", lambda folder: HostedTts(tiny_kokoro(folder, durations=True))),
     "piper": ("piper", lambda folder: tiny_piper(folder, durations=False)),
     "piper-durations": ("piper", lambda folder: tiny_piper(folder, durations=True)),
 }
@@ -59,10 +63,20 @@ def tiny_piper(folder: Path, *, durations: bool) -> TextToSpeech:
 
 
 @pytest.fixture(scope="module", params=[*ENGINES, *MODEL_ENGINES])
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextToSpeech:
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TextToSpeech]:
     if request.param in ENGINES:
-        return ENGINES[request.param]()
-    return engine_with_files(request.param, tmp_path_factory.mktemp(request.param))
+        made = ENGINES[request.param]()
+    else:
+        made = engine_with_files(request.param, tmp_path_factory.mktemp(request.param))
+    yield made
+    end(made)
+
+
+def end(engine: TextToSpeech) -> None:
+    if isinstance(engine, HostedTts):
+        engine.close()
 
 
 def engine_with_files(name: str, folder: Path) -> TextToSpeech:
@@ -186,9 +200,11 @@ def test_several_threads_speak_at_once_without_mixing(engine):
 
 
 @pytest.fixture(params=list(MODEL_ENGINES))
-def files_engine(request: pytest.FixtureRequest, tmp_path: Path) -> TextToSpeech:
+def files_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TextToSpeech]:
     """An engine whose files lie in ``tmp_path``."""
-    return engine_with_files(request.param, tmp_path)
+    made = engine_with_files(request.param, tmp_path)
+    yield made
+    end(made)
 
 
 def test_the_files_are_read_once(files_engine: TextToSpeech, tmp_path: Path):

@@ -17,14 +17,25 @@ from typing import Any
 
 from models.omni import OmniHost, UnitResult
 from models.omni.hosted.engine import WorkerOmniHost, WorkerSettings
+from models.stt import SpeechToText
+from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from models.tts import TextToSpeech
+from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
 from serving.worker.hosting import HostedOmni, Load
 from serving.worker.server import WorkerServer
 from serving.worker.settings import WorkerServerSettings
+from serving.worker.streams import HostedRecogniser, HostedVoice
 from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost
 
 SECRET = "a secret of the tests, long enough"
 SECRET_ENV = "PARLEY_TEST_WORKER_SECRET"
 STARTED_WITHIN_S = 10
+
+
+def told_secret() -> str:
+    """The environment variable that holds the secret, from now on."""
+    os.environ[SECRET_ENV] = SECRET
+    return SECRET_ENV
 
 
 @dataclass
@@ -41,8 +52,7 @@ class Served:
 
     def settings(self, **more: Any) -> WorkerSettings:
         """For a host that asks it."""
-        os.environ[SECRET_ENV] = SECRET
-        return WorkerSettings.model_validate({"url": self.url, "secret_env": SECRET_ENV, **more})
+        return WorkerSettings.model_validate({"url": self.url, "secret_env": told_secret(), **more})
 
 
 def load_of(host: OmniHost) -> Load:
@@ -83,6 +93,31 @@ class HostedHost(WorkerOmniHost):
         super().__init__(served.settings())
 
     def close(self) -> None:
+        self._worker.__exit__(None, None, None)
+
+
+class HostedStt(WorkerStt):
+    """A worker in a thread, and the recogniser that is there."""
+
+    def __init__(self, engine: SpeechToText, *, streams: int = 64) -> None:
+        self._worker = worker(lambda: HostedRecogniser(engine, "scripted", streams=streams))
+        self.served = self._worker.__enter__()
+        super().__init__(WorkerSttSettings(url=self.served.url, secret_env=told_secret()))
+
+    def close(self) -> None:
+        self._worker.__exit__(None, None, None)
+
+
+class HostedTts(WorkerTts):
+    """A worker in a thread, and the voice that is there."""
+
+    def __init__(self, engine: TextToSpeech, *, streams: int = 64) -> None:
+        self._worker = worker(lambda: HostedVoice(engine, "scripted", streams=streams))
+        self.served = self._worker.__enter__()
+        super().__init__(WorkerTtsSettings(url=self.served.url, secret_env=told_secret()))
+
+    def close(self) -> None:
+        super().close()
         self._worker.__exit__(None, None, None)
 
 

@@ -9,29 +9,22 @@ Slow: every question has a deadline. Dead, hung or wrong: the socket is closed, 
 once, and whatever waits returns within ``POLL_S``, silent.
 """
 
-import os
-import time
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import AgentError, ConfigError, EngineError, PeerError, ShapeError
+from core.errors import AgentError, EngineError, PeerError, ShapeError
+from models.hosted.link import ConversationLink
+from models.hosted.worker import Leasing, OneWorker, WorkerAddress, loaded_engine
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.hosted import codec
-from models.omni.hosted.link import ConversationLink
 from models.omni.phases import Call, Phases, checked_audio, checked_frames
 from protocols.worker_link import LinkMessage, Type
-from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
 
 ENGINE = "worker"
-# A token is used at once.
-TOKEN_S = 30
-# The worker says how it stands at least so often.
-STATE_S = 5.0
 
 
 class HostedSettings(BaseModel):
@@ -44,61 +37,8 @@ class HostedSettings(BaseModel):
     unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for what becomes of a unit")
 
 
-class WorkerSettings(HostedSettings):
+class WorkerSettings(WorkerAddress, HostedSettings):
     """One worker that is always the same."""
-
-    url: str = Field(pattern=r"^wss?://[^/\s]+", description="of the worker")
-    name: str = Field("worker", min_length=1, max_length=100, description="the worker's own")
-    secret_env: str = Field(
-        "PARLEY_WORKER_SECRET", description="environment variable that holds what the worker knows too"
-    )
-    load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait for its model")
-
-    def check(self) -> None:
-        """See ``core.files.Checked``."""
-        self.secret()
-
-    def secret(self) -> bytes:
-        """What lets us speak to the worker.
-
-        Raises:
-            ConfigError: it is not set, or too short.
-        """
-        value = os.environ.get(self.secret_env, "").encode()
-        if len(value) < LEAST_SECRET_BYTES:
-            raise ConfigError(
-                f"{ENGINE!r} needs a secret of at least {LEAST_SECRET_BYTES} characters in the environment "
-                f"variable {self.secret_env}, the same as the worker's"
-            )
-        return value
-
-
-class Leasing(Protocol):
-    """Places conversations: a pool, or always the same worker."""
-
-    def lease(self) -> tuple[str, LinkMessage]:
-        """Where to go with a new conversation, and the first message there."""
-        ...
-
-
-class OneWorker:
-    """A worker whose address is known: every conversation goes there."""
-
-    def __init__(self, settings: WorkerSettings) -> None:
-        self._settings = settings
-        self._secret = settings.secret()
-
-    def lease(self) -> tuple[str, LinkMessage]:
-        """See ``Leasing``: any process of the worker will do; the session is of this conversation alone."""
-        return self._settings.url, self._first(Type.LEASE, uuid.uuid4().hex)
-
-    def watch(self) -> LinkMessage:
-        """The first message of whoever wants to know how the worker stands."""
-        return self._first(Type.WATCH, "")
-
-    def _first(self, type_: Type, session_id: str) -> LinkMessage:
-        claim = Claim(self._settings.name, "", session_id, 0, int(time.time()) + TOKEN_S)
-        return LinkMessage(type_, facts=claim.facts(sign(self._secret, claim)))
 
 
 class WorkerOmniHost:
@@ -115,7 +55,13 @@ class WorkerOmniHost:
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self._one = OneWorker(settings)
-        engine = self._loaded()
+        engine = loaded_engine(
+            settings,
+            ENGINE,
+            "omni",
+            open_s=settings.open_timeout_s,
+            write_s=settings.unit_timeout_s,
+        )
         self.sessions: int | None = engine["slots"]
         self.takes_frames: bool = engine["takes_frames"]
 
@@ -129,31 +75,6 @@ class WorkerOmniHost:
 
     def close(self) -> None:
         """See ``OmniHost``: the weights are the worker's."""
-
-    def _loaded(self) -> dict[str, Any]:
-        """What it says of its engine, when that is loaded."""
-        settings = self.settings
-        deadline_s = time.monotonic() + settings.load_timeout_s
-        link = ConversationLink(
-            settings.url,
-            self._one.watch(),
-            open_s=settings.open_timeout_s,
-            write_s=settings.unit_timeout_s,
-            engine=ENGINE,
-        )
-        try:
-            facts = link.facts
-            while facts.get("engine") is None:
-                if facts.get("state") == "dead" or time.monotonic() > deadline_s:
-                    raise EngineError(f"{ENGINE}: its model does not load", engine=ENGINE)
-                facts = link.next(Type.STATE, within_s=STATE_S).facts
-        finally:
-            link.close()
-        engine: dict[str, Any] = facts["engine"]
-        if engine.get("kind") != "omni":
-            kind = engine.get("kind")
-            raise ConfigError(f"{ENGINE}: {settings.name!r} has no full-duplex engine, but {kind!r}")
-        return engine
 
 
 class WorkerOmniEngine:

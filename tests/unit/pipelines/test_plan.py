@@ -25,7 +25,8 @@ def test_the_default_needs_nothing_from_outside():
 
 def test_an_unknown_engine_lists_engines_and_services():
     with pytest.raises(
-        ConfigError, match="hearing.stt: unknown engine 'ears' .known: deepgram, moonshine, pock"
+        ConfigError,
+        match="hearing.stt: unknown engine 'ears' .known: deepgram, moonshine, nemo, pocketsphinx, pool",
     ):
         plan(Deployment(hearing=Hearing(stt=Choice(name="ears"))))
 

@@ -1,4 +1,4 @@
-"""One conversation's socket to a worker, for a thread that waits: one question, one answer, one deadline.
+"""One conversation's socket to a worker, for a thread that waits: one question, its pieces, one answer.
 
 The lease comes first: the worker says what it is and takes the conversation, or says why not. Dead, hung or
 wrong: the socket is closed, and the worker cleans up by itself. ``stop`` of whoever waits is seen within
@@ -15,13 +15,16 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from core.errors import CapacityError, ConfigError, EngineError, PeerError
+from core.errors import CapacityError, ConfigError, EngineBusyError, EngineError, PeerError
 from protocols.worker_link import MOST_MESSAGE_BYTES, LinkMessage, Type, decode, encode
 from runtime.blocking_socket import connect_for
 
 # So long a stop may go unseen by whoever waits.
 POLL_S = 0.02
 CLOSE_S = 0.5
+# Messages that nobody has read yet. Behind so many the library reads no more, pings included, and the lease
+# ends: what is left of a clause that was stopped must not be as many.
+MOST_UNREAD = 1_024
 # Of these the worker says that it cannot take the conversation now, and may later.
 FULL = ("busy", "not_ready")
 
@@ -51,6 +54,7 @@ class ConversationLink:
     def __init__(self, url: str, first: LinkMessage, *, open_s: float, write_s: float, engine: str) -> None:
         self._engine = engine
         self._number = 0
+        self._is_open = True
         self._lock = threading.Lock()
         self._exit = ExitStack()
         deadline_s = time.monotonic() + open_s
@@ -62,6 +66,7 @@ class ConversationLink:
                 close_timeout=CLOSE_S,
                 ping_interval=None,
                 max_size=MOST_MESSAGE_BYTES,
+                max_queue=MOST_UNREAD,
                 compression=None,
             )
             self._socket: ClientConnection = self._exit.enter_context(connecting)
@@ -80,6 +85,11 @@ class ConversationLink:
         if answer.type not in (Type.LEASED, Type.STATE):
             raise self._dead("the worker answers with something else")
         self.facts = answer.facts
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is known against it."""
+        return self._is_open
 
     @property
     def asked(self) -> int:
@@ -102,9 +112,7 @@ class ConversationLink:
             EngineError: the worker fails, is gone, takes the lease back, or does not answer in time.
         """
         deadline_s = time.monotonic() + within_s
-        self._number += 1
-        number = self._number
-        self._send(LinkMessage(type_, number, facts or {}, payload))
+        number = self.put(type_, facts, payload)
         while True:
             answer = self._receive(deadline_s, f"{type_.value} is not answered in time", is_stopped)
             if answer is None:
@@ -112,10 +120,36 @@ class ConversationLink:
                 with suppress(EngineError):
                     self._send(LinkMessage(Type.STOP))
                 return None
-            if answer.type is Type.REVOKED:
-                raise self._dead(f"the worker takes the lease back: {answer.facts.get('message')}")
-            if answer.number == number:
+            if self._is_of(answer, number):
                 return self._taken(answer)
+
+    def put(self, type_: Type, facts: Mapping[str, Any] | None = None, payload: bytes = b"") -> int:
+        """Ask, and wait for nothing: the number of the question, for ``heard``.
+
+        Raises:
+            EngineError: the worker is gone.
+        """
+        self._number += 1
+        self._send(LinkMessage(type_, self._number, facts or {}, payload))
+        return self._number
+
+    def heard(self, number: int, *, within_s: float) -> LinkMessage | None:
+        """The next piece or the answer of a question; None when neither comes in time. What belongs to an
+        earlier question is dropped.
+
+        Raises:
+            EngineError: the worker fails, is gone, or takes the lease back.
+        """
+        deadline_s = time.monotonic() + within_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            message = self._next(left_s)
+            if message is not None and self._is_of(message, number):
+                return message if message.type is Type.PIECE else self._taken(message)
+        return None
+
+    def given_up(self, message: str) -> EngineError:
+        """Hang up on a worker that does not do what it should: the error to raise."""
+        return self._dead(message)
 
     def next(self, type_: Type, *, within_s: float) -> LinkMessage:
         """The next message of a type that nobody asks for.
@@ -140,6 +174,7 @@ class ConversationLink:
 
     def close(self) -> None:
         """Hang up: the worker cleans up. From any thread; within about ``CLOSE_S``."""
+        self._is_open = False
         with suppress(OSError, WebSocketException):
             self._exit.close()
 
@@ -156,15 +191,26 @@ class ConversationLink:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise self._dead(late)
-            try:
-                return decode(self._socket.recv(timeout=min(left_s, POLL_S)))
-            except TimeoutError:
-                continue
-            except (OSError, ConnectionClosed) as error:
-                raise self._dead("the worker is gone") from error
-            except PeerError as error:
-                raise self._dead("the worker says nothing that can be read") from error
+            message = self._next(min(left_s, POLL_S))
+            if message is not None:
+                return message
         return None
+
+    def _next(self, within_s: float) -> LinkMessage | None:
+        try:
+            return decode(self._socket.recv(timeout=within_s))
+        except TimeoutError:
+            return None
+        except (OSError, ConnectionClosed) as error:
+            raise self._dead("the worker is gone") from error
+        except PeerError as error:
+            raise self._dead("the worker says nothing that can be read") from error
+
+    def _is_of(self, message: LinkMessage, number: int) -> bool:
+        """Whether it belongs to a question."""
+        if message.type is Type.REVOKED:
+            raise self._dead(f"the worker takes the lease back: {message.facts.get('message')}")
+        return message.number == number
 
     def _taken(self, message: LinkMessage) -> LinkMessage:
         if message.type is Type.DONE:
@@ -175,6 +221,8 @@ class ConversationLink:
             raise ConfigError(text)
         if facts.get("class") == "CapacityError":
             raise CapacityError(text, limit=1)
+        if facts.get("class") == "EngineBusyError":
+            raise EngineBusyError(text, engine=self._engine)
         raise EngineError(text, engine=self._engine, retryable=bool(facts.get("retryable")))
 
     def _dead(self, message: str) -> EngineError:

@@ -1,0 +1,1 @@
+"""What it costs that a recogniser or a voice is in a worker."""

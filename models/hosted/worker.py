@@ -1,0 +1,128 @@
+"""A worker whose address is known: what lets us speak to it, and what it has loaded.
+
+Decides nothing but where to go: every conversation goes to the same worker. A pool decides between several
+(``serving.pool``), behind the same ``Leasing``.
+"""
+
+import os
+import time
+import uuid
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import ConfigError, EngineError
+from models.hosted.link import ConversationLink
+from protocols.worker_link import LinkMessage, Type
+from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
+
+# A token is used at once.
+TOKEN_S = 30
+# The worker says how it stands at least so often.
+STATE_S = 5.0
+
+
+class WorkerAddress(BaseModel):
+    """Where one worker is, and what it knows too."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = Field(pattern=r"^wss?://[^/\s]+", description="of the worker")
+    name: str = Field("worker", min_length=1, max_length=100, description="the worker's own")
+    secret_env: str = Field(
+        "PARLEY_WORKER_SECRET", description="environment variable that holds what the worker knows too"
+    )
+    load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait for its model")
+
+    def check(self) -> None:
+        """See ``core.files.Checked``."""
+        self.secret()
+
+    def secret(self) -> bytes:
+        """What lets us speak to the worker.
+
+        Raises:
+            ConfigError: it is not set, or too short.
+        """
+        value = os.environ.get(self.secret_env, "").encode()
+        if len(value) < LEAST_SECRET_BYTES:
+            raise ConfigError(
+                f"'worker' needs a secret of at least {LEAST_SECRET_BYTES} characters in the environment "
+                f"variable {self.secret_env}, the same as the worker's"
+            )
+        return value
+
+
+class Leasing(Protocol):
+    """Places conversations: a pool, or always the same worker. Thread-safe."""
+
+    def lease(self) -> tuple[str, LinkMessage]:
+        """Where to go with a new conversation, and the first message there."""
+        ...
+
+
+class OneWorker:
+    """A worker whose address is known: every conversation goes there.
+
+    Args:
+        address: of it.
+
+    Raises:
+        ConfigError: there is no secret.
+    """
+
+    def __init__(self, address: WorkerAddress) -> None:
+        self._address = address
+        self._secret = address.secret()
+
+    def lease(self) -> tuple[str, LinkMessage]:
+        """See ``Leasing``: any process of the worker will do; the session is of this conversation alone."""
+        return self._address.url, self._first(Type.LEASE, uuid.uuid4().hex)
+
+    def not_taken(self, url: str) -> bool:
+        """See ``StreamLeasing``: there is no other one."""
+        return False
+
+    def watch(self) -> LinkMessage:
+        """The first message of whoever wants to know how the worker stands."""
+        return self._first(Type.WATCH, "")
+
+    def _first(self, type_: Type, session_id: str) -> LinkMessage:
+        claim = Claim(self._address.name, "", session_id, 0, int(time.time()) + TOKEN_S)
+        return LinkMessage(type_, facts=claim.facts(sign(self._secret, claim)))
+
+
+def loaded_engine(
+    address: WorkerAddress, engine: str, kind: str, *, open_s: float, write_s: float
+) -> dict[str, Any]:
+    """What a worker says of its engine, waiting while it loads.
+
+    Args:
+        address: of the worker.
+        engine: the registry name of what runs there, for errors.
+        kind: that its engine has to be.
+        open_s: longest wait for its first answer.
+        write_s: longest write.
+
+    Raises:
+        ConfigError: there is no secret, or it has an engine of another kind.
+        EngineError: it is not reached, or its model does not load, or not in time.
+    """
+    deadline_s = time.monotonic() + address.load_timeout_s
+    link = ConversationLink(
+        address.url, OneWorker(address).watch(), open_s=open_s, write_s=write_s, engine=engine
+    )
+    try:
+        facts = link.facts
+        while facts.get("engine") is None:
+            if facts.get("state") == "dead" or time.monotonic() > deadline_s:
+                raise EngineError(f"{engine}: its model does not load", engine=engine)
+            facts = link.next(Type.STATE, within_s=STATE_S).facts
+    finally:
+        link.close()
+    loaded: dict[str, Any] = facts["engine"]
+    if loaded.get("kind") != kind:
+        raise ConfigError(
+            f"{engine}: the engine of {address.name!r} is of the kind {loaded.get('kind')!r}, not {kind!r}"
+        )
+    return loaded

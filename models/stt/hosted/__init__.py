@@ -1,0 +1,1 @@
+"""A recogniser in a worker of this deployment, by the worker link."""

@@ -1,0 +1,238 @@
+"""The voice that runs in a worker: this side of the worker link.
+
+In: clauses. Out: pieces of audio with word times, as the worker's engine makes them. A clause has a stream of
+a worker to itself, with a lease of its own; a stream that is free again is kept for the next clause for
+``keep_s``, because opening one takes as long as flite's first audio.
+
+The sink's False is told to the worker at once, with the number of the clause: its engine stops at its next
+piece, and what was on its way is dropped here by that number. A worker whose next piece takes long is no
+reason to wait for a listener who has gone: the sink is asked (``TextToSpeech``). Slow, dead, hung or wrong:
+``EngineError`` behind ``request_timeout_s`` at the latest; a clause of which nothing was heard is tried once
+more with another stream, unless the time is up. A worker that cannot be had is not asked again for
+``rest_ms``, doubling: each clause would wait for it before the voice behind this one speaks.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from loguru import logger
+from pydantic import Field
+
+from core.errors import AgentError, EngineError, PeerError
+from models.hosted.link import ConversationLink
+from models.hosted.streams import StreamLeasing, StreamLimits, open_link
+from models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
+from models.tts import SpeechPiece
+from models.tts.hosted.codec import to_piece
+from protocols.worker_link import Type
+
+ENGINE = "worker"
+# A sink is asked so often whether anybody listens, while no piece comes.
+PROBE_S = 0.05
+NOBODY_SPEAKS = SpeechPiece(b"")
+
+
+class VoiceLimits(StreamLimits):
+    """How long a worker is waited for, and how many clauses it has at a time."""
+
+    clauses: int = Field(
+        8, ge=1, le=256, description="clauses of this process at a time, each a stream of a worker"
+    )
+    keep_s: float = Field(30, ge=0, le=3_600, description="a stream is kept so long for the next clause")
+    rest_ms: int = Field(
+        500,
+        ge=0,
+        le=60_000,
+        description="a worker that cannot be had is not asked again for so long; doubles",
+    )
+    longest_rest_ms: int = Field(10_000, ge=0, le=600_000)
+
+
+class WorkerTtsSettings(WorkerAddress, VoiceLimits):
+    """One worker with a voice."""
+
+
+class _Late(Exception):
+    """The worker has had its time."""
+
+
+class HostedTts:
+    """A voice in workers. Thread-safe.
+
+    Args:
+        leasing: says which worker.
+        limits: deadlines.
+        rate_hz: of the workers' engines.
+    """
+
+    def __init__(self, leasing: StreamLeasing, limits: VoiceLimits, rate_hz: int) -> None:
+        self.rate_hz = rate_hz
+        self.limits = limits
+        self._leasing = leasing
+        self._lock = threading.Lock()
+        # Streams that no clause has, with the time until which they are kept; the newest last.
+        self._kept: list[tuple[float, ConversationLink]] = []
+        self._sweeper: threading.Timer | None = None
+        self._is_closed = False
+        self._rests_until_s = 0.0
+        self._rest_ms = 0
+
+    def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        """See ``TextToSpeech``.
+
+        Raises:
+            EngineError: no worker takes the clause, or the one that did fails.
+        """
+        begun = False
+
+        def watched(piece: SpeechPiece) -> bool:
+            nonlocal begun
+            begun = begun or bool(piece.pcm)
+            return sink(piece)
+
+        stream = self._stream()
+        try:
+            return self._speak(stream, text, watched)
+        except _Late as late:
+            raise EngineError(f"{ENGINE}: no speech in time", engine=ENGINE) from late
+        except EngineError as error:
+            if begun or not error.retryable:
+                raise
+            logger.warning(f"{ENGINE}: a clause is begun again with another stream: {error}")
+        # What was kept may be of a process that is gone: a new one this time.
+        try:
+            return self._speak(self._opened(), text, sink)
+        except _Late as late:
+            raise EngineError(f"{ENGINE}: no speech in time", engine=ENGINE) from late
+
+    def close(self) -> None:
+        """Give back the streams that are kept. Clauses that are being made are not kept any more."""
+        with self._lock:
+            self._is_closed = True
+            kept, self._kept = self._kept, []
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+        for _, link in kept:
+            link.close()
+
+    def _speak(self, link: ConversationLink, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        number = link.put(Type.SPEAK, {"text": text})
+        try:
+            spoken = self._listen(link, number, sink)
+        except PeerError as error:
+            raise link.given_up(str(error)) from error
+        except _Late:
+            link.close()
+            self._rest()
+            raise
+        except AgentError:
+            # The worker's word, or the end of the link: which of both is known when it is used next.
+            self._keep(link)
+            raise
+        except BaseException:
+            # The sink's own.
+            self._stop(link, number)
+            raise
+        if spoken is None:
+            self._stop(link, number)
+            return False
+        self._keep(link)
+        return spoken
+
+    def _listen(
+        self, link: ConversationLink, number: int, sink: Callable[[SpeechPiece], bool]
+    ) -> bool | None:
+        """Whether all was spoken; None: nobody listens."""
+        due_s = time.monotonic() + self.limits.request_timeout_s
+        while True:
+            message = link.heard(number, within_s=PROBE_S)
+            if message is None:
+                if time.monotonic() >= due_s:
+                    raise _Late
+                if not sink(NOBODY_SPEAKS):
+                    return None
+            elif message.type is Type.DONE:
+                return message.facts.get("spoken") is True
+            else:
+                if not sink(to_piece(message.facts, message.payload)):
+                    return None
+                due_s = time.monotonic() + self.limits.request_timeout_s
+
+    def _stop(self, link: ConversationLink, number: int) -> None:
+        with suppress(EngineError):
+            link.tell(Type.STOP, {"of": number})
+            self._keep(link)
+
+    # Streams.
+
+    def _stream(self) -> ConversationLink:
+        now_s = time.monotonic()
+        with self._lock:
+            while self._kept:
+                until_s, link = self._kept.pop()
+                if until_s > now_s:
+                    return link
+                link.close()
+        return self._opened()
+
+    def _opened(self) -> ConversationLink:
+        if time.monotonic() < self._rests_until_s:
+            raise EngineError(f"{ENGINE}: the worker could not be had a moment ago", engine=ENGINE)
+        try:
+            link = open_link(self._leasing, self.limits, ENGINE)
+        except EngineError:
+            self._rest()
+            raise
+        self._rest_ms = 0
+        return link
+
+    def _rest(self) -> None:
+        limits = self.limits
+        self._rest_ms = min(2 * self._rest_ms or limits.rest_ms, limits.longest_rest_ms)
+        self._rests_until_s = time.monotonic() + self._rest_ms / 1000
+
+    def _keep(self, link: ConversationLink) -> None:
+        with self._lock:
+            if link.is_open and not self._is_closed and len(self._kept) < self.limits.clauses:
+                self._kept.append((time.monotonic() + self.limits.keep_s, link))
+                self._sweep_later()
+                return
+        link.close()
+
+    def _sweep_later(self) -> None:
+        """Of those that are kept and not used; the lock is held."""
+        if self._sweeper is None and self._kept:
+            due_s = max(0.0, self._kept[0][0] - time.monotonic())
+            self._sweeper = threading.Timer(due_s, self._sweep)
+            self._sweeper.daemon = True
+            self._sweeper.start()
+
+    def _sweep(self) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            over = [link for until_s, link in self._kept if until_s <= now_s]
+            self._kept = [kept for kept in self._kept if kept[0] > now_s]
+            self._sweeper = None
+            self._sweep_later()
+        for link in over:
+            link.close()
+
+
+class WorkerTts(HostedTts):
+    """The voice of one worker.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        ConfigError: there is no secret, or the worker has no voice.
+        EngineError: it is not reached, or its model does not load, or not in time.
+    """
+
+    def __init__(self, settings: WorkerTtsSettings) -> None:
+        loaded = loaded_engine(
+            settings, ENGINE, "tts", open_s=settings.open_timeout_s, write_s=settings.request_timeout_s
+        )
+        super().__init__(OneWorker(settings), settings, int(loaded["rate_hz"]))

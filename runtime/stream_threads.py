@@ -1,0 +1,270 @@
+"""A blocking engine whose calls wait for somebody else, as asyncio sees it: a thread for each stream.
+
+In and out: as ``runtime.utterances`` says. For engines that hold no interpreter lock, because their work is
+done elsewhere: in a worker, behind a socket. The thread of a stream does one call at a time; what it has not
+taken waits here.
+
+Owners: a stream owns its thread, which is a daemon and ends with ``close`` or with a failure. Slow: audio
+waits, is handed over in larger pieces, and beyond ``backlog_ms`` the oldest is dropped and counted. Hung: a
+final result has a deadline, and so has every call of such an engine. Dead: everything pending fails with
+``EngineError``, the stream is over, and its owner opens another.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar, cast
+
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import AgentError, EngineError
+from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
+from runtime.engine_host import BlockingEngine, BlockingStream
+from runtime.engine_thread import EngineThread
+
+T = TypeVar("T")
+
+
+class StreamThreadSettings(BaseModel):
+    """Deadlines and bounds of one stream."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    request_timeout_s: float = Field(default=4, gt=0, le=60, description="longest wait for a final result")
+    piece_ms: int = Field(default=40, ge=10, le=500, description="audio is handed over in pieces of at least")
+    most_ms: int = Field(default=400, ge=40, le=10_000, description="audio that is handed over at once")
+    backlog_ms: int = Field(
+        default=30_000, ge=500, le=300_000, description="audio kept for an engine that is slow"
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Utterance(Generic[T]):
+    """What the thread has still to be given of an utterance."""
+
+    audio: bytearray = field(default_factory=bytearray)
+    is_begun: bool = False
+    is_discarded: bool = False
+    final: "asyncio.Future[T] | None" = None
+    deadline: asyncio.TimerHandle | None = None
+
+
+class ThreadStream(Generic[T]):
+    """One caller of a ``StreamThreads``; see ``UtteranceStream``."""
+
+    def __init__(
+        self,
+        stream: BlockingStream,
+        thread: EngineThread,
+        engine: "StreamThreads[T]",
+        on_partial: Callable[[T], None],
+        on_failure: Callable[[EngineError], None],
+    ) -> None:
+        self.failure: EngineError | None = None
+        self._stream = stream
+        self._thread = thread
+        self._engine = engine
+        self._limits = engine.limits
+        self._on_partial = on_partial
+        self._on_failure = on_failure
+        # The one under way, behind those that the thread is not done with.
+        self._utterances: deque[_Utterance[T]] = deque()
+        self._open: _Utterance[T] | None = None
+        self._is_calling = False
+        self._dropped_bytes = 0
+
+    @property
+    def dropped_ms(self) -> int:
+        return samples_to_ms(self._dropped_bytes // PCM_BYTES_PER_SAMPLE, self._engine.rate_hz)
+
+    def start(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.discard()
+        self._open = _Utterance()
+        self._utterances.append(self._open)
+        self._pump()
+
+    def feed(self, pcm: bytes) -> None:
+        if self._open is None:
+            return
+        audio = self._open.audio
+        audio += pcm
+        overflow = len(audio) - self._bytes(self._limits.backlog_ms)
+        if overflow > 0:
+            overflow += overflow % PCM_BYTES_PER_SAMPLE
+            del audio[:overflow]
+            self._dropped_bytes += overflow
+        self._pump()
+
+    def finish(self) -> "asyncio.Future[T]":
+        loop = asyncio.get_running_loop()
+        final: asyncio.Future[T] = loop.create_future()
+        utterance, self._open = self._open, None
+        if utterance is None:
+            closed = EngineError("no utterance is open", engine=self._engine.name, retryable=False)
+            final.set_exception(self.failure or closed)
+            return final
+        utterance.final = final
+        utterance.deadline = loop.call_later(self._limits.request_timeout_s, self._expire, final)
+        self._pump()
+        return final
+
+    def discard(self) -> None:
+        utterance, self._open = self._open, None
+        if utterance is not None:
+            utterance.is_discarded = True
+            utterance.audio.clear()
+            self._pump()
+
+    def close(self) -> None:
+        if self.failure is None:
+            self._end(EngineError("the stream was closed", engine=self._engine.name, retryable=False))
+
+    def _pump(self) -> None:
+        """Give the thread its next call, unless it is in one."""
+        if self._is_calling or self.failure is not None:
+            return
+        while self._utterances:
+            utterance = self._utterances[0]
+            if utterance.is_discarded:
+                self._utterances.popleft()
+                if utterance.is_begun:
+                    self._call(self._stream.discard)
+                    return
+            elif not utterance.is_begun:
+                utterance.is_begun = True
+                self._call(self._stream.start)
+                return
+            elif self._has_piece(utterance):
+                self._hand_over(utterance)
+                return
+            elif utterance.final is not None:
+                self._call(self._stream.finish, self._settle)
+                return
+            else:
+                return
+
+    def _has_piece(self, utterance: _Utterance[T]) -> bool:
+        least = 1 if utterance.final is not None else self._bytes(self._limits.piece_ms)
+        return len(utterance.audio) >= least
+
+    def _hand_over(self, utterance: _Utterance[T]) -> None:
+        count = min(len(utterance.audio), self._bytes(self._limits.most_ms))
+        pcm = bytes(utterance.audio[:count])
+        del utterance.audio[:count]
+
+        def on_result(partial: object) -> None:
+            if partial is not None and utterance is self._open:
+                self._on_partial(cast(T, partial))
+
+        self._call(lambda: self._stream.feed(pcm), on_result)
+
+    def _call(
+        self, call: Callable[[], object], on_result: Callable[[object], None] = lambda _result: None
+    ) -> None:
+        self._is_calling = True
+        loop = asyncio.get_running_loop()
+
+        def done(called: "Future[object]") -> None:
+            # The loop of a call that is over may be closed.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._returned, called, on_result)
+
+        self._thread.submit(call).add_done_callback(done)
+
+    def _returned(self, called: "Future[object]", on_result: Callable[[object], None]) -> None:
+        self._is_calling = False
+        if self.failure is not None:
+            return
+        error = called.exception()
+        if error is not None:
+            self._fail(self._engine.translated(error))
+            return
+        on_result(called.result())
+        self._pump()
+
+    def _settle(self, result: object) -> None:
+        """The final result of the oldest utterance."""
+        utterance = self._utterances.popleft()
+        if utterance.deadline is not None:
+            utterance.deadline.cancel()
+        if utterance.final is not None and not utterance.final.done():
+            utterance.final.set_result(cast(T, result))
+
+    def _expire(self, final: "asyncio.Future[T]") -> None:
+        if not final.done():
+            limit_s = self._limits.request_timeout_s
+            self._fail(EngineError(f"no result within {limit_s:g} s", engine=self._engine.name))
+
+    def _fail(self, error: EngineError) -> None:
+        if self.failure is None:
+            self._end(error)
+            self._on_failure(error)
+
+    def _end(self, error: EngineError) -> None:
+        self.failure = error
+        self._open = None
+        utterances, self._utterances = self._utterances, deque()
+        for utterance in utterances:
+            if utterance.deadline is not None:
+                utterance.deadline.cancel()
+            if utterance.final is not None and not utterance.final.done():
+                utterance.final.set_exception(error)
+        # Behind the call that runs; what it borrowed goes back then.
+        self._thread.submit(self._stream.close)
+        self._thread.shutdown(wait=False)
+
+    def _bytes(self, duration_ms: int) -> int:
+        return ms_to_samples(duration_ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE
+
+
+class StreamThreads(Generic[T]):
+    """A blocking engine for the loop: see the module, and ``UtteranceEngine``.
+
+    Args:
+        engine: whose calls wait for somebody else; its results are what the callers get.
+        name: of the engine, for errors.
+        limits: deadlines and bounds of a stream.
+    """
+
+    def __init__(
+        self, engine: BlockingEngine, *, name: str, limits: StreamThreadSettings | None = None
+    ) -> None:
+        self.name = name
+        self.limits = limits or StreamThreadSettings()
+        self._engine = engine
+
+    @property
+    def rate_hz(self) -> int:
+        return self._engine.rate_hz
+
+    async def open_stream(
+        self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
+    ) -> ThreadStream[T]:
+        """See ``UtteranceEngine.open_stream``."""
+        thread = EngineThread(f"{self.name}.stream")
+        opening = thread.submit(self._engine.open_stream)
+        try:
+            stream = await asyncio.wrap_future(opening)
+        except asyncio.CancelledError:
+            # What is opened too late is given back there.
+            thread.submit(lambda: opening.result().close())
+            thread.shutdown(wait=False)
+            raise
+        except Exception as error:  # whatever the engine's code raises, its owner asks for another stream
+            thread.shutdown(wait=False)
+            raise self.translated(error) from error
+        return ThreadStream(stream, thread, self, on_partial, on_failure)
+
+    def translated(self, error: BaseException) -> EngineError:
+        """What the owner of a stream is told of an error."""
+        if isinstance(error, EngineError):
+            return error
+        if not isinstance(error, AgentError):
+            logger.opt(exception=error).error(f"{self.name}: the engine raised {type(error).__name__}")
+        return EngineError(f"{self.name}: {error}", engine=self.name)

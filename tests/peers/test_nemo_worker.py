@@ -1,0 +1,133 @@
+"""NeMo in a worker with an environment of its own: real code on tiny random models (``tests.tiny_nemo``)."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError, EngineError
+from models.stt import STT, Transcript
+from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from models.stt.words import plain_text
+from tests.fakes.worker import told_secret
+from tests.listening import play, understand
+from tests.nemo_environment import ROOT, nemo_python, nemo_worker, write_model
+from tests.voices import say, silence
+
+QUESTION = silence(200) + say("how much is a replacement card") + silence(300)
+FRAME_MS = 80
+
+Hosted = tuple[WorkerStt, dict[str, Any]]
+
+
+@pytest.fixture(scope="module", params=["tdt", "rnnt", "hybrid"])
+def hosted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
+    """A worker with a model, and what NeMo's own streaming loop makes of the question."""
+    folder = tmp_path_factory.mktemp(request.param)
+    expected = json.loads(write_model(request.param, folder, QUESTION))
+    with nemo_worker(folder / f"{request.param}.nemo") as url:
+        yield WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20)), expected
+
+
+@pytest.mark.parametrize("piece_bytes", [640, 1_002, 32_000])
+def test_audio_in_pieces_becomes_what_nemo_makes_of_the_whole(hosted: Hosted, piece_bytes: int) -> None:
+    engine, expected = hosted
+    stream = engine.open_stream()
+    heard = understand(stream, QUESTION, piece_bytes)
+    stream.close()
+    assert len(expected["tokens"]) > 3
+    assert heard.text == plain_text(expected["text"])
+
+
+def test_words_are_where_the_decoder_heard_them_with_its_confidence(hosted: Hosted) -> None:
+    engine, expected = hosted
+    stream = engine.open_stream()
+    words = understand(stream, QUESTION).words
+    stream.close()
+    assert words[0].start_ms == expected["frames"][0] * FRAME_MS
+    assert abs(words[-1].end_ms - (expected["frames"][-1] + 1) * FRAME_MS) <= FRAME_MS
+    # Random weights are sure of nothing, and of each word differently.
+    assert len({word.confidence for word in words}) > 1
+    assert all(0 < word.confidence < 1 and not word.estimated for word in words)
+
+
+def test_partials_come_with_the_chunks_and_grow(hosted: Hosted) -> None:
+    engine, _ = hosted
+    stream = engine.open_stream()
+    stream.start()
+    partials = [partial.text for partial in play(stream, QUESTION)]
+    final = stream.finish()
+    stream.close()
+    assert partials and all(final.text.startswith(partial) for partial in partials)
+
+
+def test_streams_at_the_same_time_do_not_mix(hosted: Hosted) -> None:
+    engine, _ = hosted
+    stream = engine.open_stream()
+    alone = understand(stream, QUESTION)
+    stream.close()
+    heard: list[Transcript] = []
+
+    def listen() -> None:
+        stream = engine.open_stream()
+        heard.append(understand(stream, QUESTION))
+        stream.close()
+
+    threads = [threading.Thread(target=listen) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert heard == [alone] * 4
+
+
+def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refused(tmp_path: Path) -> None:
+    write_model("tdt", tmp_path, QUESTION)
+    model = tmp_path / "tdt.nemo"
+    with nemo_worker(model, "--set", "att_context_size=[16, 0]") as url:
+        engine = WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20))
+        stream = engine.open_stream()
+        stream.start()
+        # With a chunk of one frame of the encoder, and not of four, words come earlier.
+        early = play(stream, QUESTION[:32_000])
+        assert early and stream.finish().text
+        stream.close()
+    with nemo_worker(model, "--set", "att_context_size=[16, 7]") as url, pytest.raises(EngineError):
+        WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), load_timeout_s=60))
+
+
+def test_a_model_that_cannot_stream_is_refused(tmp_path: Path) -> None:
+    write_model("whole", tmp_path, QUESTION)
+    done = subprocess.run(
+        [nemo_python(), "runner.py", "--role", "worker", "--engine", "nemo", "--port", "0"]
+        + ["--set", f"model={tmp_path / 'whole.nemo'}"],
+        cwd=ROOT,
+        env={"PARLEY_WORKER_SECRET": "x" * 20, "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 3
+    assert "looks at the whole utterance, and cannot stream" in done.stderr
+
+
+def test_a_model_that_is_not_there_is_told_before_anything_is_loaded() -> None:
+    done = subprocess.run(
+        [nemo_python(), "runner.py", "--role", "worker", "--engine", "nemo", "--set", "model=/no/such.nemo"],
+        cwd=ROOT,
+        env={"PARLEY_WORKER_SECRET": "x" * 20, "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "runner.py: 'nemo' needs /no/such.nemo, which is not there"
+
+
+def test_the_bots_own_environment_has_no_nemo_and_says_where_it_belongs() -> None:
+    with pytest.raises(ConfigError, match="requirements/nemo.txt.*docs/workers.md"):
+        STT.factory("nemo")

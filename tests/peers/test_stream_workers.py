@@ -1,0 +1,237 @@
+"""Workers with recognisers and voices, by the command: what they need, killed, stopped, drained."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from core.errors import EngineError
+from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from models.tts import SpeechPiece
+from models.tts.fallback import FallbackTts
+from models.tts.flite import FliteTts
+from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
+from tests.fakes.worker import SECRET, told_secret
+from tests.listening import understand
+from tests.tiny_voices import write_kokoro
+from tests.voices import say, silence
+
+ROOT = Path(__file__).parents[2]
+# The modules of requirements/worker.txt, whose test is below.
+WORKER_MODULES = (
+    "loguru", "numpy", "pydantic", "yaml", "websockets",
+    "annotated_types", "pydantic_core", "typing_inspection", "typing_extensions",
+)  # fmt: skip
+# Those of an environment that was made of requirements/kokoro.lock and what that needs.
+KOKORO_MODULES = (
+    "kokoro_onnx", "onnxruntime", "phonemizer", "espeakng_loader", "joblib", "dlinfo", "cloudpickle",
+    "flatbuffers", "attr", "attrs", "google", "packaging",
+)  # fmt: skip
+QUESTION = silence(200) + say("what is your pin") + silence(200)
+CLAUSE = "The monthly fee is five dollars."
+# The deadline of a client of these tests.
+WITHIN_S = 1.5
+
+Worker = tuple[subprocess.Popen[str], str]
+
+
+@contextmanager
+def started(
+    *arguments: str, modules: tuple[str, ...] = (), python: str = sys.executable, port: str = "0"
+) -> Iterator[Worker]:
+    """A worker by its command, in an environment with these modules alone beside the worker's own."""
+    sparse = ["-m", "tests.fakes.sparse_environment", ",".join((*WORKER_MODULES, *modules))]
+    process = subprocess.Popen(
+        [python, *sparse, "runner.py", "--role", "worker", "--port", port, "--print-url", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PARLEY_WORKER_SECRET": SECRET},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def ears(url: str) -> WorkerStt:
+    return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=WITHIN_S))
+
+
+def mouth(url: str) -> WorkerTts:
+    return WorkerTts(WorkerTtsSettings(url=url, secret_env=told_secret(), request_timeout_s=WITHIN_S))
+
+
+def listener(pieces: list[bytes]):
+    def sink(piece: SpeechPiece) -> bool:
+        pieces.append(piece.pcm)
+        return True
+
+    return sink
+
+
+def test_flite_is_hosted_in_an_environment_with_the_workers_packages_alone() -> None:
+    with started("--engine", "flite") as (process, url):
+        hosted, pieces = mouth(url), list[bytes]()
+        assert hosted.rate_hz == 16_000
+        assert hosted.synthesize(CLAUSE, listener(pieces))
+        assert len(b"".join(pieces)) > 16_000
+        hosted.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_pocketsphinx_is_hosted_with_its_package_alone() -> None:
+    arguments = ("--set", "common_words=500", "--set", "cache_dir=out/test-cache", "--limit", "streams=2")
+    with started("--engine", "pocketsphinx", *arguments, modules=("pocketsphinx",)) as (process, url):
+        stream = ears(url).open_stream()
+        heard = understand(stream, QUESTION)
+        assert heard.final and heard.text and heard.words
+        stream.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_kokoro_is_hosted_with_its_packages_which_nobody_else_needs(tmp_path: Path) -> None:
+    write_kokoro(tmp_path)
+    arguments = ("--engine", "kokoro", "--set", f"models_dir={tmp_path}")
+    with started(*arguments, modules=KOKORO_MODULES) as (process, url):
+        # The other side has none of them: in an environment of the worker's own few it speaks all the same.
+        program = (
+            "import os, sys\n"
+            "from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings\n"
+            "pieces = []\n"
+            f"voice = WorkerTts(WorkerTtsSettings(url={url!r}))\n"
+            f"spoken = voice.synthesize({CLAUSE!r}, lambda piece: pieces.append(piece) or True)\n"
+            "print(spoken, voice.rate_hz, sum(len(piece.pcm) for piece in pieces) > 20_000)\n"
+            "print(' '.join(word.text for piece in pieces for word in piece.words))\n"
+            "print(sorted({'kokoro_onnx', 'phonemizer', 'onnxruntime'} & set(sys.modules)))\n"
+        )
+        script = tmp_path / "caller.py"
+        script.write_text(program)
+        sparse = [
+            sys.executable,
+            "-m",
+            "tests.fakes.sparse_environment",
+            ",".join(WORKER_MODULES),
+            str(script),
+        ]
+        said = subprocess.run(
+            sparse,
+            cwd=ROOT,
+            env={**os.environ, "PARLEY_WORKER_SECRET": SECRET},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert said.stdout.splitlines() == ["True 24000 True", CLAUSE, "[]"], said.stderr
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_what_a_worker_needs_is_what_its_requirements_say() -> None:
+    lines = (ROOT / "requirements" / "worker.txt").read_text().splitlines()
+    named = {line.partition("==")[0].lower().replace("-", "_") for line in lines if "==" in line}
+    assert {"yaml" if name == "pyyaml" else name for name in named} == set(WORKER_MODULES)
+    # The versions are those that the bot has: both ends of the link are the same code.
+    bot = (ROOT / "requirements" / "run.lock").read_text().lower().replace("_", "-").splitlines()
+    assert all(line.lower().replace("_", "-") in bot for line in lines if "==" in line)
+
+
+@pytest.mark.parametrize("package", ["kokoro-onnx", "phonemizer", "nemo-toolkit", "torch"])
+def test_the_bots_environment_has_no_package_of_an_engine_in_a_worker(package: str) -> None:
+    lines = (ROOT / "requirements" / "run.lock").read_text().splitlines()
+    assert package not in {line.partition("==")[0] for line in lines}
+
+
+# Killed, stopped, started again.
+
+
+def test_a_voice_that_is_killed_is_replaced_by_the_one_behind_it_and_comes_back() -> None:
+    with started("--engine", "flite") as (process, url):
+        hosted = mouth(url)
+        both = FallbackTts(hosted, FliteTts())
+        assert both.synthesize(CLAUSE, listener([]))
+        process.send_signal(signal.SIGKILL)
+        process.wait(5)
+        began_s, pieces = time.monotonic(), list[bytes]()
+        assert both.synthesize(CLAUSE, listener(pieces))
+        assert time.monotonic() - began_s < WITHIN_S and len(b"".join(pieces)) > 16_000
+        with pytest.raises(EngineError):
+            hosted.synthesize(CLAUSE, listener([]))
+    port = url.rpartition(":")[2]
+    with started("--engine", "flite", port=port):
+        deadline_s = time.monotonic() + 10
+        while True:
+            try:
+                assert hosted.synthesize(CLAUSE, listener([]))
+                break
+            except EngineError:
+                # It is left alone for as long as ``rest_ms`` has grown to.
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+        hosted.close()
+
+
+def test_a_voice_that_is_stopped_in_a_clause_is_given_up_at_the_deadline_and_then_at_once() -> None:
+    with started("--engine", "flite") as (process, url):
+        hosted = mouth(url)
+        both = FallbackTts(hosted, FliteTts())
+        assert both.synthesize(CLAUSE, listener([]))
+        process.send_signal(signal.SIGSTOP)
+        began_s, pieces = time.monotonic(), list[bytes]()
+        assert both.synthesize(CLAUSE, listener(pieces)) and pieces
+        assert WITHIN_S - 0.1 < time.monotonic() - began_s < WITHIN_S + 2
+        # The next clauses do not wait for it.
+        began_s = time.monotonic()
+        assert both.synthesize(CLAUSE, listener([]))
+        assert time.monotonic() - began_s < WITHIN_S / 2
+        process.send_signal(signal.SIGCONT)
+
+
+def test_a_recogniser_that_is_killed_or_stopped_is_known_within_its_deadline() -> None:
+    arguments = ("--engine", "pocketsphinx", "--set", "common_words=500", "--set", "cache_dir=out/test-cache")
+    for sent, at_least_s, at_most_s in ((signal.SIGKILL, 0.0, 1.4), (signal.SIGSTOP, 1.4, 3.5)):
+        with started(*arguments, modules=("pocketsphinx",)) as (process, url):
+            stream = ears(url).open_stream()
+            stream.start()
+            stream.feed(silence(20))
+            process.send_signal(sent)
+            began_s = time.monotonic()
+            with pytest.raises(EngineError, match="gone|in time"):
+                while True:
+                    stream.feed(silence(20))
+            assert at_least_s <= time.monotonic() - began_s < at_most_s
+            process.send_signal(signal.SIGCONT)
+            stream.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--engine", "flite", "--kind", "stt"), "'flite' is nothing that a worker hosts (known: moonshine"),
+        (("--engine", "worker"), "'worker' is nothing that a worker hosts"),
+        (("--engine", "flite", "--set", "voice=nobody"), "voice: "),
+        (("--engine", "flite", "--limit", "streams=0"), "streams: Input should be greater"),
+    ],
+)
+def test_a_command_that_is_wrong_gets_one_line(arguments: tuple[str, ...], message: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "runner.py", "--role", "worker", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PARLEY_WORKER_SECRET": SECRET},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr and done.stderr.count("\n") == 1
