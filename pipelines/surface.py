@@ -87,10 +87,16 @@ class _Actor:
             case Pause(pause_ms):
                 longest_ms = self._engines.deployment.duplex.ticks.pause_ms
                 held_ms = min(pause_ms or longest_ms, longest_ms)
-                await self._report(DuplexPauseFrame(held_ms))
+                if call.client.ears is not None:
+                    await call.client.ears.pause(held_ms)
+                else:
+                    await self._report(DuplexPauseFrame(held_ms))
                 happen(Paused(held_ms))
             case Resume():
-                await self._report(DuplexResumeFrame())
+                if call.client.ears is not None:
+                    call.client.ears.resume()
+                else:
+                    await self._report(DuplexResumeFrame())
                 happen(Resumed())
             case HeardUntil(reply_id, audio_ms):
                 call.claim(reply_id, audio_ms)

@@ -6,7 +6,9 @@ from pipecat.frames.frames import InputAudioRawFrame, InputImageRawFrame
 
 
 class UnitEars(Protocol):
-    """A speech model that takes its units as they come from a client. Nothing here may block."""
+    """A speech model that takes its units as they come from a client. Nothing here may block, and
+    what is asked is done in the order in which it is asked, beside what is heard.
+    """
 
     def hear(self, frame: InputAudioRawFrame) -> None:
         """More of what the caller says."""
@@ -14,6 +16,14 @@ class UnitEars(Protocol):
 
     def see(self, frame: InputImageRawFrame) -> None:
         """What the caller's camera shows."""
+        ...
+
+    async def pause(self, wanted_ms: int | None) -> None:
+        """Hear and say nothing, for so long at most: what comes behind it is not heard."""
+        ...
+
+    def resume(self) -> None:
+        """Go on: what comes behind it is heard."""
         ...
 
     def must_listen(self) -> None:

@@ -303,9 +303,9 @@ class DuplexOmniProcessor(FrameProcessor):
             self._voice_until_us = 0
             self._voice.drop()
         elif isinstance(frame, DuplexPauseFrame):
-            await self._pause(frame.pause_ms)
+            await self.pause(frame.pause_ms)
         elif isinstance(frame, DuplexResumeFrame):
-            self._resume()
+            self.resume()
         elif isinstance(frame, CancelFrame):
             await self._end()
         elif isinstance(frame, EndFrame):
@@ -553,7 +553,8 @@ class DuplexOmniProcessor(FrameProcessor):
 
     # Pauses.
 
-    async def _pause(self, wanted_ms: int | None) -> None:
+    async def pause(self, wanted_ms: int | None) -> None:
+        """Hear and say nothing, for so long at most."""
         if self._is_paused:
             return
         self._is_paused = True
@@ -564,7 +565,8 @@ class DuplexOmniProcessor(FrameProcessor):
         limit_ms = min(wanted_ms, longest_ms) if wanted_ms is not None and wanted_ms > 0 else longest_ms
         self._pause_watch = self.create_task(self._watch_pause(limit_ms), name=f"{self}::pause")
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Go on."""
         self._is_paused = False
         self._stop_watching()
         if self._ticker is not None and self._ticker.is_paused:
