@@ -305,6 +305,7 @@ class MiniCpmDuplex:
             "type": "prepared",
             "prompt_length": prompt_chars,
             "session_id": self._session_id,
+            "unit_ms": unit_ms,
             "recording_session_id": None,
         }
         return [*self._queue(InQueue(0)), *([prepared] if is_first else [])]

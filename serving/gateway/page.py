@@ -38,6 +38,10 @@ def serve_page(app: FastAPI) -> None:
     async def page() -> FileResponse:
         return FileResponse(web / "pages" / "index.html")
 
+    @app.get("/omni")
+    async def omni_page() -> FileResponse:
+        return FileResponse(web / "pages" / "omni.html")
+
     @app.get("/s/{session_id}")
     async def session_page() -> FileResponse:
         return FileResponse(web / "pages" / "session.html")
