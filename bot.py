@@ -337,7 +337,8 @@ async def converse_by_socket(
         failure = error
         raise
     finally:
-        reason, message = reason_of(failure)
+        # A session that another process took, or somebody deleted, ends its call in good order.
+        reason, message = reason_of(failure or conversation.loss)
         session.over(reason, message)
         await session.close(reason)
 

@@ -170,6 +170,13 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
+class EndAfter:
+    """The conversation is to be over so long from now on, whatever goes on then."""
+
+    limit_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     """The client has said what it wants to be known before the conversation begins."""
 
@@ -207,6 +214,7 @@ Action = (
     | HeardUntil
     | ToolAnswer
     | Wish
+    | EndAfter
     | Begin
     | Send
     | Leave
@@ -265,6 +273,18 @@ class CallerStarted:
 @dataclass(frozen=True, slots=True)
 class CallerStopped:
     """The caller's turn is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerVoice:
+    """A voice is heard at the caller's side, or no longer; a turn may have several.
+
+    Attributes:
+        late_ms: how long ago it began, or ended: it takes that to be sure of it.
+    """
+
+    is_on: bool
+    late_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +393,7 @@ Happening = (
     | Ready
     | CallerStarted
     | CallerStopped
+    | CallerVoice
     | Words
     | ReplyBegan
     | ReplyAudio

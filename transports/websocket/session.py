@@ -30,6 +30,7 @@ from protocols.surface import (
     Action,
     Begin,
     Dialect,
+    EndAfter,
     EndTurn,
     Happening,
     Leave,
@@ -142,6 +143,7 @@ class SurfaceSession:
         self._counted_us = self._began_us
         self._refusals = 0
         self._was_told_over = False
+        self._limit: asyncio.TimerHandle | None = None
 
     @property
     def now_ms(self) -> int:
@@ -159,6 +161,8 @@ class SurfaceSession:
         """Say the last words, close the socket, end both tasks."""
         if not self.gone.is_set():
             self.over(reason)
+        if self._limit is not None:
+            self._limit.cancel()
         reader, writer = self._tasks
         self._close = self._close or self.dialect.goodbye(reason)
         self._unsent.set()
@@ -256,6 +260,10 @@ class SurfaceSession:
                     raise Refusal(str(error), code="invalid_payload", param="audio") from error
                 self.line.speak(pcm)
                 self.spoke.set()
+            case EndAfter(limit_ms):
+                if self._limit is not None:
+                    self._limit.cancel()
+                self._limit = asyncio.get_running_loop().call_later(limit_ms / 1000, self._time_out)
             case Leave(code, reason):
                 self.over("stopped")
                 self._close = (code, reason)
@@ -268,6 +276,12 @@ class SurfaceSession:
                 if isinstance(action, Wish):
                     self.wish = _merged(self.wish, action)
                 await self.act(action)
+
+    def _time_out(self) -> None:
+        self.over("timeout")
+        # Behind the last word: what is gone is told nothing.
+        self.gone.set()
+        self.spoke.set()
 
     async def act(self, action: Action) -> None:
         """Have something done, now or when there is somebody to do it.
