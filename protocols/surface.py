@@ -451,7 +451,7 @@ class Dialect(Protocol):
 # What dialects have in common.
 
 
-def parsed(text: str) -> Message:
+def json_object(text: str) -> Message:
     """A message as JSON.
 
     Raises:
@@ -464,6 +464,16 @@ def parsed(text: str) -> Message:
         raise Refusal(f"the message is no JSON: {error}", code="invalid_json") from error
     if not isinstance(message, dict):
         raise Refusal("the message is no JSON object", code="invalid_json")
+    return message
+
+
+def parsed(text: str) -> Message:
+    """A message as JSON, with its type.
+
+    Raises:
+        Refusal: it is no JSON object, or has none.
+    """
+    message = json_object(text)
     if not isinstance(message.get("type"), str):
         raise Refusal("the message has no type", code="missing_field", param="type")
     return message

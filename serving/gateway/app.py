@@ -23,6 +23,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
 from serving.gateway.calls import CallTasks, RunCall
+from serving.gateway.chat_sockets import ChatSockets
 from serving.gateway.eval_socket import EvalSocket
 from serving.gateway.limits import RETRY_S, Rate, ShareError
 from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
@@ -111,6 +112,7 @@ def create_app(
             default_mode=default_mode or modes[0],
         )
         app.include_router(sockets.router())
+        app.include_router(ChatSockets(settings, calls=calls, admit=sockets.admit).router())
     if settings.eval_socket:
         app.include_router(EvalSocket(settings, calls=calls, new_sessions=new_sessions).router())
     if conversations is not None and type_turn is not None:
