@@ -52,9 +52,12 @@ OUTPUT = Format(Codec.FLOAT32, 24_000)
 DEFAULT_TIMEOUT_S = 300
 # Its page sends half a second at a time. Ten seconds are parsed and decoded in under 3 ms, so on the loop.
 MOST_AUDIO_BYTES = 640_000
+# JSON of many small parts takes 25 ms for a million characters; half a minute of a reference voice has more,
+# in one part.
+MOST_MESSAGE_CHARS = 2_600_000
 MOST_CHARS, MOST_ITEMS = 32_768, 64
 # A reference voice is not decoded: it has no effect here.
-MOST_VOICE_CHARS = 4_000_000
+MOST_VOICE_CHARS = 2_560_000
 
 
 class _Given(BaseModel):
@@ -149,6 +152,8 @@ class HalfDuplex:
 
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
         """See ``Dialect``."""
+        if len(text) > MOST_MESSAGE_CHARS:
+            raise Refusal(f"the message is over {MOST_MESSAGE_CHARS} characters", code="too_large")
         message = parsed(text)
         match message["type"]:
             case "prepare":

@@ -183,6 +183,12 @@ async def test_what_is_no_request_is_answered_and_the_next_one_is_taken(server: 
         assert "ten until two" in (await client.until("done"))["text"]
 
 
+async def test_a_message_that_is_too_large_closes_the_socket(server: RunningServer):
+    async with page(server.url, "/ws/chat") as client:
+        await client.send(**body(user("x" * 4_100_000)))
+        assert (await client.until_closed())[0] == 1009
+
+
 async def test_an_unknown_session_is_refused_at_the_handshake(server: RunningServer):
     with pytest.raises(InvalidStatus) as refused:
         async with page(server.url, "/ws/chat?session=00000000-0000-0000-0000-000000000000"):
@@ -366,6 +372,17 @@ async def test_a_killed_server_is_gone_on_from_with_the_session(tmp_path: Path):
         assert "closed" in again["text"]
         said = [text for role, text in await view(second, session) if role == "user"]
         assert said == [QUESTION, "And what about Sunday?"]
+
+
+async def test_a_server_that_stops_ends_its_conversations_in_time():
+    async with running_server() as server:
+        async with page(server.url, "/ws/streaming/n") as client:
+            await turn(client, user(QUESTION))
+            server.process.terminate()
+            assert (await client.until_closed(within_s=12))[0] in (1000, 1001, 1012)
+        async with asyncio.timeout(10):
+            while server.process.is_running() and server.process.status() != "zombie":
+                await asyncio.sleep(0.1)
 
 
 async def test_clients_that_come_and_go_leave_nothing_behind(server: RunningServer):

@@ -232,6 +232,12 @@ def test_what_cannot_be_taken_is_refused_and_changes_nothing(message: dict[str, 
     assert sent(read(dialect, PREPARE))
 
 
+def test_a_message_that_would_take_long_to_parse_is_not_parsed():
+    with pytest.raises(Refusal) as refused:
+        HalfDuplex(longest_s=600).read("[" + "0," * 1_400_000 + "0]", 0)
+    assert refused.value.code == "too_large"
+
+
 def test_a_second_prepare_is_refused():
     with pytest.raises(Refusal, match="already"):
         read(prepared(), PREPARE)
