@@ -437,7 +437,7 @@ async def hold_chat(
         peer, read, is_stop=lambda message: isinstance(message, Stop), settings=settings
     )
     socket.open()
-    code, reason = 1011, "the conversation failed"
+    code, reason = 1001, "the server stops"
     try:
         async with (
             conversations.open(session_id) as conversation,
@@ -455,6 +455,7 @@ async def hold_chat(
         await socket.send(error(str(failed)))
         code, reason = close_of(failed)
     except Exception:
+        code, reason = 1011, "failed"
         await socket.send(error("the conversation failed"))
         raise
     finally:

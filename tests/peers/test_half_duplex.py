@@ -93,6 +93,22 @@ async def test_a_question_is_answered_in_words_and_sound_and_is_in_the_session(s
     assert turns[0]["payload"]["transport"] == "half_duplex"
 
 
+async def test_a_call_goes_on_in_writing_and_what_was_said_in_it_stays(server: RunningServer):
+    async with page(server.url, "/ws/half_duplex/hdx_8") as client:
+        session = (await prepared(client))["session_id"]
+        await ask(client, QUESTION)
+        await client.until("turn_done")
+        await client.send(type="stop")
+        await client.until_closed()
+    async with page(server.url, f"/ws/chat?session={session}") as client:
+        # The whole of a conversation that knows nothing of the call.
+        await client.send(messages=[{"role": "user", "content": "And what about Sunday?"}], history="whole")
+        assert "closed" in (await client.until("done"))["text"]
+    turns = [event for event in await events(server, session) if event["kind"] == "user_turn"]
+    assert [turn["payload"]["transport"] for turn in turns] == ["half_duplex", "chat"]
+    assert not any("supersedes" in turn["payload"] for turn in turns)
+
+
 async def test_stop_cuts_the_answer_off_where_it_was_heard(server: RunningServer):
     async with page(server.url, "/ws/half_duplex/hdx_abc123") as client:
         session = (await prepared(client))["session_id"]

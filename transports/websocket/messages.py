@@ -206,4 +206,6 @@ def _encoded(message: Mapping[str, Any]) -> str:
     shown: Message = {
         name: written(value) if isinstance(value, bytes) else value for name, value in message.items()
     }
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, is an escape again.
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -23,6 +23,7 @@ from pipelines.chat import COMMIT_WAIT_S
 from pipelines.chat_sockets import hold_chat
 from pipelines.engines import Engines, Executors, Loaded
 from processors.dialogue.services import Documents, DocumentsSettings
+from processors.speech.services import Xtts, XttsSettings
 from protocols.surface import Refusal, written
 from runtime.in_place_engine import InPlaceEngine
 from session_store.compaction import CompactionSettings, Compactor
@@ -77,6 +78,10 @@ class Client:
             await self._news.wait_for(lambda: len(self.of(kind)) >= count)
         return self.of(kind)[count - 1]
 
+    async def until_answered(self, count: int) -> None:
+        async with asyncio.timeout(30), self._news:
+            await self._news.wait_for(lambda: len(self.of("done")) + len(self.of("error")) >= count)
+
     # As ``transports.websocket.session.Peer``.
 
     async def receive(self) -> str | None:
@@ -119,7 +124,7 @@ async def world(
     folder: Path,
     *scripts: Script,
     protocol: Literal["chat", "streaming"] = "streaming",
-    voice: TextToSpeech | None = None,
+    voice: TextToSpeech | Xtts | None = None,
     ears: ScriptedSttSettings | None = None,
     remembers: ConversationSettings | None = None,
     **settings: Any,
@@ -414,3 +419,24 @@ async def test_a_large_message_is_read_beside_the_loop(size: int):
     assert (threads[0] == threading.get_ident()) == (size < LARGE_BYTES)
     await socket.close()
     assert client.closed == (1000, "")
+
+
+@pytest.mark.parametrize("text", ["half of a pair: \ud83d", "nothing: \u0000", "🙂 whole"])
+async def test_odd_characters_are_answered_or_refused_and_fail_nothing(tmp_path: Path, text: str):
+    async with world(tmp_path, ("You said: ", text)) as run:
+        run.client.say(type="prefill", messages=[{"role": "user", "content": text}])
+        run.client.say(type="generate")
+        run.client.say(type="prefill", messages=[HELLO])
+        run.client.say(type="generate")
+        await run.client.until_answered(2)
+        assert "the conversation failed" not in str(run.client.told)
+        run.client.say(type="close")
+        assert await run.over() == (1000, "")
+
+
+async def test_a_voice_that_is_a_service_is_refused_by_name_before_anything_is_written(tmp_path: Path):
+    async with world(tmp_path, protocol="chat", voice=Xtts(XttsSettings(voice="x"))) as run:
+        run.client.say(messages=[HELLO], tts={"enabled": True})
+        assert (await run.client.until("error"))["error"].startswith("tts: ")
+        assert (await run.over())[0] == 1003
+        assert run.model.asked == []

@@ -1,7 +1,6 @@
 """A half-duplex call whose engines or client fail: the page hears of it, and nothing is left behind."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from protocols.surface import written
 from runtime.in_place_engine import InPlaceEngine
 from session_store.events import Event, Kind
 from session_store.settings import StoreSettings
+from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import HANG, Script, ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt
@@ -61,9 +61,7 @@ class Caller(Client):
 
 
 @asynccontextmanager
-async def call(
-    folder: Path, *scripts: Script, voice: TextToSpeech | None = None, **guard: Any
-) -> AsyncIterator[Caller]:
+async def call(folder: Path, *scripts: Script, voice: TextToSpeech | None = None) -> AsyncIterator[Caller]:
     """A call of a page; behind it nothing is left."""
     deployment = Deployment(
         bot=Bot(greeting="", greeting_again=""),
@@ -115,14 +113,38 @@ def _accept(result: object) -> Transcript:
     return result
 
 
-async def test_a_page_that_vanishes_in_the_middle_of_an_answer_leaves_nothing(tmp_path: Path):
-    async with call(tmp_path) as caller:
-        await caller.prepare()
-        await caller.ask()
-        await caller.until("chunk", 30)
-    [reply] = [event for event in caller.events if event.kind is Kind.BOT_TURN]
+def test_a_page_that_vanishes_in_the_middle_of_an_answer_leaves_nothing(tmp_path: Path):
+    async def scenario() -> list[Event]:
+        async with call(tmp_path) as caller:
+            await caller.prepare()
+            await caller.ask()
+            await caller.until("chunk", 30)
+        return caller.events
+
+    events = virtual_time.run(scenario())
+    [reply] = [event for event in events if event.kind is Kind.BOT_TURN]
     assert reply.payload["truncated"]
-    assert caller.events[-1].kind is Kind.LEFT
+    assert events[-1].kind is Kind.LEFT
+
+
+def test_an_answer_is_told_to_its_end_and_the_next_question_is_heard(tmp_path: Path):
+    async def scenario() -> Caller:
+        async with call(tmp_path) as caller:
+            await caller.prepare()
+            await caller.ask()
+            await caller.until("turn_done")
+            caller.told.clear()
+            await caller.ask()
+            await caller.until("turn_done")
+        return caller
+
+    caller = virtual_time.run(scenario())
+    done = caller.of("turn_done")[0]
+    assert (done["turn_index"], done["text"]) == (2, "".join(ANSWER))
+    # 15 words of 100 ms each.
+    assert sum(chunk["duration_ms"] for chunk in caller.of("chunk")) == pytest.approx(1_500, abs=100)
+    [generating] = caller.of("generating")
+    assert generating["speech_duration_ms"] == pytest.approx(800, abs=150)
 
 
 @pytest.mark.parametrize(
@@ -130,16 +152,35 @@ async def test_a_page_that_vanishes_in_the_middle_of_an_answer_leaves_nothing(tm
     [(EngineError("it broke", engine="scripted"),), (), (HANG,)],
     ids=["fails", "says nothing", "hangs"],
 )
-async def test_a_model_without_an_answer_does_not_leave_the_page_deaf(tmp_path: Path, script: Script):
-    async with call(tmp_path, script) as caller:
-        await caller.prepare()
-        await caller.ask()
-        await caller.until("turn_done")
-        json.dumps(caller.told)
+def test_a_model_without_an_answer_does_not_leave_the_page_deaf(tmp_path: Path, script: Script):
+    async def scenario() -> None:
+        async with call(tmp_path, script) as caller:
+            await caller.prepare()
+            await caller.ask()
+            await caller.until("turn_done")
+
+    virtual_time.run(scenario())
 
 
-async def test_a_voice_that_fails_does_not_leave_the_page_deaf(tmp_path: Path):
-    async with call(tmp_path, voice=ToneTts(fail_after_pieces=0)) as caller:
-        await caller.prepare()
-        await caller.ask()
-        await caller.until("turn_done")
+def test_a_voice_that_fails_does_not_leave_the_page_deaf(tmp_path: Path):
+    async def scenario() -> None:
+        async with call(tmp_path, voice=ToneTts(fail_after_pieces=0)) as caller:
+            await caller.prepare()
+            await caller.ask()
+            await caller.until("turn_done")
+
+    virtual_time.run(scenario())
+
+
+def test_a_conversation_is_over_when_its_time_is_whatever_is_being_said(tmp_path: Path):
+    async def scenario() -> Caller:
+        async with call(tmp_path, ("word " * 400,)) as caller:
+            await caller.prepare(session={"timeout_s": 5})
+            await caller.ask()
+            await caller.call
+        return caller
+
+    caller = virtual_time.run(scenario())
+    assert [message["type"] for message in caller.told[-3:]] == ["chunk", "turn_done", "timeout"]
+    assert caller.told[-1]["elapsed_s"] == pytest.approx(5, abs=0.1)
+    assert caller.closed == (1000, "timeout")
