@@ -286,7 +286,7 @@ async def _thinking(
             tools=tools, context=context, turn=turn, instruction=instruction, memory=memory
         )
         processors = [_Failures(collector), *thinking, collector, LLMAssistantAggregator(context)]
-        async with _running(processors) as worker:
+        async with running(processors) as worker:
             await worker.queue_frame(LLMContextFrame(context))
             yield collector
 
@@ -314,7 +314,7 @@ async def _next_piece(conversation: Conversation, collector: _Collector, deadlin
 
 
 @asynccontextmanager
-async def _running(processors: list[FrameProcessor]) -> AsyncIterator[PipelineWorker]:
+async def running(processors: list[FrameProcessor]) -> AsyncIterator[PipelineWorker]:
     """A pipeline that runs while the block does."""
     worker = PipelineWorker(
         Pipeline(processors), enable_turn_tracking=False, enable_rtvi=False, idle_timeout_secs=None

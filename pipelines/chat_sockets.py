@@ -26,7 +26,7 @@ from core.errors import AgentError, CapacityError, EngineError, StoreUnavailable
 from models.stt import Transcript
 from pipelines.answering import Memory
 from pipelines.chat import COMMIT_WAIT_S, Answered, Asked, Piece, ask, context_of
-from pipelines.chat_speech import SpokenAnswer
+from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from pipelines.engines import Engines
 from pipelines.recordings import decoded_pcm, joined, understood
 from protocols.chat_ws import (
@@ -136,8 +136,6 @@ class _Talk:
             AgentError: something failed.
         """
         asked = given(request)
-        if asked.speaks:
-            self._spoken()
         *shown, last = await self._understood(asked)
         try:
             async with asyncio.timeout(self._settings.answer_s):
@@ -328,15 +326,15 @@ class _Talk:
                 speaking.cancel()
                 await asyncio.wait({speaking})
 
-    def _spoken(self) -> SpokenAnswer:
-        voice = self._engines.voice
+    def _spoken(self) -> Spoken:
+        voice, speaking = self._engines.voice, self._engines.deployment.speaking
+        delivery = speaking.delivery
         if voice is None:
-            name = self._engines.deployment.speaking.tts.name
-            raise Refusal(f"tts: {name} speaks in calls alone", code="unsupported", param="tts.enabled")
-        delivery = self._engines.deployment.speaking.delivery
+            quiet_s = delivery.engine_timeout_ms / 1000
+            return ServiceAnswer(self._engines.build_tts, speaking.tts.name, quiet_s=quiet_s)
         return SpokenAnswer(voice, self._engines.executors.speech, delivery)
 
-    async def _speak(self, spoken: SpokenAnswer, question: _Question, made: _Made) -> None:
+    async def _speak(self, spoken: Spoken, question: _Question, made: _Made) -> None:
         try:
             async with aclosing(spoken.pieces()) as pieces:
                 async for piece in pieces:

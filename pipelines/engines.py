@@ -438,7 +438,7 @@ class Engines:
 
     @property
     def voice(self) -> TextToSpeech | None:
-        """The embedded voice; None where a service of Pipecat's speaks, in calls alone."""
+        """The embedded voice; None where a service of Pipecat's speaks (``build_tts``)."""
         return None if isinstance(self._loaded.tts, ServiceRow) else self._loaded.tts
 
     @property

@@ -23,7 +23,8 @@ from pipelines.chat import COMMIT_WAIT_S
 from pipelines.chat_sockets import hold_chat
 from pipelines.engines import Engines, Executors, Loaded
 from processors.dialogue.services import Documents, DocumentsSettings
-from processors.speech.services import Xtts, XttsSettings
+from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
+from processors.speech.engine_tts import EngineTtsService
 from protocols.surface import Refusal, written
 from runtime.in_place_engine import InPlaceEngine
 from session_store.compaction import CompactionSettings, Compactor
@@ -124,7 +125,7 @@ async def world(
     folder: Path,
     *scripts: Script,
     protocol: Literal["chat", "streaming"] = "streaming",
-    voice: TextToSpeech | Xtts | None = None,
+    voice: TextToSpeech | ServiceRow[Any] | None = None,
     ears: ScriptedSttSettings | None = None,
     remembers: ConversationSettings | None = None,
     **settings: Any,
@@ -434,9 +435,46 @@ async def test_odd_characters_are_answered_or_refused_and_fail_nothing(tmp_path:
         assert await run.over() == (1000, "")
 
 
-async def test_a_voice_that_is_a_service_is_refused_by_name_before_anything_is_written(tmp_path: Path):
-    async with world(tmp_path, protocol="chat", voice=Xtts(XttsSettings(voice="x"))) as run:
+class PipecatVoice(ServiceRow[RowSettings]):
+    """A service of Pipecat's, made of an embedded voice."""
+
+    name = "tone"
+    settings_type = RowSettings
+
+    def __init__(self, voice: TextToSpeech) -> None:
+        super().__init__(RowSettings())
+        self._voice = voice
+
+    def build(self, shared: Shared = NOTHING_SHARED) -> EngineTtsService:
+        return EngineTtsService(self._voice, executor=InlineExecutor())
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_voice_that_is_a_service_speaks_all_of_the_answer(tmp_path: Path, streaming: bool):
+    async with world(tmp_path, protocol="chat", voice=PipecatVoice(ToneTts())) as run:
+        run.client.say(messages=[HELLO], tts={"enabled": True}, streaming=streaming)
+        done = await run.client.until("done")
+        assert "voice_error" not in done
+        await run.over()
+    told = [message.get("audio_data", "") for message in (run.client.of("chunk") if streaming else [done])]
+    samples = sum(len(base64.b64decode(audio)) // 4 for audio in told)
+    assert samples == pytest.approx(8 * 2_400, abs=100)
+
+
+async def test_a_voice_that_is_a_service_and_fails_leaves_the_words(tmp_path: Path):
+    voice = PipecatVoice(ToneTts(fail_after_pieces=0))
+    async with world(tmp_path, protocol="chat", voice=voice) as run:
         run.client.say(messages=[HELLO], tts={"enabled": True})
-        assert (await run.client.until("error"))["error"].startswith("tts: ")
-        assert (await run.over())[0] == 1003
-        assert run.model.asked == []
+        done = await run.client.until("done")
+        assert done["text"] == "We open at ten. We close at two."
+        assert "failed" in done["voice_error"]
+        await run.over()
+
+
+async def test_a_client_that_leaves_a_service_that_speaks_leaves_nothing(tmp_path: Path):
+    async with world(tmp_path, ("We open. ", HANG), protocol="chat", voice=PipecatVoice(ToneTts())) as run:
+        run.client.say(messages=[HELLO], tts={"enabled": True})
+        await run.client.until("chunk", 2)
+        run.client.leave()
+        await run.over()
+        assert run.model.closed == 1
