@@ -28,7 +28,7 @@ from pipecat.frames.frames import (
     LLMTextFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineWorker
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAggregator
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
@@ -314,10 +314,16 @@ async def _next_piece(conversation: Conversation, collector: _Collector, deadlin
 
 
 @asynccontextmanager
-async def running(processors: list[FrameProcessor]) -> AsyncIterator[PipelineWorker]:
+async def running(
+    processors: list[FrameProcessor], *, input_rate_hz: int = 16_000
+) -> AsyncIterator[PipelineWorker]:
     """A pipeline that runs while the block does."""
     worker = PipelineWorker(
-        Pipeline(processors), enable_turn_tracking=False, enable_rtvi=False, idle_timeout_secs=None
+        Pipeline(processors),
+        params=PipelineParams(audio_in_sample_rate=input_rate_hz),
+        enable_turn_tracking=False,
+        enable_rtvi=False,
+        idle_timeout_secs=None,
     )
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)

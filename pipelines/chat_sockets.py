@@ -23,12 +23,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
-from models.stt import Transcript
 from pipelines.answering import Memory
 from pipelines.chat import COMMIT_WAIT_S, Answered, Asked, Piece, ask, context_of
 from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from pipelines.engines import Engines
-from pipelines.recordings import decoded_pcm, joined, understood
+from pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from protocols.chat_ws import (
     AUDIO_RATE_HZ,
     ChatRequest,
@@ -45,7 +44,6 @@ from protocols.chat_ws import (
     streaming_message,
 )
 from protocols.surface import Message, Refusal
-from runtime.utterances import UtteranceEngine
 from session_store.conversation import Conversation, Conversations
 from session_store.events import Draft, Event, Kind
 from session_store.history import Parting, Said, parting
@@ -207,8 +205,6 @@ class _Talk:
         return [each for each in said if each.text]
 
     async def _words(self, where: str, data: str) -> str:
-        ears = self._ears(where)
-
         def decoded() -> tuple[str, bytes]:
             pcm = decoded_pcm(data, where, most_bytes=len(data))
             return hashlib.sha256(pcm).hexdigest(), pcm
@@ -216,20 +212,17 @@ class _Talk:
         digest, pcm = await asyncio.to_thread(decoded)
         words = self._recordings.pop(digest, None)
         if words is None:
-            words = await understood(ears, pcm, within_s=self._settings.hear_s)
+            words = await self._heard(pcm)
         self._recordings[digest] = words
         while len(self._recordings) > KNOWN_RECORDINGS:
             self._recordings.popitem(last=False)
         return words
 
-    def _ears(self, where: str) -> UtteranceEngine[Transcript]:
-        ears = self._engines.ears
+    async def _heard(self, pcm: bytes) -> str:
+        ears, within_s = self._engines.ears, self._settings.hear_s
         if ears is None:
-            name = self._engines.deployment.hearing.stt.name
-            raise Refusal(
-                f"{where}: {name} hears calls alone, no recordings", code="unsupported", param=where
-            )
-        return ears
+            return await understood_by_service(self._engines.build_stt, pcm, within_s=within_s)
+        return await understood(ears, pcm, within_s=within_s)
 
     async def _parting(self, asked: Given, shown: list[Said]) -> Parting:
         if not asked.is_whole:

@@ -443,7 +443,7 @@ class Engines:
 
     @property
     def ears(self) -> UtteranceEngine[Transcript] | None:
-        """The embedded recogniser; None where a service of Pipecat's listens, in calls alone."""
+        """The embedded recogniser; None where a service of Pipecat's listens (``build_stt``)."""
         return None if isinstance(self._loaded.stt, ServiceRow) else self._loaded.stt
 
     @property

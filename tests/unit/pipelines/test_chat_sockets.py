@@ -23,6 +23,7 @@ from pipelines.chat import COMMIT_WAIT_S
 from pipelines.chat_sockets import hold_chat
 from pipelines.engines import Engines, Executors, Loaded
 from processors.dialogue.services import Documents, DocumentsSettings
+from processors.perception.engine_stt import EngineSttService
 from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
 from processors.speech.engine_tts import EngineTtsService
 from protocols.surface import Refusal, written
@@ -127,6 +128,7 @@ async def world(
     protocol: Literal["chat", "streaming"] = "streaming",
     voice: TextToSpeech | ServiceRow[Any] | None = None,
     ears: ScriptedSttSettings | None = None,
+    ears_are_service: bool = False,
     remembers: ConversationSettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[World]:
@@ -140,7 +142,8 @@ async def world(
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
     answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
     heard = InPlaceEngine[Transcript](ScriptedStt(ears or ScriptedSttSettings()), _accept)
-    loaded = Loaded(EnergyVad(0.01), ScriptedTurn(), heard, voice or ToneTts(), answering)
+    stt = PipecatEars(heard) if ears_are_service else heard
+    loaded = Loaded(EnergyVad(0.01), ScriptedTurn(), stt, voice or ToneTts(), answering)
     inline = InlineExecutor()
     before = asyncio.all_tasks()
     store = await SessionStore.open(deployment.remembering.store)
@@ -447,6 +450,37 @@ class PipecatVoice(ServiceRow[RowSettings]):
 
     def build(self, shared: Shared = NOTHING_SHARED) -> EngineTtsService:
         return EngineTtsService(self._voice, executor=InlineExecutor())
+
+
+class PipecatEars(ServiceRow[RowSettings]):
+    """A service of Pipecat's, made of an embedded recogniser."""
+
+    name = "scripted"
+    settings_type = RowSettings
+
+    def __init__(self, ears: InPlaceEngine[Transcript]) -> None:
+        super().__init__(RowSettings())
+        self._ears = ears
+
+    def build(self, shared: Shared = NOTHING_SHARED) -> EngineSttService:
+        return EngineSttService(self._ears)
+
+
+async def test_ears_that_are_a_service_understand_a_recording(tmp_path: Path):
+    async with world(tmp_path, protocol="chat", ears_are_service=True) as run:
+        run.client.say(messages=[{"role": "user", "content": [{"type": "audio", "data": voice_base64()}]}])
+        done = await run.client.until("done")
+        await run.over()
+        [turn] = await run.events(done["session_id"], Kind.USER_TURN)
+    assert turn.payload["text"] == "one two three"
+
+
+async def test_ears_that_are_a_service_and_hear_no_words_are_not_waited_for(tmp_path: Path):
+    async with world(tmp_path, protocol="chat", ears_are_service=True, hear_s=0.3) as run:
+        quiet = written(bytes(64_000))
+        run.client.say(messages=[{"role": "user", "content": [{"type": "audio", "data": quiet}]}])
+        assert "nothing was said" in (await run.client.until("error"))["error"]
+        assert (await run.over())[0] == 1003
 
 
 @pytest.mark.parametrize("streaming", [True, False])
