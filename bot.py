@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from configs.deployment import Deployment
     from pipelines.call import Call
     from pipelines.engines import Engines
+    from serving.gateway.chat_sockets import ChatArguments
     from serving.gateway.talk_sockets import SocketArguments
     from session_store.conversation import Conversation, Conversations
 
@@ -297,8 +298,12 @@ async def converse(
         UnknownSessionError: there is no such session.
     """
     from pipelines.call import Call, playout_settings
+    from serving.gateway.chat_sockets import ChatArguments
     from serving.gateway.talk_sockets import SocketArguments
 
+    if isinstance(runner_args, ChatArguments):
+        await converse_by_chat(engines, conversations, runner_args)
+        return
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
         if isinstance(runner_args, SocketArguments):
@@ -341,9 +346,22 @@ async def converse_by_socket(
         failure = error
         raise
     finally:
-        reason, message = reason_of(failure)
+        # A session that another process took, or somebody deleted, ends its call in good order.
+        reason, message = reason_of(failure or conversation.loss)
         session.over(reason, message)
         await session.close(reason)
+
+
+async def converse_by_chat(
+    engines: "Engines", conversations: "Conversations", arguments: "ChatArguments"
+) -> None:
+    """Hold one conversation with a client of a turn-based socket."""
+    from pipelines.chat_sockets import hold_chat
+    from transports.websocket.peer import StarlettePeer
+
+    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
+    session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
+    await hold_chat(engines, conversations, peer, protocol=arguments.protocol, session_id=session_id)
 
 
 def pipeline_of(mode: str) -> "Pipeline":

@@ -24,6 +24,7 @@ from serving.gateway.settings import ServerSettings
 from serving.pool.settings import PoolSettings
 from session_store.conversation import ConversationSettings
 from session_store.settings import StoreSettings
+from transports.websocket.messages import ChatSocketSettings
 from transports.websocket.session import SocketSettings
 from turn_taking.asking_back import AskBackSettings
 from turn_taking.backchannel import BackchannelSettings
@@ -229,4 +230,7 @@ class Deployment(_Part):
     server: ServerSettings = ServerSettings()
     sockets: SocketSettings = Field(SocketSettings(), description="clients of /v1/realtime and of /ws/...")
     operations: OperationsSettings = OperationsSettings()
+    chat_sockets: ChatSocketSettings = Field(
+        ChatSocketSettings(), description="clients of /ws/chat and /ws/streaming"
+    )
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")

@@ -7,9 +7,9 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 from loguru import logger
@@ -21,10 +21,11 @@ from pydantic import BaseModel
 from configs.deployment import Choice, Deployment, Thinking
 from configs.engines import settings_model
 from core.errors import ConfigError, EngineError
-from models.llm import LLM, LanguageModel
+from models.llm import LLM, LanguageModel, Message
 from models.tools import TOOLS, Tool, ToolSettings
 from pipelines.choices import engine_settings, service_row
 from processors.dialogue.durable_tools import DurableTools, SharedTools
+from processors.dialogue.engine_llm import messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit
 from processors.dialogue.services import LLM_SERVICES, LlmRow, Transformers
@@ -33,6 +34,10 @@ from runtime.engine_thread import EngineThread
 from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from session_store.conversation import Conversation
 from session_store.events import Event
+
+if TYPE_CHECKING:
+    from models.llm.kv.causal import Prefilled
+    from models.llm.kv.replies import CausalReplies
 
 DOCUMENTS = "documents"
 
@@ -183,12 +188,26 @@ class Answering:
         async with self._tools.of(conversation, more) as tools:
             yield tools
 
+    @asynccontextmanager
+    async def memory(self) -> AsyncIterator["Memory | None"]:
+        """What the model has read of one conversation, between its turns; None where it keeps nothing."""
+        if self._causal is None:
+            yield None
+            return
+        replies = self._causal.open_replies()
+        try:
+            yield Memory(replies)
+        finally:
+            replies.close()
+
     async def build(
         self,
         *,
         tools: DurableTools | None = None,
         context: LLMContext | None = None,
         turn: Event | None = None,
+        instruction: str | None = None,
+        memory: "Memory | None" = None,
     ) -> list[FrameProcessor]:
         """The processors of one call, in pipeline order: the service, or the guard around it.
 
@@ -196,8 +215,14 @@ class Answering:
             tools: of the session, when the model may use them.
             context: of the pipeline; needed with ``tools``.
             turn: the only one that is answered; None for the newest one at any time.
+            instruction: how to answer; None for the deployment's.
+            memory: of the conversation; None where this is all of it that the model is asked.
         """
-        build = partial(self._plan.row.build, self.shared, system_instruction=self._system_prompt)
+        shared = self.shared
+        if memory is not None:
+            shared = replace(shared, open_replies=lambda: memory)
+        told = self.instruction(instruction)
+        build = partial(self._plan.row.build, shared, system_instruction=told)
         service = await asyncio.to_thread(build)
         if tools is not None and context is not None:
             tools.offer(service, context, turn=turn)
@@ -207,6 +232,10 @@ class Answering:
             service, self.documents, self._guard, circuit=self._circuit, on_failover=_log_failover
         )
         return list(guard.processors)
+
+    def instruction(self, wished: str | None = None) -> str:
+        """How to answer: as a client wishes, or as the deployment has it."""
+        return wished or self._system_prompt
 
     def summarizer(self) -> Summarizer:
         """Who writes summaries of older turns: the deployment's model, or nobody but the extract."""
@@ -243,6 +272,31 @@ class Answering:
             self._causal.close()
 
 
+class Memory:
+    """What a causal model has read of one conversation, between its turns. Made by ``Answering.memory``.
+
+    A ``LanguageModel`` that outlives the service of a turn: it has nothing that such a service would close.
+    """
+
+    def __init__(self, replies: "CausalReplies") -> None:
+        self._replies = replies
+
+    def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
+        """See ``LanguageModel``."""
+        return self._replies.reply(messages)
+
+    async def prefill(self, context: LLMContext, instruction: str) -> "Prefilled":
+        """Read what a service will be asked with this context. Raises as ``CausalReplies.prefill``."""
+        return await self._replies.prefill(messages_of(context, instruction))
+
+    def generated_tokens(self, text: str) -> int | None:
+        """Of the last answer where it is this one; None where another gave it, or part of it."""
+        answered = self._replies.answered
+        if answered is None or answered.text.strip() != text.strip():
+            return None
+        return len(answered.char_ends)
+
+
 class Causal:
     """The weights of a causal model, and the thread that they answer in. Loading blocks.
 
@@ -257,7 +311,7 @@ class Causal:
         self._model = CausalLm(row.lm_settings())
         self._thread = EngineThread("causal")
 
-    def open_replies(self) -> LanguageModel:
+    def open_replies(self) -> "CausalReplies":
         """The language model of one conversation."""
         from models.llm.kv.replies import CausalReplies
 

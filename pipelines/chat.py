@@ -28,7 +28,7 @@ from pipecat.frames.frames import (
     LLMTextFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineWorker
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAggregator
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
@@ -36,7 +36,7 @@ from pipecat.services.llm_service import LLMService
 from pipecat.workers.runner import WorkerRunner
 
 from core.errors import EngineError, StoreUnavailableError
-from pipelines.answering import Answering
+from pipelines.answering import Answering, Memory
 from session_store.conversation import DROPPABLE, Conversation
 from session_store.events import Draft, Event, Kind
 from session_store.store import SessionReader
@@ -105,6 +105,10 @@ async def ask(
     key: str | None = None,
     store: SessionReader | None = None,
     answer_timeout_s: float = 60.0,
+    transport: str = TRANSPORT,
+    supersedes: Sequence[str] = (),
+    instruction: str | None = None,
+    memory: Memory | None = None,
 ) -> AsyncGenerator[Asked | Piece | Answered, None]:
     """One typed turn. Close the generator when the reader goes away.
 
@@ -119,6 +123,10 @@ async def ask(
         store: of the session, for turns that come again when a summary covers them already; without it they
             are asked anew.
         answer_timeout_s: longest wait for the end of the answer.
+        transport: how the words came, for the session.
+        supersedes: keys of earlier turns that these words take the place of.
+        instruction: how to answer; None for the deployment's.
+        memory: what the model has read of the conversation so far.
 
     Raises:
         KeyReusedError: the key belongs to other words.
@@ -128,7 +136,7 @@ async def ask(
     before_seq = conversation.last_seq
     try:
         async with asyncio.timeout(COMMIT_WAIT_S):
-            turn = await conversation.user_turn(text, transport=TRANSPORT, key=key)
+            turn = await conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
     except TimeoutError:
         # It stays in the queue: the same key asks again without saying it twice.
         raise StoreUnavailableError("the session store is away, send it again in a moment") from None
@@ -144,7 +152,7 @@ async def ask(
     deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
     async with (
         _remembering(conversation, store, turn),
-        _thinking(conversation, answering, turn, deadline_s) as collector,
+        _thinking(conversation, answering, turn, deadline_s, instruction, memory) as collector,
     ):
         try:
             while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
@@ -175,7 +183,7 @@ def _bot_turn(
         "text": text,
         "truncated": truncated,
         "unheard": "",
-        "transport": TRANSPORT,
+        "transport": turn.payload.get("transport", TRANSPORT),
         "turn": turn.seq,
     }
     if replies:
@@ -246,9 +254,20 @@ class _Failures(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
+def context_of(conversation: Conversation, turn: Event) -> LLMContext:
+    """What the model is asked with for a turn."""
+    messages = conversation.view(turn=turn.seq).messages
+    return LLMContext(messages=cast(list[LLMContextMessage], list(messages)))
+
+
 @asynccontextmanager
 async def _thinking(
-    conversation: Conversation, answering: Answering, turn: Event, deadline_s: float
+    conversation: Conversation,
+    answering: Answering,
+    turn: Event,
+    deadline_s: float,
+    instruction: str | None,
+    memory: Memory | None,
 ) -> AsyncIterator[_Collector]:
     """What answers, at work on one turn while the block runs.
 
@@ -262,11 +281,12 @@ async def _thinking(
                 await tools.recover()
         except TimeoutError:
             raise EngineError("an earlier call of a tool is not settled yet", engine="tools") from None
-        messages = conversation.view(turn=turn.seq).messages
-        context = LLMContext(messages=cast(list[LLMContextMessage], list(messages)))
-        thinking = await answering.build(tools=tools, context=context, turn=turn)
+        context = context_of(conversation, turn)
+        thinking = await answering.build(
+            tools=tools, context=context, turn=turn, instruction=instruction, memory=memory
+        )
         processors = [_Failures(collector), *thinking, collector, LLMAssistantAggregator(context)]
-        async with _running(processors) as worker:
+        async with running(processors) as worker:
             await worker.queue_frame(LLMContextFrame(context))
             yield collector
 
@@ -294,10 +314,16 @@ async def _next_piece(conversation: Conversation, collector: _Collector, deadlin
 
 
 @asynccontextmanager
-async def _running(processors: list[FrameProcessor]) -> AsyncIterator[PipelineWorker]:
+async def running(
+    processors: list[FrameProcessor], *, input_rate_hz: int = 16_000
+) -> AsyncIterator[PipelineWorker]:
     """A pipeline that runs while the block does."""
     worker = PipelineWorker(
-        Pipeline(processors), enable_turn_tracking=False, enable_rtvi=False, idle_timeout_secs=None
+        Pipeline(processors),
+        params=PipelineParams(audio_in_sample_rate=input_rate_hz),
+        enable_turn_tracking=False,
+        enable_rtvi=False,
+        idle_timeout_secs=None,
     )
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)

@@ -485,6 +485,16 @@ class Engines:
         return self._loaded.answering
 
     @property
+    def voice(self) -> TextToSpeech | None:
+        """The embedded voice; None where a service of Pipecat's speaks (``build_tts``)."""
+        return None if isinstance(self._loaded.tts, ServiceRow) else self._loaded.tts
+
+    @property
+    def ears(self) -> UtteranceEngine[Transcript] | None:
+        """The embedded recogniser; None where a service of Pipecat's listens (``build_stt``)."""
+        return None if isinstance(self._loaded.stt, ServiceRow) else self._loaded.stt
+
+    @property
     def omni(self) -> tuple[OmniHost, ...]:
         """Hosts of full-duplex engines, the one that talks first; empty where none was wanted."""
         return self._loaded.omni

@@ -170,6 +170,13 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
+class EndAfter:
+    """The conversation is to be over so long from now on, whatever goes on then."""
+
+    limit_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     """The client has said what it wants to be known before the conversation begins."""
 
@@ -207,6 +214,7 @@ Action = (
     | HeardUntil
     | ToolAnswer
     | Wish
+    | EndAfter
     | Begin
     | Send
     | Leave
@@ -265,6 +273,18 @@ class CallerStarted:
 @dataclass(frozen=True, slots=True)
 class CallerStopped:
     """The caller's turn is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerVoice:
+    """A voice is heard at the caller's side, or no longer; a turn may have several.
+
+    Attributes:
+        late_ms: how long ago it began, or ended: it takes that to be sure of it.
+    """
+
+    is_on: bool
+    late_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +400,7 @@ Happening = (
     | Ready
     | CallerStarted
     | CallerStopped
+    | CallerVoice
     | Words
     | ReplyBegan
     | ReplyAudio
@@ -438,7 +459,7 @@ class Dialect(Protocol):
 # What dialects have in common.
 
 
-def parsed(text: str) -> Message:
+def json_object(text: str) -> Message:
     """A message as JSON.
 
     Raises:
@@ -451,6 +472,16 @@ def parsed(text: str) -> Message:
         raise Refusal(f"the message is no JSON: {error}", code="invalid_json") from error
     if not isinstance(message, dict):
         raise Refusal("the message is no JSON object", code="invalid_json")
+    return message
+
+
+def parsed(text: str) -> Message:
+    """A message as JSON, with its type.
+
+    Raises:
+        Refusal: it is no JSON object, or has none.
+    """
+    message = json_object(text)
     if not isinstance(message.get("type"), str):
         raise Refusal("the message has no type", code="missing_field", param="type")
     return message

@@ -108,6 +108,11 @@ class ProcessStream(Generic[T]):
     def dropped_ms(self) -> int:
         return samples_to_ms(self._dropped_bytes // PCM_BYTES_PER_SAMPLE, self._process.rate_hz)
 
+    @property
+    def waiting_ms(self) -> int:
+        waiting_bytes = len(self._waiting) + self._in_flight_bytes
+        return samples_to_ms(waiting_bytes // PCM_BYTES_PER_SAMPLE, self._process.rate_hz)
+
     def start(self) -> None:
         if self.failure is not None:
             raise self.failure

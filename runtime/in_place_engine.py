@@ -19,6 +19,7 @@ class InPlaceStream(Generic[T]):
     """One caller of an ``InPlaceEngine``; see ``UtteranceStream``."""
 
     dropped_ms = 0
+    waiting_ms = 0
 
     def __init__(
         self,

@@ -81,6 +81,11 @@ class ThreadStream(Generic[T]):
     def dropped_ms(self) -> int:
         return samples_to_ms(self._dropped_bytes // PCM_BYTES_PER_SAMPLE, self._engine.rate_hz)
 
+    @property
+    def waiting_ms(self) -> int:
+        waiting = sum(len(utterance.audio) for utterance in self._utterances)
+        return samples_to_ms(waiting // PCM_BYTES_PER_SAMPLE, self._engine.rate_hz)
+
     def start(self) -> None:
         if self.failure is not None:
             raise self.failure

@@ -27,6 +27,11 @@ class UtteranceStream(Protocol[T]):
         """Audio lost because the engine was too slow."""
         ...
 
+    @property
+    def waiting_ms(self) -> int:
+        """Audio that the engine has not worked through."""
+        ...
+
     def start(self) -> None:
         """Begin an utterance; an open one is discarded. Raises EngineError when the stream has failed.
 

@@ -281,6 +281,7 @@ class Conversation:
         rendered: str = "",
         tokens: Sequence[object] = (),
         event_us: int | None = None,
+        supersedes: Sequence[str] = (),
     ) -> Event:
         """Commit what the person said, with what can be learnt from it.
 
@@ -291,6 +292,7 @@ class Conversation:
             rendered: the words as the model is shown them, when that says more.
             tokens: what was perceived about them, as JSON.
             event_us: when the person began to say them, where their words come late; None for now.
+            supersedes: keys of what was said before and counts no more.
 
         Raises:
             KeyReusedError: nothing of this turn was written.
@@ -300,6 +302,8 @@ class Conversation:
         extra: dict[str, object] = {"tokens": list(tokens)} if tokens else {}
         if rendered:
             extra["rendered"] = rendered
+        if supersedes:
+            extra["supersedes"] = list(supersedes)
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport, **extra}, key=key)
         if event_us is not None:
             turn = replace(turn, event_us=min(event_us, turn.arrival_us))

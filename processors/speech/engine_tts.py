@@ -112,13 +112,13 @@ class ClauseAggregator(BaseTextAggregator):
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class Ended:
     """The engine is done with the clause, with the error that ended it."""
 
     error: Exception | None
 
 
-class _Crossing:
+class Crossing:
     """One clause on its way from a synthesis thread to the loop.
 
     Args:
@@ -134,7 +134,7 @@ class _Crossing:
         self._limit_bytes = limit_bytes
         self._stall_s = stall_s
         # Bounded by _waiting_bytes: the thread does not put more.
-        self._pieces: asyncio.Queue[SpeechPiece | _Ended] = asyncio.Queue()
+        self._pieces: asyncio.Queue[SpeechPiece | Ended] = asyncio.Queue()
         self._room = threading.Condition()
         self._waiting_bytes = 0
         self._stopped = False
@@ -150,7 +150,7 @@ class _Crossing:
         try:
             executor.submit(self._speak, text)
         except RuntimeError as refused:
-            self._post(_Ended(refused))
+            self._post(Ended(refused))
 
     def _speak(self, text: str) -> None:
         error: Exception | None = None
@@ -161,15 +161,15 @@ class _Crossing:
             error = caught
         if self._stalled and error is None:
             error = EngineError("the pipeline did not take the audio in time", engine=self._engine_name)
-        self._post(_Ended(error))
+        self._post(Ended(error))
 
-    async def take(self, timeout_s: float) -> SpeechPiece | _Ended:
+    async def take(self, timeout_s: float) -> SpeechPiece | Ended:
         """The next piece, or the end; an engine that gives nothing for ``timeout_s`` has ended."""
         try:
             async with asyncio.timeout(timeout_s):
                 piece = await self._pieces.get()
         except TimeoutError:
-            return _Ended(EngineError("no audio in time", engine=self._engine_name))
+            return Ended(EngineError("no audio in time", engine=self._engine_name))
         if isinstance(piece, SpeechPiece):
             with self._room:
                 self._waiting_bytes -= len(piece.pcm)
@@ -196,7 +196,7 @@ class _Crossing:
             self._waiting_bytes += len(piece.pcm)
         return self._post(piece)
 
-    def _post(self, item: SpeechPiece | _Ended) -> bool:
+    def _post(self, item: SpeechPiece | Ended) -> bool:
         try:
             self._loop.call_soon_threadsafe(self._pieces.put_nowait, item)
         except RuntimeError:
@@ -349,9 +349,9 @@ class EngineTtsService(TTSService):
         self._text_aggregator = ClauseAggregator(self._options.clauses)  # type: ignore[assignment]
         self._playout = _PlayoutClock()
         self._places = _Places()
-        self._crossings: dict[_Crossing, str] = {}
+        self._crossings: dict[Crossing, str] = {}
         # A clause that may be asked for, and what synthesises it.
-        self._prepared: tuple[str, _Crossing] | None = None
+        self._prepared: tuple[str, Crossing] | None = None
 
     def can_generate_metrics(self) -> bool:
         return True
@@ -410,14 +410,14 @@ class EngineTtsService(TTSService):
         if prepared is not None:
             prepared[1].stop()
 
-    def _new_crossing(self) -> _Crossing:
-        return _Crossing(
+    def _new_crossing(self) -> Crossing:
+        return Crossing(
             self._engine,
             limit_bytes=ms_to_samples(self._options.buffer_ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE,
             stall_s=self._options.stall_timeout_ms / 1000,
         )
 
-    def _started_crossing(self, clause: str) -> _Crossing:
+    def _started_crossing(self, clause: str) -> Crossing:
         """What synthesises a clause that is to be said now: begun ahead, or begun here."""
         if self._prepared is not None and self._prepared[0] == clause:
             (_, crossing), self._prepared = self._prepared, None

@@ -11,6 +11,7 @@ session's share. A surface is a router of its own: ``webrtc_routes``, ``eval_soc
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from types import NoneType
 
 from fastapi import FastAPI, Request
@@ -25,6 +26,7 @@ from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableEr
 from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError
 from serving.gateway.calls import CallTasks, RunCall
+from serving.gateway.chat_sockets import ChatSockets
 from serving.gateway.eval_socket import EvalSocket
 from serving.gateway.limits import RETRY_S, Rate, ShareError
 from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
@@ -136,6 +138,9 @@ def create_app(
         )
         app.include_router(sockets.router())
         app.include_router(unmute_router(describe))
+        app.include_router(
+            ChatSockets(settings, calls=calls, admit=partial(sockets.admit, app="turnbased")).router()
+        )
     if settings.eval_socket:
         app.include_router(
             EvalSocket(settings, calls=calls, new_sessions=new_sessions, access=access).router()

@@ -21,6 +21,12 @@ class ServerSettings(BaseModel):
         description="a socket that sends a longer message is closed (1009); a second of audio and a picture "
         "in base64 are some 400 kB",
     )
+    longest_named_call_s: int = Field(
+        1_800,
+        ge=10,
+        le=86_400,
+        description="the longest call of a client that names a length (``timeout_s`` of /ws/half_duplex)",
+    )
     body_s: float = Field(
         10.0,
         gt=0,

@@ -5,6 +5,7 @@ Whoever is refused is refused before the socket is accepted, with an HTTP status
 another origin (403), who has no token where tokens are asked for (401), a surface that is switched off (403),
 a client that begins too much (429), a server that is full or has no store (503), an unknown session (404).
 
+``/ws/half_duplex/{name}`` is a call by turns in the MiniCPM-o server's protocol, under its client's name.
 ``/v1/realtime`` speaks three dialects: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
 Unmute's for the subprotocol ``realtime`` alone.
 """
@@ -21,6 +22,8 @@ from fastapi.responses import JSONResponse
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
+from protocols.client_name import check_name
+from protocols.half_duplex import HalfDuplex
 from protocols.minicpm_duplex import MiniCpmDuplex
 from protocols.minicpm_realtime import MiniCpmRealtime
 from protocols.openai_realtime import OpenAIRealtime
@@ -94,7 +97,17 @@ class TalkSockets:
         router = APIRouter()
         router.add_api_websocket_route("/v1/realtime", self.realtime)
         router.add_api_websocket_route("/ws/duplex/{client_id}", self.duplex)
+        router.add_api_websocket_route("/ws/half_duplex/{name}", self.half_duplex)
         return router
+
+    async def half_duplex(self, websocket: WebSocket, name: str) -> None:
+        """``/ws/half_duplex/{name}``."""
+
+        def make() -> Dialect:
+            check_name(name)
+            return HalfDuplex(longest_s=self._settings.longest_named_call_s)
+
+        await self.serve(websocket, make, app="half_duplex_audio", mode="cascade")
 
     async def duplex(self, websocket: WebSocket, client_id: str) -> None:
         """``/ws/duplex/{id}``: the id is the client's own name for it, and opens nothing."""
@@ -147,12 +160,12 @@ class TalkSockets:
         try:
             if refuses:
                 raise PeerError(refuses)
-            self._apps.check(app)
-            await self._check(websocket, body)
+            await self.admit(websocket, body, app=app)
+            dialect = make()
             offered = websocket.scope.get("subprotocols") or []
             await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
             task = self._calls.start(
-                SocketArguments(websocket=websocket, dialect=make(), mode=wanted, body=body),
+                SocketArguments(websocket=websocket, dialect=dialect, mode=wanted, body=body),
                 call_id=f"socket.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
             )
@@ -161,8 +174,19 @@ class TalkSockets:
         else:
             await asyncio.wait({task})
 
-    async def _check(self, websocket: WebSocket, body: dict[str, object]) -> None:
+    async def admit(self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId) -> None:
+        """Let a handshake pass, of any surface; the one place where that is decided.
+
+        Args:
+            websocket: not accepted yet.
+            body: what is asked for: ``mode``, ``session``.
+            app: the switch of the surface.
+
+        Raises:
+            HTTPException, AgentError: it does not; see ``deny``.
+        """
         check_origin(websocket, allowed=self._settings.allowed_origins)
+        self._apps.check(app)
         self._calls.check_room()
         self._access.admit(websocket)
         await self._check_body(body)

@@ -30,6 +30,7 @@ from protocols.surface import (
     Action,
     Begin,
     Dialect,
+    EndAfter,
     EndTurn,
     Happening,
     InQueue,
@@ -147,6 +148,7 @@ class SurfaceSession:
         self._refusals = 0
         self._was_told_over = False
         self._expected: asyncio.TimerHandle | None = None
+        self._limit: asyncio.TimerHandle | None = None
 
     @property
     def now_ms(self) -> int:
@@ -166,6 +168,8 @@ class SurfaceSession:
             self._expected.cancel()
         if not self.gone.is_set():
             self.over(reason)
+        if self._limit is not None:
+            self._limit.cancel()
         reader, writer = self._tasks
         self._close = self._close or self.dialect.goodbye(reason)
         self._unsent.set()
@@ -279,6 +283,10 @@ class SurfaceSession:
                     raise Refusal(str(error), code="invalid_payload", param="audio") from error
                 self.line.speak(pcm)
                 self.spoke.set()
+            case EndAfter(limit_ms):
+                if self._limit is not None:
+                    self._limit.cancel()
+                self._limit = asyncio.get_running_loop().call_later(limit_ms / 1000, self._time_out)
             case Leave(code, reason):
                 self.over("stopped")
                 self._close = (code, reason)
@@ -290,6 +298,12 @@ class SurfaceSession:
                 if isinstance(action, Wish):
                     self.wish = _merged(self.wish, action)
                 await self.act(action)
+
+    def _time_out(self) -> None:
+        self.over("timeout")
+        # Behind the last word: what is gone is told nothing.
+        self.gone.set()
+        self.spoke.set()
 
     async def act(self, action: Action) -> None:
         """Have something done, now or when there is somebody to do it.

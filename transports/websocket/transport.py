@@ -34,6 +34,8 @@ from pipecat.frames.frames import (
     UserImageRawFrame,
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_transport import BaseTransport, TransportParams
@@ -43,6 +45,7 @@ from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import (
     CallerStarted,
     CallerStopped,
+    CallerVoice,
     Happening,
     InQueue,
     Pictures,
@@ -177,6 +180,10 @@ class SocketOutput(InterruptibleOutput):
                 self._happen(CallerStarted())
             elif isinstance(frame, UserStoppedSpeakingFrame):
                 self._happen(CallerStopped())
+            elif isinstance(frame, VADUserStartedSpeakingFrame):
+                self._happen(CallerVoice(True, round(frame.start_secs * 1000)))
+            elif isinstance(frame, VADUserStoppedSpeakingFrame):
+                self._happen(CallerVoice(False, round(frame.stop_secs * 1000)))
         await super().process_frame(frame, direction)
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:

@@ -28,6 +28,7 @@ class CausalReplies:
 
     Attributes:
         prefilled: of the last answer: how much was in the cache. None before the first.
+        answered: what the last answer was, once it is complete or broken off; None before.
     """
 
     def __init__(self, model: CausalLm, session: str, *, executor: Executor) -> None:
@@ -36,15 +37,56 @@ class CausalReplies:
         self._executor = executor
         self._remembered = Remembered()
         self.prefilled: Prefilled | None = None
+        self.answered: Answered | None = None
 
     def close(self) -> None:
         """The conversation is over: nothing of it is kept. Returns at once."""
         self._executor.submit(self._model.forget, self._scope)
 
+    async def prefill(self, messages: Sequence[Message]) -> Prefilled:
+        """Read a dialogue whose answer is asked for later: a ``reply`` to the same goes on from there.
+
+        Whoever cancels stops the model within ``prefill_tokens``.
+
+        Raises:
+            EngineError: the dialogue does not fit, or the model failed.
+        """
+        stopped = threading.Event()
+        working = self._executor.submit(self._read, tuple(messages), stopped)
+        try:
+            return await asyncio.wrap_future(working)
+        finally:
+            stopped.set()
+
+    def _read(self, messages: tuple[Message, ...], stopped: threading.Event) -> Prefilled:
+        """In the thread."""
+        asked = self._remembered.ask(messages)
+        read: Prefilled | None = None
+
+        def is_stopped() -> bool:
+            # Behind the question the answer would begin.
+            return read is not None or stopped.is_set()
+
+        try:
+            with closing(self._model.answer(self._scope, asked, is_stopped=is_stopped)) as told:
+                for each in told:
+                    if isinstance(each, Prefilled):
+                        read = each
+                    elif isinstance(each, Answered):
+                        self._remembered.answered(asked, each)
+        except AgentError:
+            raise
+        except Exception as error:  # the edge of the thread: whatever the model's code raises
+            raise EngineError(f"{ENGINE}: the model raised {type(error).__name__}", engine=ENGINE) from error
+        if read is None:
+            raise EngineError(f"{ENGINE}: stopped while it read", engine=ENGINE)
+        return read
+
     async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
         """See ``LanguageModel``."""
         if not any(message.role == "user" and message.text.strip() for message in messages):
             return
+        self.answered = None
         loop = asyncio.get_running_loop()
         # As many as an answer may have tokens: the thread is never held up by a slow reader.
         pieces: asyncio.Queue[str | AgentError | None] = asyncio.Queue()
@@ -78,6 +120,7 @@ class CausalReplies:
                         self.prefilled = each
                     elif isinstance(each, Answered):
                         self._remembered.answered(asked, each)
+                        self.answered = each
                     elif not stopped.is_set():
                         tell(each)
         except AgentError as error:

@@ -16,7 +16,7 @@ from pipecat.tests.utils import SleepFrame, run_test
 
 from models.tts import SpeechPiece
 from models.tts.flite import FliteSettings, FliteTts
-from processors.speech.engine_tts import EngineTtsService, EngineTtsSettings, _Crossing, _Ended
+from processors.speech.engine_tts import Crossing, Ended, EngineTtsService, EngineTtsSettings
 from tests.fakes.tts import ToneTts
 
 ONE_SECOND = 32_000
@@ -84,19 +84,19 @@ async def test_an_interruption_stops_the_engine_at_its_next_piece():
 async def test_a_full_buffer_blocks_the_thread_and_ends_the_clause_at_the_deadline():
     with ThreadPoolExecutor(1) as pool:
         engine = ToneTts()
-        crossing = _Crossing(engine, limit_bytes=ONE_SECOND // 10, stall_s=0.02)
+        crossing = Crossing(engine, limit_bytes=ONE_SECOND // 10, stall_s=0.02)
         crossing.start(pool, "one two three four five")
         await asyncio.get_running_loop().run_in_executor(pool, lambda: None)
         items = []
         while not items or isinstance(items[-1], SpeechPiece):
             items.append(await crossing.take(1))
-    assert isinstance(items[-1], _Ended) and "did not take the audio" in str(items[-1].error)
+    assert isinstance(items[-1], Ended) and "did not take the audio" in str(items[-1].error)
     assert engine.stopped_at_ms == [100]
 
 
 async def test_taking_audio_makes_room_for_more():
     with ThreadPoolExecutor(1) as pool:
-        crossing = _Crossing(ToneTts(), limit_bytes=ONE_SECOND // 50, stall_s=5)
+        crossing = Crossing(ToneTts(), limit_bytes=ONE_SECOND // 50, stall_s=5)
         crossing.start(pool, "one two three four five")
         taken = 0
         while isinstance(item := await crossing.take(5), SpeechPiece):
@@ -108,7 +108,7 @@ async def test_taking_audio_makes_room_for_more():
 async def test_stopping_wakes_a_thread_that_waits_for_room():
     with ThreadPoolExecutor(1) as pool:
         engine = ToneTts()
-        crossing = _Crossing(engine, limit_bytes=1, stall_s=60)
+        crossing = Crossing(engine, limit_bytes=1, stall_s=60)
         crossing.start(pool, "one two three")
         await crossing.take(5)
         crossing.stop()
@@ -118,10 +118,10 @@ async def test_stopping_wakes_a_thread_that_waits_for_room():
 async def test_a_pool_that_was_shut_down_ends_the_clause_with_its_error():
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
-    crossing = _Crossing(ToneTts(), limit_bytes=1, stall_s=1)
+    crossing = Crossing(ToneTts(), limit_bytes=1, stall_s=1)
     crossing.start(pool, "one")
     ended = await crossing.take(1)
-    assert isinstance(ended, _Ended) and isinstance(ended.error, RuntimeError)
+    assert isinstance(ended, Ended) and isinstance(ended.error, RuntimeError)
 
 
 def test_the_defaults_need_no_settings():

@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from configs.deployment import Choice, Deployment, Thinking
-from core.errors import ConfigError
+from core.errors import ConfigError, EngineError
 from evals.tiny_qwen3 import install_tiny_qwen3
 from models.llm import Message
 from models.llm.kv.causal import CausalLm, CausalSettings
@@ -43,6 +43,32 @@ async def test_the_next_turn_reads_what_is_new(replies: CausalReplies) -> None:
     dialogue = [HELLO, Message("assistant", first), Message("user", "And now?")]
     assert [piece async for piece in replies.reply(dialogue)]
     assert not replies.prefilled.refused and replies.prefilled.cached_tokens > 60
+
+
+async def test_a_question_that_was_read_before_is_answered_as_if_it_had_not_been(folder: Path) -> None:
+    settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=40)
+    cold = CausalReplies(CausalLm(settings), "s", executor=EngineThread("causal"))
+    warm = CausalReplies(CausalLm(settings), "s", executor=EngineThread("causal"))
+    expected = [piece async for piece in cold.reply([HELLO])]
+    assert cold.prefilled is not None
+    read = await warm.prefill([HELLO])
+    assert (read.cached_tokens, read.input_tokens) == (0, cold.prefilled.input_tokens)
+    assert [piece async for piece in warm.reply([HELLO])] == expected
+    assert warm.prefilled is not None and not warm.prefilled.refused
+    assert (warm.prefilled.cached_tokens, warm.prefilled.input_tokens) == (read.input_tokens, 0)
+    assert warm.answered is not None and warm.answered.text == "".join(expected)
+    # Another question than the one that was read: what is the same in front of it is all that counts.
+    other = await warm.prefill([Message("user", "Goodbye!")])
+    assert other.cached_tokens == 0
+    assert other.input_tokens > 0
+
+
+async def test_a_question_that_does_not_fit_is_refused_and_the_next_one_is_read(folder: Path) -> None:
+    settings = CausalSettings(model=folder, device="cpu", threads=1, context_tokens=80)
+    replies = CausalReplies(CausalLm(settings), "s", executor=EngineThread("causal"))
+    with pytest.raises(EngineError, match="do not fit"):
+        await replies.prefill([Message("user", "Hello? " * 40)])
+    assert (await replies.prefill([HELLO])).input_tokens
 
 
 async def test_who_interrupts_goes_on_from_what_was_heard(replies: CausalReplies) -> None:

@@ -1,0 +1,576 @@
+"""Conversations over the MiniCPM-o server's turn-based sockets: ``/ws/chat`` and ``/ws/streaming``.
+
+A request is a whole conversation as its client shows it. What of it the session has is not written again,
+what is new is brought along as turns, and where the two part the session follows (``session_store.history``).
+Recordings are understood by the deployment's recogniser; the last message is a typed turn
+(``pipelines.chat``) and the answer is committed before it is called done. In sound it is made clause by
+clause by the deployment's voice. A causal model reads the question before it is asked to answer it, and what
+it read of the conversation stays read (``Answering.memory``): the token counts are its own, and null where a
+model does not say.
+
+``stop`` and a client that leaves end what is being made at once; the session has what was handed out. What
+fails is told; a conversation goes on behind it where it can. Owns the client's reader and the task of what is
+being made, which ends before the next is begun.
+"""
+
+import asyncio
+import hashlib
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
+from pipelines.answering import Memory
+from pipelines.chat import COMMIT_WAIT_S, Answered, Asked, Piece, ask, context_of
+from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
+from pipelines.engines import Engines
+from pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
+from protocols.chat_ws import (
+    AUDIO_RATE_HZ,
+    ChatRequest,
+    Close,
+    Generate,
+    Given,
+    Prefill,
+    Stop,
+    StreamingMessage,
+    chat_request,
+    error,
+    given,
+    prefill_done,
+    streaming_message,
+)
+from protocols.surface import Message, Refusal
+from session_store.conversation import Conversation, Conversations
+from session_store.events import Draft, Event, Kind
+from session_store.history import Parting, Said, parting
+from transports.websocket.messages import MessageSocket
+from transports.websocket.session import Peer
+
+TRANSPORT = "chat"
+READ_EVENTS = 1_000
+# Words of recordings that a client sends with every request; the one not used for longest is forgotten.
+KNOWN_RECORDINGS = 256
+FLOAT_BYTES = 4
+
+T = TypeVar("T")
+
+
+class _HaltedError(Exception):
+    """The client wants no more of it, or has left."""
+
+
+@dataclass(slots=True)
+class _Question:
+    """A turn that is committed and to be answered.
+
+    Attributes:
+        given: the request.
+        answer: of ``ask``, behind ``Asked``.
+        cached_tokens: of the question, in the model's cache; None where the model does not say.
+        read_tokens: of the question, read anew; the same.
+    """
+
+    given: Given
+    answer: AsyncGenerator[Asked | Piece | Answered, None]
+    cached_tokens: int | None = None
+    read_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class _Made:
+    """What there is of an answer.
+
+    Attributes:
+        text: handed out, or kept for the end.
+        audio: kept for the end.
+        voice_error: why there is no more sound.
+        generated_tokens: of a complete answer, where the model says.
+    """
+
+    text: str = ""
+    audio: list[bytes] = field(default_factory=list)
+    voice_error: str = ""
+    generated_tokens: int | None = None
+
+
+class _Talk:
+    """One conversation of one client."""
+
+    def __init__(
+        self,
+        engines: Engines,
+        conversations: Conversations,
+        conversation: Conversation,
+        socket: MessageSocket[Any],
+        memory: Memory | None,
+    ) -> None:
+        self.session_id = conversation.session_id
+        self._engines = engines
+        self._store = conversations.store
+        self._conversation = conversation
+        self._socket = socket
+        self._memory = memory
+        self._settings = engines.deployment.chat_sockets
+        self._instruction: str | None = None
+        self._knows_instruction = False
+        self._recordings: OrderedDict[str, str] = OrderedDict()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session is no longer this process's."""
+        return self._conversation.lost.is_set()
+
+    # A question.
+
+    async def begin(self, request: ChatRequest) -> _Question:
+        """Commit a turn, and have the model read it.
+
+        Raises:
+            Refusal: it is none that can be answered here.
+            AgentError: something failed.
+        """
+        asked = given(request)
+        *shown, last = await self._understood(asked)
+        try:
+            async with asyncio.timeout(self._settings.answer_s):
+                return await self._begin(asked, shown, last)
+        except TimeoutError:
+            raise EngineError(
+                f"the turn before is still being answered after {self._settings.answer_s:g} s",
+                engine="language model",
+            ) from None
+
+    async def _begin(self, asked: Given, shown: list[Said], last: Said) -> _Question:
+        conversation = self._conversation
+        async with conversation.turn:
+            parted = await self._parting(asked, shown)
+            await self._instruct(asked.instruction)
+            brought = self._brought(parted)
+            if brought:
+                await _committed(conversation.append(*brought))
+            answer = ask(
+                conversation,
+                self._engines.answering,
+                last.text,
+                store=self._store,
+                answer_timeout_s=self._settings.answer_s,
+                transport=TRANSPORT,
+                supersedes=() if brought else parted.supersedes,
+                instruction=self._instruction,
+                memory=self._memory,
+            )
+            try:
+                said = await anext(answer)
+                assert isinstance(said, Asked)
+                question = _Question(asked, answer)
+                await self._read(question, said.turn)
+            except BaseException:
+                await answer.aclose()
+                raise
+        return question
+
+    async def _understood(self, asked: Given) -> list[Said]:
+        """The dialogue in words.
+
+        Raises:
+            Refusal: a recording that is none, or nothing to answer.
+            EngineError: a recording was not understood in time.
+        """
+        left_bytes = int(self._settings.most_audio_s * AUDIO_RATE_HZ) * FLOAT_BYTES
+        said: list[Said] = []
+        for part in asked.parts:
+            texts: list[str] = []
+            for piece in part.pieces:
+                if isinstance(piece, str):
+                    texts.append(piece)
+                    continue
+                where, data = piece
+                left_bytes -= len(data) * 3 // 4
+                if left_bytes < 0:
+                    raise Refusal(
+                        f"{where}: over {self._settings.most_audio_s:g} s of audio in all",
+                        code="too_large",
+                        param=where,
+                    )
+                texts.append(await self._words(where, data))
+            said.append(Said(part.role, joined(texts)))
+        if not said[-1].text:
+            where = asked.parts[-1].where
+            raise Refusal(f"{where}: nothing was said, or understood", code="invalid_payload", param=where)
+        # An earlier recording without words is no turn.
+        return [each for each in said if each.text]
+
+    async def _words(self, where: str, data: str) -> str:
+        def decoded() -> tuple[str, bytes]:
+            pcm = decoded_pcm(data, where, most_bytes=len(data))
+            return hashlib.sha256(pcm).hexdigest(), pcm
+
+        digest, pcm = await asyncio.to_thread(decoded)
+        words = self._recordings.pop(digest, None)
+        if words is None:
+            words = await self._heard(pcm)
+        self._recordings[digest] = words
+        while len(self._recordings) > KNOWN_RECORDINGS:
+            self._recordings.popitem(last=False)
+        return words
+
+    async def _heard(self, pcm: bytes) -> str:
+        ears, within_s = self._engines.ears, self._settings.hear_s
+        if ears is None:
+            return await understood_by_service(self._engines.build_stt, pcm, within_s=within_s)
+        return await understood(ears, pcm, within_s=within_s)
+
+    async def _parting(self, asked: Given, shown: list[Said]) -> Parting:
+        if not asked.is_whole:
+            return Parting(tuple(shown), ())
+        await _committed(self._conversation.flushed())
+        events = await self._events([Kind.USER_TURN, Kind.BOT_TURN])
+        parted = parting(events, shown, transport=TRANSPORT)
+        until_seq = self._conversation.view().until_seq
+        if any(event.seq <= until_seq for event in parted.gone):
+            raise Refusal(
+                "messages: what differs is so old that it is kept in short only; begin a new conversation",
+                code="too_old",
+                param="messages",
+            )
+        return parted
+
+    async def _events(self, kinds: list[Kind]) -> list[Event]:
+        events: list[Event] = []
+        while True:
+            after_seq = events[-1].seq if events else 0
+            page = await self._store.events(
+                self.session_id, after_seq=after_seq, limit=READ_EVENTS, kinds=kinds
+            )
+            events += page
+            if len(page) < READ_EVENTS:
+                return events
+
+    async def _instruct(self, wished: str | None) -> None:
+        """Who the bot is: as the client says, else as it was said in this session before."""
+        if not self._knows_instruction:
+            told = [event.payload.get("instructions") for event in await self._events([Kind.STATE])]
+            texts = [each for each in told if isinstance(each, str)]
+            self._instruction = texts[-1] if texts else None
+            self._knows_instruction = True
+        if wished is not None and wished != self._instruction:
+            self._instruction = wished
+            self._conversation.record(self._conversation.draft(Kind.STATE, "user", {"instructions": wished}))
+
+    def _brought(self, parted: Parting) -> list[Draft]:
+        """Turns that the client brings along; the first takes the place of what counts no more."""
+        drafts: list[Draft] = []
+        for said in parted.new:
+            payload: dict[str, Any] = {"text": said.text, "transport": TRANSPORT, "brought": True}
+            if parted.supersedes and not drafts:
+                payload["supersedes"] = list(parted.supersedes)
+            if said.role == "user":
+                drafts.append(self._conversation.draft(Kind.USER_TURN, "user", payload))
+            else:
+                payload |= {"reply_id": uuid.uuid4().hex, "truncated": False, "unheard": ""}
+                drafts.append(self._conversation.draft(Kind.BOT_TURN, "bot", payload))
+        return drafts
+
+    async def _read(self, question: _Question, turn: Event) -> None:
+        if self._memory is None:
+            return
+        instruction = self._engines.answering.instruction(self._instruction)
+        try:
+            async with asyncio.timeout(self._settings.prefill_s):
+                read = await self._memory.prefill(context_of(self._conversation, turn), instruction)
+        except TimeoutError:
+            raise EngineError(
+                f"the question was not read within {self._settings.prefill_s:g} s", engine="language model"
+            ) from None
+        question.cached_tokens, question.read_tokens = read.cached_tokens, read.input_tokens
+
+    # Its answer.
+
+    async def answer(self, question: _Question, made: _Made, *, speaks: bool) -> None:
+        """Have it made, and hand it out as it is.
+
+        Raises:
+            AgentError: nobody answers, or no more.
+        """
+        spoken = self._spoken() if speaks else None
+        speaking = None
+        if spoken is not None:
+            speaking = asyncio.create_task(self._speak(spoken, question, made), name="chat.voice")
+        try:
+            async with self._conversation.turn, aclosing(question.answer) as answer:
+                async for event in answer:
+                    if isinstance(event, Piece):
+                        made.text += event.text
+                        if question.given.streaming:
+                            await self._socket.send({"type": "chunk", "text_delta": event.text})
+                        if spoken is not None:
+                            spoken.write(event.text)
+            if self._memory is not None:
+                made.generated_tokens = self._memory.generated_tokens(made.text)
+            if spoken is not None and speaking is not None:
+                spoken.end()
+                await speaking
+        finally:
+            if speaking is not None:
+                speaking.cancel()
+                await asyncio.wait({speaking})
+
+    def _spoken(self) -> Spoken:
+        voice, speaking = self._engines.voice, self._engines.deployment.speaking
+        delivery = speaking.delivery
+        if voice is None:
+            quiet_s = delivery.engine_timeout_ms / 1000
+            return ServiceAnswer(self._engines.build_tts, speaking.tts.name, quiet_s=quiet_s)
+        return SpokenAnswer(voice, self._engines.executors.speech, delivery)
+
+    async def _speak(self, spoken: Spoken, question: _Question, made: _Made) -> None:
+        try:
+            async with aclosing(spoken.pieces()) as pieces:
+                async for piece in pieces:
+                    if question.given.streaming:
+                        await self._socket.send({"type": "chunk", "audio_data": piece})
+                    else:
+                        made.audio.append(piece)
+        except EngineError as failed:
+            # The words are there all the same.
+            made.voice_error = str(failed)
+
+    async def unless_halted(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it, unless the client stops it or leaves; then it is ended first.
+
+        Raises:
+            _HaltedError: it was.
+            Whatever the work does.
+        """
+        socket = self._socket
+        working = asyncio.create_task(work, name="chat.work")
+        halts = [
+            asyncio.create_task(event.wait(), name="chat.halt") for event in (socket.stopped, socket.gone)
+        ]
+        try:
+            await asyncio.wait({working, *halts}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for halt in halts:
+                halt.cancel()
+            if not working.done():
+                # Once, and then waited for: it commits what was handed out, and ends its pipeline.
+                working.cancel()
+                await asyncio.wait({working})
+        if working.cancelled():
+            raise _HaltedError
+        return working.result()
+
+    def done(self, question: _Question, made: _Made, *, speaks: bool, was_stopped: bool) -> Message:
+        """The last message of an answer."""
+        message: Message = {
+            "type": "done",
+            "text": made.text.strip(),
+            "generated_tokens": made.generated_tokens,
+            "input_tokens": question.read_tokens,
+            "session_id": self.session_id,
+        }
+        if speaks and not question.given.streaming:
+            message["audio_data"] = b"".join(made.audio)
+        if made.voice_error:
+            message["voice_error"] = made.voice_error
+        if was_stopped:
+            message["stopped"] = True
+        return message
+
+    async def told(self, question: _Question, *, speaks: bool) -> Message:
+        """Answer a question; what is left to say behind the answer.
+
+        Raises:
+            AgentError: nobody answers, or no more.
+        """
+        made = _Made()
+        was_stopped = False
+        try:
+            await self.unless_halted(self.answer(question, made, speaks=speaks))
+        except _HaltedError:
+            was_stopped = True
+        finally:
+            await question.answer.aclose()
+        if was_stopped:
+            # What was handed out is recorded; a client that is told reads it back at once.
+            with suppress(StoreUnavailableError):
+                await _committed(self._conversation.flushed())
+        return self.done(question, made, speaks=speaks, was_stopped=was_stopped)
+
+
+async def hold_chat(
+    engines: Engines,
+    conversations: Conversations,
+    peer: Peer,
+    *,
+    protocol: Literal["chat", "streaming"],
+    session_id: str | None,
+) -> None:
+    """Hold one conversation.
+
+    Args:
+        engines: of the process.
+        conversations: of the process.
+        peer: the client's socket, accepted.
+        protocol: that it speaks.
+        session_id: the session that goes on; None for a new one.
+
+    Raises:
+        Exception: what nobody foresaw; the client was told.
+    """
+    settings = engines.deployment.chat_sockets
+    read: Any = chat_request if protocol == "chat" else streaming_message
+    socket: MessageSocket[Any] = MessageSocket(
+        peer, read, is_stop=lambda message: isinstance(message, Stop), settings=settings
+    )
+    socket.open()
+    code, reason = 1001, "the server stops"
+    try:
+        async with (
+            conversations.open(session_id) as conversation,
+            engines.answering.memory() as memory,
+        ):
+            talk = _Talk(engines, conversations, conversation, socket, memory)
+            call_id = uuid.uuid4().hex
+            _note(conversation, Kind.JOINED, call_id)
+            try:
+                run = _chat if protocol == "chat" else _stream
+                code, reason = await run(talk, socket, engines)
+            finally:
+                _note(conversation, Kind.LEFT, call_id)
+    except AgentError as failed:
+        await socket.send(error(str(failed)))
+        code, reason = close_of(failed)
+    except Exception:
+        code, reason = 1011, "failed"
+        await socket.send(error("the conversation failed"))
+        raise
+    finally:
+        await socket.close(code, reason)
+
+
+async def _chat(talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engines) -> tuple[int, str]:
+    """One request, one answer. Returns code and reason of the close frame."""
+    settings = engines.deployment.chat_sockets
+    try:
+        request = await socket.next(settings.open_s)
+    except TimeoutError:
+        await socket.send(error(f"nothing was asked within {settings.open_s:g} s"))
+        return 1000, "timeout"
+    if request is None:
+        return 1000, ""
+    try:
+        question = await talk.unless_halted(talk.begin(request))
+        await socket.send(_prefilled(talk, question))
+        await socket.send(await talk.told(question, speaks=question.given.speaks))
+    except _HaltedError:
+        return 1000, "stopped"
+    except AgentError as failed:
+        code = failed.code if isinstance(failed, Refusal) else ""
+        await socket.send(error(str(failed), code))
+        return close_of(failed)
+    return 1000, ""
+
+
+async def _stream(talk: _Talk, socket: MessageSocket[StreamingMessage], engines: Engines) -> tuple[int, str]:
+    """Questions and answers in turns. Returns code and reason of the close frame."""
+    settings = engines.deployment.chat_sockets
+    began_s = asyncio.get_running_loop().time()
+    # Language models run in this process: nobody waits for one of a pool.
+    await socket.send({"type": "queue_done", "session_id": talk.session_id})
+    question: _Question | None = None
+    try:
+        while True:
+            try:
+                message = await socket.next(settings.idle_s)
+            except TimeoutError:
+                elapsed_s = asyncio.get_running_loop().time() - began_s
+                await socket.send({"type": "timeout", "elapsed_s": round(elapsed_s, 1)})
+                return 1000, "timeout"
+            if message is None or isinstance(message, Close):
+                return 1000, ""
+            try:
+                question = await _next_step(talk, socket, message, question)
+            except Refusal as refusal:
+                await socket.refuse(refusal)
+                await _dropped(question)
+                question = None
+            except AgentError as failed:
+                await _dropped(question)
+                question = None
+                if talk.is_lost:
+                    raise
+                await socket.send(error(str(failed)))
+    finally:
+        await _dropped(question)
+
+
+async def _next_step(
+    talk: _Talk,
+    socket: MessageSocket[StreamingMessage],
+    message: StreamingMessage,
+    question: _Question | None,
+) -> _Question | None:
+    """Do what a message asks for; the question that waits for its answer then."""
+    match message:
+        case Prefill():
+            await _dropped(question)
+            with suppress(_HaltedError):
+                question = await talk.unless_halted(talk.begin(message))
+                await socket.send(_prefilled(talk, question))
+                return question
+            await socket.send({"type": "done", "text": "", "stopped": True, "session_id": talk.session_id})
+            return None
+        case Generate():
+            if question is None:
+                raise Refusal("prefill comes first", code="not_prefilled", param="type")
+            speaks = question.given.speaks if message.speaks is None else message.speaks
+            done = await talk.told(question, speaks=speaks)
+            counts = {
+                "cached_tokens": question.cached_tokens,
+                "input_tokens": question.read_tokens,
+                "generated_tokens": done["generated_tokens"],
+            }
+            await socket.send({**done, "cached_tokens": question.cached_tokens, "token_stats": counts})
+            return None
+    return question
+
+
+async def _dropped(question: _Question | None) -> None:
+    if question is not None:
+        await question.answer.aclose()
+
+
+def _prefilled(talk: _Talk, question: _Question) -> Message:
+    return prefill_done(
+        question.cached_tokens,
+        question.read_tokens,
+        session_id=talk.session_id,
+        **({"unused": list(question.given.unused)} if question.given.unused else {}),
+    )
+
+
+async def _committed(waiting: Coroutine[Any, Any, T]) -> T:
+    try:
+        async with asyncio.timeout(COMMIT_WAIT_S):
+            return await waiting
+    except TimeoutError:
+        raise StoreUnavailableError("the session store is away, send it again in a moment") from None
+
+
+def _note(conversation: Conversation, kind: Kind, call_id: str) -> None:
+    payload = {"transport": TRANSPORT, "call_id": call_id}
+    conversation.record(conversation.draft(kind, "system", payload, key=f"{kind.value}.{call_id}"))
+
+
+def close_of(failed: AgentError) -> tuple[int, str]:
+    """Code and reason of the close frame behind a failure that was told."""
+    if isinstance(failed, Refusal):
+        return 1003, failed.code
+    if isinstance(failed, CapacityError):
+        return 1013, "full"
+    return 1011, "failed"

@@ -1,0 +1,354 @@
+"""The MiniCPM-o server's half duplex (``/ws/half_duplex``): the caller speaks, the bot answers, in turns.
+
+By the field names of that server's code and page. What it does otherwise, on purpose:
+
+* ``stop`` ends the conversation at any moment, also while the bot thinks or speaks;
+* ``timeout_s`` counts from ``prepare`` and is bounded by the deployment; ``prepared`` says what counts;
+* a message that cannot be read is answered with ``error`` and ends nothing.
+
+While the bot speaks nothing of the caller is heard: such a client mutes its microphone, and one that does not
+would have its own loudspeaker understood. ``generating`` mutes that page until ``turn_done``, so it is told
+only when something was understood, or something is said; every one has its ``turn_done``.
+
+Voice activity, sampling and the reference voice of ``prepare`` are the deployment's: they are checked, and
+``unused`` of ``prepared`` names what has no effect here.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from protocols.surface import (
+    Action,
+    Began,
+    Begin,
+    CallerStarted,
+    CallerStopped,
+    CallerVoice,
+    Codec,
+    EndAfter,
+    Format,
+    Happening,
+    InQueue,
+    Leave,
+    Message,
+    Over,
+    Refusal,
+    ReplyAudio,
+    ReplyBegan,
+    ReplyOver,
+    ReplyWords,
+    Send,
+    Speech,
+    Wish,
+    Words,
+    parsed,
+    samples_of,
+    written,
+)
+
+INPUT = Format(Codec.FLOAT32, 16_000)
+OUTPUT = Format(Codec.FLOAT32, 24_000)
+DEFAULT_TIMEOUT_S = 300
+# Its page sends half a second at a time. Ten seconds are parsed and decoded in under 3 ms, so on the loop.
+MOST_AUDIO_BYTES = 640_000
+# JSON of many small parts takes 25 ms for a million characters; half a minute of a reference voice has more,
+# in one part.
+MOST_MESSAGE_CHARS = 2_600_000
+MOST_CHARS, MOST_ITEMS = 32_768, 64
+# A reference voice is not decoded: it has no effect here.
+MOST_VOICE_CHARS = 2_560_000
+
+
+class _Given(BaseModel):
+    # Its pages send more than its server reads, and null where a field of a form is empty.
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class ContentItem(_Given):
+    """Of the system's content: what the bot is told, or how it is to sound."""
+
+    type: str
+    text: str | None = Field(None, max_length=MOST_CHARS)
+    data: str | None = Field(None, max_length=MOST_VOICE_CHARS)
+
+
+class VadConfig(_Given):
+    """See the module."""
+
+    threshold: float | None = Field(None, ge=0, le=1)
+    min_speech_duration_ms: int | None = Field(None, ge=0, le=60_000)
+    min_silence_duration_ms: int | None = Field(None, ge=0, le=60_000)
+    speech_pad_ms: int | None = Field(None, ge=0, le=60_000)
+
+
+class GenerationConfig(_Given):
+    """See the module."""
+
+    max_new_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    length_penalty: float | None = Field(None, ge=0, le=100)
+    temperature: float | None = Field(None, ge=0, le=100)
+
+
+class TtsConfig(_Given):
+    """Without a voice the words are told as they would have been said."""
+
+    enabled: bool | None = True
+
+
+class SessionConfig(_Given):
+    """How long the conversation may take in all."""
+
+    timeout_s: float | None = Field(None, gt=0, le=1e9)
+
+
+class HalfDuplexConfig(_Given):
+    """``config`` of ``prepare``."""
+
+    vad: VadConfig | None = None
+    generation: GenerationConfig | None = None
+    tts: TtsConfig | None = None
+    session: SessionConfig | None = None
+
+
+class Prepare(_Given):
+    """``prepare``."""
+
+    system_content: tuple[ContentItem, ...] | None = Field(None, max_length=MOST_ITEMS)
+    config: HalfDuplexConfig | None = None
+
+
+class HalfDuplex:
+    """See ``Dialect``, and the module.
+
+    Args:
+        longest_s: what ``timeout_s`` may be at most.
+    """
+
+    name = "half_duplex"
+    wants_units = False
+    greets = False
+    prompts = False
+    input_format = INPUT
+    output_format = OUTPUT
+
+    def __init__(self, *, longest_s: int) -> None:
+        self._longest_s = longest_s
+        self._session_id = ""
+        self._prepared: Message | None = None
+        self._prepared_ms = 0
+        self._speaks = True
+        self._waits = self._was_let_in = False
+        # The caller's turn: since when there is a voice, how much there was, whether it is over, understood.
+        self._voice_ms: int | None = None
+        self._speech_ms = 0
+        self._turn_is_over = self._has_words = False
+        # The bot's: told that it is on; being said.
+        self._was_announced = self._is_speaking = False
+        self._chunks = self._turns = 0
+        self._delta = self._text = ""
+
+    # What the client says.
+
+    def read(self, text: str, at_ms: int) -> Sequence[Action]:
+        """See ``Dialect``."""
+        if len(text) > MOST_MESSAGE_CHARS:
+            raise Refusal(f"the message is over {MOST_MESSAGE_CHARS} characters", code="too_large")
+        message = parsed(text)
+        match message["type"]:
+            case "prepare":
+                return self._prepare(message, at_ms)
+            case "audio_chunk":
+                return self._hear(message)
+            case "stop":
+                return [Leave(1000, "stopped")]
+            case other:
+                raise Refusal(f"unknown message type {other[:64]!r}", code="unknown_event", param="type")
+
+    def _prepare(self, message: Message, at_ms: int) -> list[Action]:
+        if self._prepared is not None:
+            raise Refusal("the conversation is prepared already", code="already_prepared", param="type")
+        try:
+            given = Prepare.model_validate(message)
+        except ValidationError as error:
+            raise refusal_of(error) from error
+        told, unused = [], []
+        for index, item in enumerate(given.system_content or ()):
+            where = f"system_content[{index}]"
+            if item.type == "text":
+                told.append(item.text or "")
+            elif item.type != "audio":
+                raise Refusal(
+                    f"{where}: {item.type[:32]!r} is not taken here", code="unsupported", param=where
+                )
+            elif item.data:
+                unused.append(f"{where}: the bot speaks with the deployment's voice")
+        config = given.config or HalfDuplexConfig()
+        for name in ("vad", "generation"):
+            if getattr(config, name) is not None:
+                unused.append(f"config.{name}: as the deployment has it")
+        asked_s = config.session.timeout_s if config.session is not None else None
+        timeout_s = min(asked_s or DEFAULT_TIMEOUT_S, self._longest_s)
+        self._speaks = config.tts is None or config.tts.enabled is not False
+        self._prepared_ms = at_ms
+        self._prepared = {"type": "prepared", "timeout_s": round(timeout_s, 3), "unused": unused}
+        instructions = "\n\n".join(part.strip() for part in told if part.strip())
+        actions: list[Action] = [
+            Wish(instructions=instructions or None),
+            Begin(),
+            EndAfter(max(1, round(timeout_s * 1000))),
+        ]
+        if self._session_id:
+            actions.append(Send(self._with_session(self._prepared)))
+        return actions
+
+    def _hear(self, message: Message) -> list[Action]:
+        if self._prepared is None:
+            raise Refusal("prepare comes first", code="not_prepared", param="type")
+        data = samples_of(
+            message.get("audio_base64"), Codec.FLOAT32, param="audio_base64", most_bytes=MOST_AUDIO_BYTES
+        )
+        return [] if self._is_speaking else [Speech(data)]
+
+    def refused(self, refusal: Refusal) -> Sequence[Message]:
+        """See ``Dialect``."""
+        return [{"type": "error", "error": str(refusal), "code": refusal.code}]
+
+    # What the client is told.
+
+    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+        """See ``Dialect``."""
+        match happening:
+            case Began(session_id):
+                return self._begun(session_id)
+            case InQueue():
+                return self._queue(happening)
+            case CallerVoice(is_on, late_ms):
+                self._note_voice(is_on, at_ms - late_ms)
+                return [] if self._is_speaking else [{"type": "vad_state", "speaking": is_on}]
+            case CallerStarted():
+                self._turn_is_over = False
+            case CallerStopped():
+                self._turn_is_over = True
+                return self._understood(at_ms)
+            case Words(text, is_final) if is_final and text.strip():
+                self._has_words = True
+                return self._understood(at_ms)
+            case ReplyBegan():
+                return self._begin(at_ms)
+            case ReplyAudio(data, duration_ms) if self._is_speaking:
+                return self._audio(data, duration_ms)
+            case ReplyWords(text) if self._is_speaking:
+                self._say(text)
+                return [] if self._speaks else [self._chunk()]
+            case ReplyOver():
+                return self._end()
+            case Over(reason, message):
+                return self._over(reason, message, at_ms)
+        return []
+
+    def _begun(self, session_id: str) -> list[Message]:
+        self._session_id = session_id
+        messages = [] if self._waits else self._let_in()
+        if self._prepared is not None:
+            messages.append(self._with_session(self._prepared))
+        return messages
+
+    def _with_session(self, prepared: Message) -> Message:
+        return {"type": prepared["type"], "session_id": self._session_id, **prepared}
+
+    def _queue(self, queue: InQueue) -> list[Message]:
+        if queue.position <= 0:
+            self._waits = False
+            return self._let_in()
+        place = {"position": queue.position, "estimated_wait_s": queue.wait_s, "queue_length": queue.length}
+        if self._waits:
+            return [{"type": "queue_update", **place}]
+        self._waits = True
+        return [{"type": "queued", **place, "ticket_id": queue.ticket_id}]
+
+    def _let_in(self) -> list[Message]:
+        if self._was_let_in:
+            return []
+        self._was_let_in = True
+        return [{"type": "queue_done"}]
+
+    def _note_voice(self, is_on: bool, at_ms: int) -> None:
+        if is_on:
+            self._voice_ms = at_ms if self._voice_ms is None else self._voice_ms
+        elif self._voice_ms is not None:
+            self._speech_ms += max(0, at_ms - self._voice_ms)
+            self._voice_ms = None
+
+    def _understood(self, at_ms: int) -> list[Message]:
+        if not (self._turn_is_over and self._has_words) or self._was_announced:
+            return []
+        return self._announce(at_ms)
+
+    def _announce(self, at_ms: int) -> list[Message]:
+        if self._voice_ms is not None:
+            self._note_voice(False, at_ms)
+        speech_ms, self._speech_ms = self._speech_ms, 0
+        self._turn_is_over = self._has_words = False
+        self._was_announced = True
+        return [{"type": "generating", "speech_duration_ms": speech_ms}]
+
+    def _begin(self, at_ms: int) -> list[Message]:
+        messages = self._end() if self._is_speaking else []
+        if not self._was_announced:
+            messages += self._announce(at_ms)
+        self._is_speaking = True
+        self._chunks = 0
+        self._delta = self._text = ""
+        return messages
+
+    def _say(self, text: str) -> None:
+        delta = f" {text}" if self._text else text
+        self._delta += delta
+        self._text += delta
+
+    def _audio(self, data: bytes, duration_ms: float) -> list[Message]:
+        return [self._chunk(data, duration_ms)] if self._speaks else []
+
+    def _chunk(self, data: bytes = b"", duration_ms: float = 0.0, *, is_final: bool = False) -> Message:
+        delta, self._delta = self._delta, ""
+        chunk = {
+            "type": "chunk",
+            "chunk_index": self._chunks,
+            "text_delta": delta or None,
+            "audio_data": written(data) if data else None,
+            "audio_sample_rate": OUTPUT.rate_hz,
+            "is_final": is_final,
+            "duration_ms": round(duration_ms, 1),
+        }
+        self._chunks += 1
+        return chunk
+
+    def _end(self) -> list[Message]:
+        if not self._is_speaking:
+            return []
+        self._is_speaking = self._was_announced = False
+        self._turns += 1
+        last = self._chunk(is_final=True)
+        return [last, {"type": "turn_done", "turn_index": self._turns, "text": self._text}]
+
+    def _over(self, reason: str, message: str, at_ms: int) -> list[Message]:
+        messages = self._end()
+        if reason == "timeout":
+            messages.append({"type": "timeout", "elapsed_s": round((at_ms - self._prepared_ms) / 1000, 1)})
+        elif reason != "stopped":
+            messages.append({"type": "error", "error": message or f"the conversation is over: {reason}"})
+        return messages
+
+    def goodbye(self, reason: str) -> tuple[int, str]:
+        """See ``Dialect``."""
+        return (1011, reason) if reason == "error" else (1000, reason)
+
+
+def refusal_of(error: ValidationError) -> Refusal:
+    """What a client is told of a message that is not as it should be; without what it sent."""
+    faults = [
+        (".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors(include_input=False)[:5]
+    ]
+    text = "; ".join(f"{where}: {what}" if where else what for where, what in faults)
+    return Refusal(text, code="invalid_payload", param=faults[0][0] or None)

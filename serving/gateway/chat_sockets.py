@@ -1,0 +1,86 @@
+"""Turn-based sockets of the MiniCPM-o server's clients: ``/ws/chat`` and ``/ws/streaming/{name}``.
+
+In: a handshake, let pass where all others are (``TalkSockets.admit``). Out: one conversation that is held
+like a call (``serving.gateway.calls``): counted with them, hung up when the server stops. The name is the
+client's own; ``?session=`` goes on with a session.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fastapi import APIRouter, HTTPException, WebSocket
+from pipecat.runner.types import RunnerArguments
+
+from core.errors import AgentError
+from protocols.client_name import check_name
+from serving.gateway.calls import CallTasks
+from serving.gateway.eval_socket import close_socket
+from serving.gateway.settings import ServerSettings
+from serving.gateway.talk_sockets import deny
+
+Protocol = Literal["chat", "streaming"]
+Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[None]]
+
+
+@dataclass(kw_only=True)
+class ChatArguments(RunnerArguments):
+    """One conversation over a turn-based socket.
+
+    Attributes:
+        websocket: accepted.
+        protocol: that its client speaks.
+    """
+
+    websocket: WebSocket
+    protocol: Protocol
+
+
+class ChatSockets:
+    """The routes.
+
+    Args:
+        settings: bounds.
+        calls: where conversations are started.
+        admit: lets a handshake pass, or raises.
+    """
+
+    def __init__(self, settings: ServerSettings, *, calls: CallTasks, admit: Admit) -> None:
+        self._settings = settings
+        self._calls = calls
+        self._admit = admit
+
+    def router(self) -> APIRouter:
+        """The routes, to be included in an application."""
+        router = APIRouter()
+        router.add_api_websocket_route("/ws/chat", self.chat)
+        router.add_api_websocket_route("/ws/streaming/{name}", self.streaming)
+        return router
+
+    async def chat(self, websocket: WebSocket) -> None:
+        """``/ws/chat``."""
+        await self._serve(websocket, "chat")
+
+    async def streaming(self, websocket: WebSocket, name: str) -> None:
+        """``/ws/streaming/{name}``."""
+        await self._serve(websocket, "streaming", name)
+
+    async def _serve(self, websocket: WebSocket, protocol: Protocol, name: str | None = None) -> None:
+        session_id = websocket.query_params.get("session")
+        body: dict[str, object] = {"session": session_id} if session_id else {}
+        try:
+            if name is not None:
+                check_name(name)
+            await self._admit(websocket, body)
+            await websocket.accept()
+            task = self._calls.start(
+                ChatArguments(websocket=websocket, protocol=protocol, body=body),
+                call_id=f"{protocol}.{secrets.token_hex(4)}",
+                hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
+            )
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+        else:
+            await asyncio.wait({task})

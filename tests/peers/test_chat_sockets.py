@@ -1,0 +1,406 @@
+"""The turn-based page of the MiniCPM-o server, and its streaming clients, with a server of ours."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import pytest_asyncio
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from evals.tiny_qwen3 import install_tiny_qwen3
+from tests.peers.minicpm_page import Page, float32_base64, page, samples_in
+from tests.peers.server import RunningServer, running_server
+from tests.voices import say, silence
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+QUESTION = "What are your opening hours on Saturday?"
+SYSTEM = {
+    "role": "system",
+    "content": [{"type": "text", "text": "Be kind."}, {"type": "audio", "data": "AACAPw=="}],
+}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def body(*messages: dict[str, Any], streaming: bool = True, tts: bool = False) -> dict[str, Any]:
+    """As the page builds it."""
+    built: dict[str, Any] = {
+        "messages": [SYSTEM, *messages],
+        "streaming": streaming,
+        "generation": {"max_new_tokens": 256, "do_sample": True, "length_penalty": 1.1},
+        "image": {"max_slice_nums": 1},
+        "omni_mode": False,
+    }
+    if tts:
+        built |= {"tts": {"enabled": True, "mode": "audio_assistant"}, "use_tts_template": True}
+    return built
+
+
+def words_of(client: Page) -> str:
+    return "".join(chunk.get("text_delta", "") for chunk in client.of("chunk")).strip()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[RunningServer]:
+    async with running_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A deployment whose model is a tiny one that knows its cache, and talks for long."""
+    folder = tmp_path_factory.mktemp("tiny")
+    model = install_tiny_qwen3(folder / "model", is_ascii=True)
+    (folder / "own.yaml").write_text(
+        "thinking:\n  llm:\n    name: transformers\n    settings:\n"
+        f"      lm: {{model: {model}, device: cpu, threads: 1, answer_tokens: 40, temperature: 1, seed: 3}}\n"
+        f"remembering: {{store: {{url: 'sqlite:///{folder}/sessions.db'}}}}\n"
+    )
+    return folder / "own.yaml"
+
+
+async def events(server: RunningServer, session: str, *kinds: str) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        found = await client.get(f"/api/sessions/{session}/timeline", params={"limit": 1_000})
+    return [each for each in found.json()["events"] if not kinds or each["kind"] in kinds]
+
+
+async def view(server: RunningServer, session: str) -> list[tuple[str, str]]:
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        found = (await client.get(f"/api/sessions/{session}/prompt")).json()
+    return [(message["role"], message["content"]) for message in found["messages"]]
+
+
+async def chat(
+    server: RunningServer, request: dict[str, Any], *, session: str = ""
+) -> tuple[Page, dict[str, Any]]:
+    """One request of the page, to its end."""
+    async with page(server.url, f"/ws/chat{f'?session={session}' if session else ''}") as client:
+        await client.send(**request)
+        done = await client.until("done")
+        assert await client.until_closed() == (1000, "")
+    return client, done
+
+
+# /ws/chat
+
+
+async def test_a_request_of_the_page_is_answered_piece_by_piece(server: RunningServer):
+    client, done = await chat(server, body(user(QUESTION)))
+    assert client.kinds == ["prefill_done", "chunk", "done"]
+    assert "ten until two" in done["text"]
+    assert words_of(client) == done["text"]
+    assert not any("audio_data" in chunk for chunk in client.of("chunk"))
+    # The documents count no tokens, and none are made up.
+    assert (done["generated_tokens"], done["input_tokens"]) == (None, None)
+    assert client.of("prefill_done")[0]["unused"] == [
+        "messages[0].content[1]: the bot speaks with the deployment's voice"
+    ]
+    turns = await events(server, done["session_id"], "user_turn", "bot_turn")
+    assert [turn["payload"]["text"] for turn in turns] == [QUESTION, done["text"]]
+
+
+async def test_the_answer_is_spoken_as_float32_of_24_khz(server: RunningServer):
+    client, done = await chat(server, body(user(QUESTION), tts=True))
+    audio = np.concatenate([samples_in(chunk) for chunk in client.of("chunk")])
+    assert words_of(client) == done["text"]
+    assert 0.05 < np.abs(audio).max() <= 1
+    # About as long as the same voice takes for the words.
+    assert len(audio) / 24_000 == pytest.approx(len(say(done["text"], "slt")) / 32_000, rel=0.3)
+
+
+async def test_without_streaming_everything_is_in_done(server: RunningServer):
+    client, done = await chat(server, body(user(QUESTION), streaming=False, tts=True))
+    assert client.kinds == ["prefill_done", "done"]
+    assert "ten until two" in done["text"]
+    assert len(samples_in(done)) > 24_000
+
+
+async def test_a_recording_is_understood_and_answered(server: RunningServer):
+    said = {"type": "audio", "data": float32_base64(silence(300) + say(QUESTION) + silence(300))}
+    message = {"role": "user", "content": [said]}
+    _, done = await chat(server, body(message))
+    assert "ten until two" in done["text"]
+    [turn] = await events(server, done["session_id"], "user_turn")
+    assert "saturday" in turn["payload"]["text"]
+
+
+async def test_what_was_said_before_is_brought_along(server: RunningServer):
+    earlier = [user("My name is Ada."), {"role": "assistant", "content": "Hello, Ada."}]
+    _, done = await chat(server, body(*earlier, user("What is my name?")))
+    assert "Ada" in done["text"]
+    turns = await events(server, done["session_id"], "user_turn", "bot_turn")
+    assert [turn["payload"]["text"] for turn in turns][:3] == [
+        "My name is Ada.",
+        "Hello, Ada.",
+        "What is my name?",
+    ]
+
+
+async def test_a_session_goes_on_without_being_said_twice(server: RunningServer):
+    _, first = await chat(server, body(user(QUESTION)))
+    session = first["session_id"]
+    shown = [user(QUESTION), {"role": "assistant", "content": first["text"]}]
+    _, second = await chat(server, body(*shown, user("And what about Sunday?")), session=session)
+    assert second["session_id"] == session
+    assert "closed" in second["text"]
+    assert len(await events(server, session, "user_turn")) == 2
+    # Another answer is wanted: the old one counts no more.
+    _, third = await chat(server, body(*shown, user("And on Friday?")), session=session)
+    assert [text for role, text in await view(server, session) if role == "user"][1:] == ["And on Friday?"]
+    assert third["text"]
+
+
+@pytest.mark.parametrize("kind", ["image", "video"])
+async def test_what_the_model_cannot_see_is_an_error_that_names_it(server: RunningServer, kind: str):
+    item = {"role": "user", "content": [{"type": kind, "data": "AAAA"}, {"type": "text", "text": "Well?"}]}
+    async with page(server.url, "/ws/chat") as client:
+        await client.send(**body(item))
+        assert "messages[1].content[0]" in (await client.until("error"))["error"]
+        assert (await client.until_closed())[0] == 1003
+    assert client.kinds == ["error"]
+
+
+async def test_what_is_no_request_is_answered_and_the_next_one_is_taken(server: RunningServer):
+    async with page(server.url, "/ws/chat") as client:
+        await client.socket.send("{no json")
+        await client.until("error")
+        await client.send(messages=[])
+        await client.until("error", 2)
+        await client.socket.send(b"\x00")
+        await client.until("error", 3)
+        await client.send(**body(user(QUESTION)))
+        assert "ten until two" in (await client.until("done"))["text"]
+
+
+async def test_a_message_that_is_too_large_closes_the_socket(server: RunningServer):
+    async with page(server.url, "/ws/chat") as client:
+        await client.send(**body(user("x" * 4_100_000)))
+        assert (await client.until_closed())[0] == 1009
+
+
+async def test_an_unknown_session_is_refused_at_the_handshake(server: RunningServer):
+    with pytest.raises(InvalidStatus) as refused:
+        async with page(server.url, "/ws/chat?session=00000000-0000-0000-0000-000000000000"):
+            pass
+    assert refused.value.response.status_code == 404
+
+
+async def test_a_page_of_another_origin_is_refused(server: RunningServer):
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(f"ws{server.url[4:]}/ws/chat", origin="http://example.org"):  # type: ignore[arg-type]
+            pass
+    assert refused.value.response.status_code == 403
+
+
+# /ws/streaming
+
+
+async def turn(
+    client: Page, *messages: dict[str, Any], **generate: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Prefill and generate; both answers."""
+    prefilled, answered = len(client.of("prefill_done")), len(client.of("done"))
+    await client.send(type="prefill", messages=list(messages))
+    read = await client.until("prefill_done", prefilled + 1)
+    await client.send(type="generate", **generate)
+    return read, await client.until("done", answered + 1)
+
+
+def answer(done: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": done["text"]}
+
+
+async def test_several_turns_on_one_socket_with_the_whole_history_each_time(server: RunningServer):
+    async with page(server.url, "/ws/streaming/my-own-name") as client:
+        first_read, first = await turn(client, SYSTEM, user(QUESTION))
+        assert client.kinds == ["queue_done", "prefill_done", "chunk", "done"]
+        assert "ten until two" in first["text"]
+        shown = [SYSTEM, user(QUESTION), answer(first)]
+        await client.send(type="complete_turn")
+        _, second = await turn(client, *shown, user("And what about Sunday?"), generate_audio=True)
+        assert "closed" in second["text"]
+        assert any("audio_data" in chunk for chunk in client.of("chunk"))
+        session = first_read["session_id"]
+        assert len(await events(server, session, "user_turn")) == 2
+        # The person edits what they said first: the session follows.
+        _, third = await turn(client, SYSTEM, user("What is the monthly fee?"))
+        assert await view(server, session) == [
+            ("user", "What is the monthly fee?"),
+            ("assistant", third["text"]),
+        ]
+        await client.send(type="close")
+        assert await client.until_closed() == (1000, "")
+    assert session != "my-own-name"
+
+
+async def test_a_client_that_sends_what_is_new_alone_goes_on(server: RunningServer):
+    async with page(server.url, "/ws/streaming/n") as client:
+        await turn(client, user(QUESTION))
+        _, second = await turn(client, user("And what about Sunday?"))
+    assert "closed" in second["text"]
+    assert len(await events(server, second["session_id"], "user_turn")) == 2
+
+
+async def test_two_clients_of_one_name_have_two_sessions(server: RunningServer):
+    async with page(server.url, "/ws/streaming/same") as one, page(server.url, "/ws/streaming/same") as other:
+        first, second = await one.until("queue_done"), await other.until("queue_done")
+    assert first["session_id"] != second["session_id"]
+
+
+async def test_generate_without_prefill_is_refused_and_the_conversation_goes_on(server: RunningServer):
+    async with page(server.url, "/ws/streaming/n") as client:
+        await client.send(type="generate")
+        assert "prefill" in (await client.until("error"))["error"]
+        await client.send(type="dance")
+        await client.until("error", 2)
+        _, done = await turn(client, user(QUESTION))
+        assert "ten until two" in done["text"]
+
+
+async def test_too_many_messages_are_refused_and_then_end_it(server: RunningServer):
+    async with page(server.url, "/ws/streaming/n") as client:
+        for _ in range(80):
+            await client.send(type="complete_turn")
+        assert any(each["code"] in ("rate_limited", "too_fast") for each in [await client.until("error")])
+        assert (await client.until_closed())[0] == 1008
+
+
+# A model that knows its cache
+
+
+async def test_what_was_read_stays_read_and_a_changed_history_is_not_believed(tiny: Path):
+    async with running_server("--config", str(tiny)) as server, page(server.url, "/ws/streaming/n") as client:
+        hello = user("Hello there, how are you today?")
+        first_read, first = await turn(client, SYSTEM, hello)
+        assert first_read["cached_tokens"] == 0
+        assert first_read["input_tokens"] > 40
+        assert first["token_stats"]["generated_tokens"] > 0
+        assert first["token_stats"]["generated_tokens"] <= 40
+        shown = [SYSTEM, hello, answer(first)]
+        second_read, second = await turn(client, *shown, user("And now?"))
+        # All of the first turn is in the cache, and the new words are all that is read.
+        assert second_read["cached_tokens"] >= first_read["input_tokens"]
+        assert 0 < second_read["input_tokens"] < first_read["input_tokens"]
+        # Another answer to the same words: the question is in the cache, its answer is not believed.
+        third_read, third = await turn(client, *shown, user("And now?"))
+        assert third_read["cached_tokens"] >= second_read["cached_tokens"]
+        # What the person said first is another text: nothing of what was read behind it counts.
+        edited = user("Good day to you.")
+        fourth_read, _ = await turn(client, SYSTEM, edited, answer(first), user("And now?"))
+        assert fourth_read["cached_tokens"] == 0
+        other = {"role": "system", "content": "You are somebody else altogether."}
+        fifth_read, _ = await turn(client, other, edited, answer(first), user("And now?"))
+        assert fifth_read["cached_tokens"] == 0
+        async with page(server.url, "/ws/streaming/n") as stranger:
+            read, _ = await turn(stranger, SYSTEM, hello)
+            assert read["cached_tokens"] == 0
+        assert second["text"] and third["text"]
+
+
+async def test_stop_ends_the_answer_and_the_session_has_what_was_handed_out(tiny: Path, tmp_path: Path):
+    slow = tmp_path / "slow.yaml"
+    # Long enough to be stopped in the middle, on any machine.
+    slow.write_text(tiny.read_text().replace("answer_tokens: 40", "answer_tokens: 6000"))
+    async with running_server("--config", str(slow)) as server:
+        async with page(server.url, "/ws/streaming/n") as client:
+            await client.send(type="prefill", messages=[user("Tell me all.")])
+            session = (await client.until("prefill_done"))["session_id"]
+            await client.send(type="generate")
+            await client.until("chunk", 20)
+            began_s = asyncio.get_running_loop().time()
+            await client.send(type="stop")
+            done = await client.until("done")
+            assert asyncio.get_running_loop().time() - began_s < 3
+            assert done["stopped"]
+            assert done["text"] == words_of(client)
+            [reply] = await events(server, session, "bot_turn")
+            assert (reply["payload"]["text"], reply["payload"]["truncated"]) == (done["text"], True)
+        # On /ws/chat the same, and a client that leaves in the middle.
+        async with page(server.url, "/ws/chat") as client:
+            await client.send(**body(user("Tell me all.")))
+            await client.until("chunk", 20)
+            await client.send(type="stop")
+            assert (await client.until("done"))["stopped"]
+            assert await client.until_closed() == (1000, "")
+        async with page(server.url, "/ws/chat") as client:
+            await client.send(**body(user("Tell me all.")))
+            session = (await client.until("prefill_done"))["session_id"]
+            await client.until("chunk", 20)
+            client.vanish()
+            had = words_of(client)
+        async with asyncio.timeout(10):
+            while not (replies := await events(server, session, "bot_turn")):
+                await asyncio.sleep(0.1)
+        assert replies[0]["payload"]["truncated"]
+        assert replies[0]["payload"]["text"].startswith(had[:20])
+        # Nobody's answer holds the model: the next client is answered at once.
+        async with page(server.url, "/ws/chat") as client, asyncio.timeout(5):
+            await client.send(**body(user("Hello?")))
+            await client.until("chunk", 3)
+
+
+async def test_a_killed_server_is_gone_on_from_with_the_session(tmp_path: Path):
+    config = tmp_path / "own.yaml"
+    config.write_text(f"remembering: {{store: {{url: 'sqlite:///{tmp_path}/sessions.db'}}}}\n")
+    async with running_server("--config", str(config)) as first:
+        async with page(first.url, "/ws/streaming/n") as client:
+            _, done = await turn(client, SYSTEM, user(QUESTION))
+            # In the middle of the next turn: committed, and not answered.
+            shown = [SYSTEM, user(QUESTION), answer(done)]
+            await client.send(type="prefill", messages=[*shown, user("And what about Sunday?")])
+            await client.until("prefill_done", 2)
+            os.kill(first.process.pid, signal.SIGKILL)
+            assert (await client.until_closed())[0] == 1006
+    session = done["session_id"]
+    async with (
+        running_server("--config", str(config)) as second,
+        page(second.url, f"/ws/streaming/n?session={session}") as client,
+    ):
+        assert (await client.until("queue_done"))["session_id"] == session
+        _, again = await turn(client, *shown, user("And what about Sunday?"))
+        assert "closed" in again["text"]
+        said = [text for role, text in await view(second, session) if role == "user"]
+        assert said == [QUESTION, "And what about Sunday?"]
+
+
+async def test_a_server_that_stops_ends_its_conversations_in_time():
+    async with running_server() as server:
+        async with page(server.url, "/ws/streaming/n") as client:
+            await turn(client, user(QUESTION))
+            server.process.terminate()
+            assert (await client.until_closed(within_s=12))[0] in (1000, 1001, 1012)
+        async with asyncio.timeout(10):
+            while server.process.is_running() and server.process.status() != "zombie":
+                await asyncio.sleep(0.1)
+
+
+async def test_clients_that_come_and_go_leave_nothing_behind(server: RunningServer):
+    async with httpx.AsyncClient(base_url=server.url) as http:
+
+        async def one(number: int) -> None:
+            async with page(server.url, "/ws/chat") as client:
+                if number % 4:
+                    await client.send(**body(user(QUESTION), tts=True))
+                if number % 4 == 2:
+                    await client.until("chunk")
+                if number % 4 == 3:
+                    await client.until("done")
+                client.vanish()
+
+        before = (await http.get("/health")).json()
+        for start in range(0, 24, 4):
+            await asyncio.gather(*(one(start + number) for number in range(4)))
+        async with asyncio.timeout(15):
+            while (await http.get("/health")).json() != before:
+                await asyncio.sleep(0.1)

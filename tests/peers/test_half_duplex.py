@@ -1,0 +1,214 @@
+"""The half-duplex page of the MiniCPM-o server with a server of ours, in real time."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import pytest_asyncio
+from websockets.exceptions import InvalidStatus
+
+from tests.peers.minicpm_page import Page, page, samples_in
+from tests.peers.server import RunningServer, running_server
+from tests.voices import say, silence
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PREPARE: dict[str, Any] = {
+    "type": "prepare",
+    "system_content": [{"type": "text", "text": "Be brief."}, {"type": "audio", "data": None, "name": ""}],
+    "config": {
+        "vad": {
+            "threshold": 0.8,
+            "min_speech_duration_ms": 128,
+            "min_silence_duration_ms": 800,
+            "speech_pad_ms": 30,
+        },
+        "generation": {"max_new_tokens": 256, "length_penalty": 1.1, "temperature": 0.7},
+        "tts": {"enabled": True},
+        "session": {"timeout_s": 180},
+    },
+}
+QUESTION = "What are your opening hours on Saturday?"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[RunningServer]:
+    async with running_server() as running:
+        yield running
+
+
+async def prepared(client: Page, **config: Any) -> dict[str, Any]:
+    await client.send(**{**PREPARE, "config": {**PREPARE["config"], **config}})
+    return await client.until("prepared")
+
+
+async def ask(client: Page, text: str) -> None:
+    await client.speak(silence(500) + say(text) + silence(6_000), hushed_by="generating")
+
+
+async def events(server: RunningServer, session: str) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        found = await client.get(f"/api/sessions/{session}/timeline", params={"limit": 1_000})
+    return found.json()["events"]
+
+
+async def test_a_question_is_answered_in_words_and_sound_and_is_in_the_session(server: RunningServer):
+    async with page(server.url, "/ws/half_duplex/hdx_abc123") as client:
+        session = (await prepared(client))["session_id"]
+        await ask(client, QUESTION)
+        done = await client.until("turn_done")
+        assert client.kinds[:2] == ["queue_done", "prepared"]
+        assert [kind for kind in client.kinds[2:] if kind != "vad_state"] == [
+            "generating",
+            "chunk",
+            "turn_done",
+        ]
+        assert client.of("vad_state")[0]["speaking"]
+        spoken_ms = len(say(QUESTION)) / 32
+        assert client.of("generating")[0]["speech_duration_ms"] == pytest.approx(spoken_ms, abs=500)
+        assert (done["turn_index"], "ten until two" in done["text"]) == (1, True)
+        chunks = client.of("chunk")
+        assert "".join(chunk["text_delta"] or "" for chunk in chunks) == done["text"]
+        assert [chunk["chunk_index"] for chunk in chunks] == list(range(len(chunks)))
+        assert [chunk["is_final"] for chunk in chunks].index(True) == len(chunks) - 1
+        audio = np.concatenate([samples_in(chunk) for chunk in chunks])
+        told_ms = sum(chunk["duration_ms"] for chunk in chunks)
+        assert told_ms == pytest.approx(len(audio) / 24, abs=1)
+        assert np.abs(audio).max() > 0.05
+        # The second turn of one conversation knows the first.
+        client.told.clear()
+        await ask(client, "And what about Sunday?")
+        done = await client.until("turn_done")
+        assert (done["turn_index"], "closed" in done["text"]) == (2, True)
+        await client.send(type="stop")
+        assert await client.until_closed() == (1000, "stopped")
+    turns = [event for event in await events(server, session) if event["kind"] in ("user_turn", "bot_turn")]
+    assert [event["kind"] for event in turns] == ["user_turn", "bot_turn"] * 2
+    assert turns[0]["payload"]["transport"] == "half_duplex"
+
+
+async def test_a_call_goes_on_in_writing_and_what_was_said_in_it_stays(server: RunningServer):
+    async with page(server.url, "/ws/half_duplex/hdx_8") as client:
+        session = (await prepared(client))["session_id"]
+        await ask(client, QUESTION)
+        await client.until("turn_done")
+        await client.send(type="stop")
+        await client.until_closed()
+    async with page(server.url, f"/ws/chat?session={session}") as client:
+        # The whole of a conversation that knows nothing of the call.
+        await client.send(messages=[{"role": "user", "content": "And what about Sunday?"}], history="whole")
+        assert "closed" in (await client.until("done"))["text"]
+    turns = [event for event in await events(server, session) if event["kind"] == "user_turn"]
+    assert [turn["payload"]["transport"] for turn in turns] == ["half_duplex", "chat"]
+    assert not any("supersedes" in turn["payload"] for turn in turns)
+
+
+async def test_stop_cuts_the_answer_off_where_it_was_heard(server: RunningServer):
+    async with page(server.url, "/ws/half_duplex/hdx_abc123") as client:
+        session = (await prepared(client))["session_id"]
+        await ask(client, QUESTION)
+        await client.until("chunk", 40)
+        await client.send(type="stop")
+        assert await client.until_closed(within_s=2) == (1000, "stopped")
+    async with asyncio.timeout(5):
+        while not (bot := [e for e in await events(server, session) if e["kind"] == "bot_turn"]):
+            await asyncio.sleep(0.1)
+    assert bot[0]["payload"]["truncated"]
+    assert bot[0]["payload"]["unheard"]
+
+
+async def test_stop_is_obeyed_while_the_answer_is_being_thought_of(server: RunningServer):
+    async with page(server.url, "/ws/half_duplex/hdx_1") as client:
+        await prepared(client)
+        await ask(client, QUESTION)
+        await client.send(type="stop")
+        assert await client.until_closed(within_s=2) == (1000, "stopped")
+
+
+async def test_a_page_that_does_not_mute_itself_does_not_interrupt_the_bot(server: RunningServer):
+    async with page(server.url, "/ws/half_duplex/hdx_2") as client:
+        await prepared(client)
+        await ask(client, QUESTION)
+        await client.until("chunk", 10)
+        told = len(client.told)
+        await client.speak(say("Stop. Wait. No, stop talking please."))
+        done = await client.until("turn_done")
+        assert "ten until two" in done["text"]
+        assert "vad_state" not in [message["type"] for message in client.told[told:]]
+
+
+async def test_a_conversation_ends_when_its_time_is_over(server: RunningServer):
+    async with page(server.url, "/ws/half_duplex/hdx_3") as client:
+        assert (await prepared(client, session={"timeout_s": 2}))["timeout_s"] == 2
+        assert (await client.until("timeout"))["elapsed_s"] == pytest.approx(2, abs=0.3)
+        assert await client.until_closed() == (1000, "timeout")
+
+
+async def test_what_cannot_be_read_is_answered_and_ends_nothing(server: RunningServer):
+    async with page(server.url, "/ws/half_duplex/hdx_4") as client:
+        await client.socket.send("{no json")
+        await client.until("error")
+        await client.send(type="audio_chunk", audio_base64="AAAA")
+        assert "prepare" in (await client.until("error", 2))["error"]
+        await client.send(type="dance")
+        await client.until("error", 3)
+        await client.socket.send(b"\x00\x01")
+        await client.until("error", 4)
+        await prepared(client)
+        await ask(client, QUESTION)
+        await client.until("turn_done")
+
+
+async def test_two_clients_of_one_name_have_two_conversations(server: RunningServer):
+    async with (
+        page(server.url, "/ws/half_duplex/hdx_5") as one,
+        page(server.url, "/ws/half_duplex/hdx_5") as other,
+    ):
+        first, second = await prepared(one), await prepared(other)
+    assert first["session_id"] != second["session_id"]
+    assert "hdx_5" not in first["session_id"]
+
+
+@pytest.mark.parametrize("name", ["..", "a%2Fb", "x" * 65, "a b"])
+async def test_a_name_that_no_page_makes_is_refused_with_the_reason(server: RunningServer, name: str):
+    with pytest.raises(InvalidStatus) as refused:
+        async with page(server.url, f"/ws/half_duplex/{name.replace(' ', '%20')}"):
+            pass
+    assert refused.value.response.status_code in (400, 403, 404)
+
+
+async def test_a_page_that_vanishes_leaves_its_line_to_the_next(server: RunningServer):
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        before = (await http.get("/health")).json()
+        async with page(server.url, "/ws/half_duplex/hdx_6") as client:
+            await prepared(client)
+            await ask(client, QUESTION)
+            await client.until("chunk", 5)
+            assert (await http.get("/health")).json() != before
+            client.vanish()
+        async with asyncio.timeout(10):
+            while (await http.get("/health")).json() != before:
+                await asyncio.sleep(0.1)
+
+
+async def test_a_killed_server_is_gone_on_from_with_the_session(tmp_path: Path):
+    config = tmp_path / "own.yaml"
+    config.write_text(f"remembering: {{store: {{url: 'sqlite:///{tmp_path}/sessions.db'}}}}\n")
+    async with running_server("--config", str(config)) as first:
+        async with page(first.url, "/ws/half_duplex/hdx_7") as client:
+            session = (await prepared(client))["session_id"]
+            await ask(client, QUESTION)
+            await client.until("turn_done")
+            os.kill(first.process.pid, signal.SIGKILL)
+            assert (await client.until_closed())[0] == 1006
+    async with running_server("--config", str(config)) as second:
+        async with page(second.url, f"/ws/half_duplex/hdx_7?session={session}") as client:
+            assert (await prepared(client))["session_id"] == session
+            await ask(client, "And what about Sunday?")
+            assert "closed" in (await client.until("turn_done"))["text"]

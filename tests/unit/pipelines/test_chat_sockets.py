@@ -1,0 +1,514 @@
+"""Turn-based sockets whose engines, store or client fail: told, bounded, and nothing is left behind."""
+
+import asyncio
+import base64
+import json
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from configs.deployment import Bot, Deployment, Remembering
+from core.errors import EngineError
+from models.stt import Transcript
+from models.tts import TextToSpeech
+from pipelines.answering import Answering, AnsweringPlan
+from pipelines.chat import COMMIT_WAIT_S
+from pipelines.chat_sockets import hold_chat
+from pipelines.engines import Engines, Executors, Loaded
+from processors.dialogue.services import Documents, DocumentsSettings
+from processors.perception.engine_stt import EngineSttService
+from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
+from processors.speech.engine_tts import EngineTtsService
+from protocols.surface import Refusal, written
+from runtime.in_place_engine import InPlaceEngine
+from session_store.compaction import CompactionSettings, Compactor
+from session_store.conversation import Conversations, ConversationSettings
+from session_store.events import Event, Kind
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from tests import virtual_time
+from tests.fakes.executor import InlineExecutor
+from tests.fakes.scripted_llm import HANG, Script, ScriptedLanguageModel
+from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
+from tests.fakes.tts import ToneTts
+from tests.fakes.turn import ScriptedTurn
+from tests.fakes.vad import EnergyVad
+from transports.websocket.messages import LARGE_BYTES, ChatSocketSettings, MessageSocket
+
+ANSWER: Script = ("We open ", "at ten. ", "We close at two.")
+HELLO = {"role": "user", "content": "When do you open?"}
+
+
+class Client:
+    """The other side of a socket, in memory.
+
+    Attributes:
+        told: messages that it took in.
+        closed: code and reason, once it was closed.
+        reads: cleared, it takes nothing in.
+    """
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.closed: tuple[int, str] | None = None
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self._said: asyncio.Queue[str | None] = asyncio.Queue()
+        self._news = asyncio.Condition()
+
+    def say(self, **message: Any) -> None:
+        self._said.put_nowait(json.dumps(message))
+
+    def say_text(self, text: str) -> None:
+        self._said.put_nowait(text)
+
+    def leave(self) -> None:
+        self._said.put_nowait(None)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [message for message in self.told if message["type"] == kind]
+
+    async def until(self, kind: str, count: int = 1) -> dict[str, Any]:
+        async with asyncio.timeout(30), self._news:
+            await self._news.wait_for(lambda: len(self.of(kind)) >= count)
+        return self.of(kind)[count - 1]
+
+    async def until_answered(self, count: int) -> None:
+        async with asyncio.timeout(30), self._news:
+            await self._news.wait_for(lambda: len(self.of("done")) + len(self.of("error")) >= count)
+
+    # As ``transports.websocket.session.Peer``.
+
+    async def receive(self) -> str | None:
+        return await self._said.get()
+
+    async def send(self, text: str) -> bool:
+        await self.reads.wait()
+        self.told.append(json.loads(text))
+        async with self._news:
+            self._news.notify_all()
+        return True
+
+    async def close(self, code: int, reason: str) -> None:
+        self.closed = (code, reason)
+        self.leave()
+
+
+@dataclass
+class World:
+    """A process with its store, and the conversation of one client."""
+
+    client: Client
+    conversations: Conversations
+    model: ScriptedLanguageModel
+    held: "asyncio.Task[None]"
+    hold: Callable[[Client, str | None], "asyncio.Task[None]"]
+
+    async def over(self) -> tuple[int, str]:
+        async with asyncio.timeout(30):
+            await asyncio.wait({self.held})
+        assert self.client.closed is not None
+        return self.client.closed
+
+    async def events(self, session: str, *kinds: Kind) -> list[Event]:
+        return await self.conversations.store.events(session, limit=1_000, kinds=kinds)
+
+
+@asynccontextmanager
+async def world(
+    folder: Path,
+    *scripts: Script,
+    protocol: Literal["chat", "streaming"] = "streaming",
+    voice: TextToSpeech | ServiceRow[Any] | None = None,
+    ears: ScriptedSttSettings | None = None,
+    ears_are_service: bool = False,
+    remembers: ConversationSettings | None = None,
+    **settings: Any,
+) -> AsyncIterator[World]:
+    deployment = Deployment(
+        bot=Bot(system_prompt="Be brief."),
+        remembering=Remembering(
+            store=StoreSettings(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0)
+        ),
+        chat_sockets=ChatSocketSettings(**settings),
+    )
+    model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
+    answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
+    heard = InPlaceEngine[Transcript](ScriptedStt(ears or ScriptedSttSettings()), _accept)
+    stt = PipecatEars(heard) if ears_are_service else heard
+    loaded = Loaded(EnergyVad(0.01), ScriptedTurn(), stt, voice or ToneTts(), answering)
+    inline = InlineExecutor()
+    before = asyncio.all_tasks()
+    store = await SessionStore.open(deployment.remembering.store)
+    chosen = remembers or ConversationSettings(linger_ms=0)
+    compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
+    conversations = Conversations(store, chosen, compactor=compactor)
+    try:
+        async with Engines(deployment, loaded, Executors(inline, inline, inline, inline)) as engines:
+
+            def hold(client: Client, session: str | None) -> "asyncio.Task[None]":
+                return asyncio.create_task(
+                    hold_chat(engines, conversations, client, protocol=protocol, session_id=session)
+                )
+
+            client = Client()
+            yield World(client, conversations, model, hold(client, None), hold)
+    finally:
+        await conversations.close()
+        await store.close()
+    left = {task.get_name() for task in asyncio.all_tasks() - before}
+    assert not left, left
+
+
+def _accept(result: object) -> Transcript:
+    assert isinstance(result, Transcript)
+    return result
+
+
+def voice_base64(duration_ms: int = 600) -> str:
+    t = np.arange(16 * duration_ms) / 16_000
+    return written((0.3 * np.sin(2 * np.pi * 200 * t)).astype("<f4").tobytes())
+
+
+async def test_a_client_that_leaves_ends_the_model_and_leaves_nothing(tmp_path: Path):
+    async with world(tmp_path, ("We open ", HANG), protocol="chat") as run:
+        run.client.say(messages=[HELLO])
+        session = (await run.client.until("prefill_done"))["session_id"]
+        await run.client.until("chunk")
+        run.client.leave()
+        await run.over()
+        assert run.model.closed == 1
+        [reply] = await run.events(session, Kind.BOT_TURN)
+        assert (reply.payload["text"], reply.payload["truncated"]) == ("We open", True)
+
+
+async def test_a_stop_that_comes_with_its_generate_is_not_lost_and_an_early_one_stops_nothing(tmp_path: Path):
+    async with world(tmp_path) as run:
+        run.client.say(type="stop")
+        run.client.say(type="prefill", messages=[HELLO])
+        await run.client.until("prefill_done")
+        run.client.say(type="generate")
+        run.client.say(type="stop")
+        assert (await run.client.until("done"))["stopped"]
+        run.client.say(type="prefill", messages=[HELLO])
+        run.client.say(type="generate")
+        done = await run.client.until("done", 2)
+        assert "stopped" not in done
+        run.client.say(type="close")
+        assert await run.over() == (1000, "")
+
+
+async def test_an_engine_that_fails_is_told_and_the_turn_can_be_asked_again(tmp_path: Path):
+    broken = EngineError("it broke", engine="scripted")
+    async with world(tmp_path, ("We ", broken), ANSWER) as run:
+        run.client.say(type="prefill", messages=[HELLO])
+        run.client.say(type="generate")
+        assert (await run.client.until("error"))["error"]
+        run.client.say(type="prefill", messages=[HELLO], history="whole")
+        run.client.say(type="generate")
+        done = await run.client.until("done")
+        assert done["text"] == "We open at ten. We close at two."
+        view = await run.conversations.view(done["session_id"])
+        assert [message["content"] for message in view.messages] == [HELLO["content"], done["text"]]
+        run.client.leave()
+        await run.over()
+
+
+async def test_a_model_that_says_nothing_more_is_given_up(tmp_path: Path):
+    async with world(tmp_path, ("We ", HANG), protocol="chat", answer_s=0.3) as run:
+        run.client.say(messages=[HELLO])
+        assert "0.3 s" in (await run.client.until("error"))["error"]
+        assert (await run.over())[0] == 1011
+        assert run.model.closed == 1
+
+
+async def test_a_voice_that_fails_leaves_the_words(tmp_path: Path):
+    async with world(tmp_path, protocol="chat", voice=ToneTts(fail_after_pieces=2)) as run:
+        run.client.say(messages=[HELLO], tts={"enabled": True})
+        done = await run.client.until("done")
+        assert done["text"] == "We open at ten. We close at two."
+        assert "broke off" in done["voice_error"]
+        await run.over()
+
+
+async def test_all_of_the_voice_is_sent_and_belongs_to_the_words(tmp_path: Path):
+    voice = ToneTts()
+    async with world(tmp_path, protocol="chat", voice=voice) as run:
+        run.client.say(messages=[HELLO], tts={"enabled": True}, streaming=False)
+        done = await run.client.until("done")
+        await run.over()
+    # Eight words of 100 ms, at 24 kHz, to the last sample.
+    samples = len(base64.b64decode(done["audio_data"])) // 4
+    assert samples == pytest.approx(8 * 2_400, abs=100)
+    assert " ".join(voice.clauses).split() == done["text"].split()
+
+
+async def test_a_recording_becomes_the_words_of_its_turn(tmp_path: Path):
+    async with world(tmp_path, protocol="chat") as run:
+        items = [{"type": "audio", "data": voice_base64()}, {"type": "text", "text": "Did you hear?"}]
+        run.client.say(messages=[{"role": "user", "content": items}])
+        done = await run.client.until("done")
+        await run.over()
+        [turn] = await run.events(done["session_id"], Kind.USER_TURN)
+    assert turn.payload["text"] == "one two three\nDid you hear?"
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ("not base64!", "no base64"),
+        (written(b"abc"), "no whole samples"),
+        (written(np.array([np.inf], "<f4").tobytes()), "not finite"),
+        (written(bytes(64_000)), "nothing was said"),
+        (voice_base64(3_000), "of audio in all"),
+    ],
+)
+async def test_a_recording_that_is_none_is_refused_by_name(tmp_path: Path, data: str, says: str):
+    async with world(tmp_path, protocol="chat", most_audio_s=2) as run:
+        run.client.say(messages=[{"role": "user", "content": [{"type": "audio", "data": data}]}])
+        told = (await run.client.until("error"))["error"]
+        assert told.startswith("messages[0]") and says in told
+        assert (await run.over())[0] == 1003
+        assert run.model.asked == []
+
+
+async def test_ears_that_fail_are_told(tmp_path: Path):
+    async with world(tmp_path, protocol="chat", ears=ScriptedSttSettings(raise_after_ms=100)) as run:
+        run.client.say(messages=[{"role": "user", "content": [{"type": "audio", "data": voice_base64()}]}])
+        assert (await run.client.until("error"))["error"]
+        assert (await run.over())[0] == 1011
+
+
+async def test_a_client_that_takes_nothing_in_is_given_up(tmp_path: Path):
+    async with world(tmp_path, protocol="chat", send_s=0.2) as run:
+        run.client.reads.clear()
+        run.client.say(messages=[HELLO])
+        assert await run.over() == (1013, "what you were sent was not read")
+
+
+async def test_a_client_that_sends_nothing_that_can_be_read_is_given_up(tmp_path: Path):
+    async with world(tmp_path, most_refusals=3) as run:
+        for _ in range(3):
+            run.client.say_text("{no json")
+        assert (await run.over())[0] == 1008
+        assert len(run.client.of("error")) == 3
+
+
+async def test_more_messages_than_may_wait_are_refused(tmp_path: Path):
+    async with world(tmp_path, ("We ", HANG), most_waiting=2) as run:
+        run.client.say(type="prefill", messages=[HELLO])
+        run.client.say(type="generate")
+        await run.client.until("chunk")
+        for _ in range(4):
+            run.client.say(type="complete_turn")
+        assert (await run.client.until("error", 2))["code"] == "too_fast"
+        run.client.leave()
+        await run.over()
+
+
+async def test_a_session_that_is_deleted_ends_the_conversation_with_the_reason(tmp_path: Path):
+    async with world(tmp_path) as run:
+        session = (await run.client.until("queue_done"))["session_id"]
+        await run.conversations.delete(session)
+        run.client.say(type="prefill", messages=[HELLO])
+        assert "no session" in (await run.client.until("error"))["error"]
+        assert (await run.over())[0] == 1011
+
+
+async def test_who_the_bot_is_is_known_to_the_next_client_of_the_session(tmp_path: Path):
+    pirate = {"role": "system", "content": "You are a pirate."}
+    async with world(tmp_path) as run:
+        run.client.say(type="prefill", messages=[pirate, HELLO])
+        run.client.say(type="generate")
+        session = (await run.client.until("done"))["session_id"]
+        run.client.leave()
+        await run.over()
+        second = Client()
+        held = run.hold(second, session)
+        second.say(type="prefill", messages=[HELLO])
+        second.say(type="generate")
+        await second.until("done")
+        second.leave()
+        await held
+        assert [asked[0].text for asked in run.model.asked] == ["You are a pirate."] * 2
+
+
+async def test_an_edit_of_what_is_kept_in_short_only_is_refused(tmp_path: Path):
+    short = ConversationSettings(
+        linger_ms=0,
+        budget_tokens=200,
+        compaction=CompactionSettings(keep_turns=1, summary_tokens=50),
+    )
+    long = "This is a long sentence about nothing in particular, said to fill the room that there is. " * 3
+    async with world(tmp_path, (long,), remembers=short) as run:
+        session = (await run.client.until("queue_done"))["session_id"]
+        shown: list[dict[str, Any]] = []
+        for count in range(4):
+            shown.append({"role": "user", "content": f"{count}: {long}"})
+            run.client.say(type="prefill", messages=shown, history="whole")
+            run.client.say(type="generate")
+            shown.append(
+                {"role": "assistant", "content": (await run.client.until("done", count + 1))["text"]}
+            )
+        conversation = run.conversations.get(session)
+        assert conversation is not None
+        async with asyncio.timeout(5):
+            await conversation.kept_short()
+        assert conversation.view().until_seq
+        shown[0] = {"role": "user", "content": "Something else altogether."}
+        run.client.say(type="prefill", messages=[*shown, HELLO])
+        assert "in short" in (await run.client.until("error"))["error"]
+        run.client.leave()
+        await run.over()
+
+
+def test_a_store_that_is_away_is_told_in_time_and_the_conversation_goes_on(tmp_path: Path):
+    async def scenario() -> None:
+        async with world(tmp_path) as run:
+            await run.client.until("queue_done")
+            other = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
+            other.execute("BEGIN EXCLUSIVE")
+            began_s = asyncio.get_running_loop().time()
+            run.client.say(type="prefill", messages=[HELLO])
+            assert "away" in (await run.client.until("error"))["error"]
+            assert asyncio.get_running_loop().time() - began_s <= COMMIT_WAIT_S + 5
+            other.rollback()
+            other.close()
+            await asyncio.sleep(COMMIT_WAIT_S)
+            run.client.say(type="prefill", messages=[HELLO])
+            run.client.say(type="generate")
+            assert (await run.client.until("done"))["text"]
+            run.client.leave()
+            await run.over()
+
+    virtual_time.run(scenario())
+
+
+def test_a_client_that_says_nothing_is_not_waited_for(tmp_path: Path):
+    async def scenario() -> tuple[list[str], tuple[int, str]]:
+        async with world(tmp_path, idle_s=60) as run:
+            closed = await asyncio.wait_for(asyncio.shield(_closed(run)), 90)
+            return [message["type"] for message in run.client.told], closed
+
+    async def _closed(run: World) -> tuple[int, str]:
+        await asyncio.wait({run.held})
+        assert run.client.closed is not None
+        return run.client.closed
+
+    assert virtual_time.run(scenario()) == (["queue_done", "timeout"], (1000, "timeout"))
+
+
+@pytest.mark.parametrize("size", [LARGE_BYTES // 2, LARGE_BYTES * 2])
+async def test_a_large_message_is_read_beside_the_loop(size: int):
+    threads: list[int] = []
+
+    def read(text: str) -> str:
+        threads.append(threading.get_ident())
+        if len(text) < 3:
+            raise Refusal("too short", code="invalid_payload")
+        return text
+
+    client = Client()
+    socket = MessageSocket(client, read, is_stop=lambda _text: False, settings=ChatSocketSettings())
+    socket.open()
+    client.say_text("x" * size)
+    assert await socket.next(5) == "x" * size
+    assert (threads[0] == threading.get_ident()) == (size < LARGE_BYTES)
+    await socket.close()
+    assert client.closed == (1000, "")
+
+
+@pytest.mark.parametrize("text", ["half of a pair: \ud83d", "nothing: \u0000", "🙂 whole"])
+async def test_odd_characters_are_answered_or_refused_and_fail_nothing(tmp_path: Path, text: str):
+    async with world(tmp_path, ("You said: ", text)) as run:
+        run.client.say(type="prefill", messages=[{"role": "user", "content": text}])
+        run.client.say(type="generate")
+        run.client.say(type="prefill", messages=[HELLO])
+        run.client.say(type="generate")
+        await run.client.until_answered(2)
+        assert "the conversation failed" not in str(run.client.told)
+        run.client.say(type="close")
+        assert await run.over() == (1000, "")
+
+
+class PipecatVoice(ServiceRow[RowSettings]):
+    """A service of Pipecat's, made of an embedded voice."""
+
+    name = "tone"
+    settings_type = RowSettings
+
+    def __init__(self, voice: TextToSpeech) -> None:
+        super().__init__(RowSettings())
+        self._voice = voice
+
+    def build(self, shared: Shared = NOTHING_SHARED) -> EngineTtsService:
+        return EngineTtsService(self._voice, executor=InlineExecutor())
+
+
+class PipecatEars(ServiceRow[RowSettings]):
+    """A service of Pipecat's, made of an embedded recogniser."""
+
+    name = "scripted"
+    settings_type = RowSettings
+
+    def __init__(self, ears: InPlaceEngine[Transcript]) -> None:
+        super().__init__(RowSettings())
+        self._ears = ears
+
+    def build(self, shared: Shared = NOTHING_SHARED) -> EngineSttService:
+        return EngineSttService(self._ears)
+
+
+async def test_ears_that_are_a_service_understand_a_recording(tmp_path: Path):
+    async with world(tmp_path, protocol="chat", ears_are_service=True) as run:
+        run.client.say(messages=[{"role": "user", "content": [{"type": "audio", "data": voice_base64()}]}])
+        done = await run.client.until("done")
+        await run.over()
+        [turn] = await run.events(done["session_id"], Kind.USER_TURN)
+    assert turn.payload["text"] == "one two three"
+
+
+async def test_ears_that_are_a_service_and_hear_no_words_are_not_waited_for(tmp_path: Path):
+    async with world(tmp_path, protocol="chat", ears_are_service=True, hear_s=0.3) as run:
+        quiet = written(bytes(64_000))
+        run.client.say(messages=[{"role": "user", "content": [{"type": "audio", "data": quiet}]}])
+        assert "nothing was said" in (await run.client.until("error"))["error"]
+        assert (await run.over())[0] == 1003
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_voice_that_is_a_service_speaks_all_of_the_answer(tmp_path: Path, streaming: bool):
+    async with world(tmp_path, protocol="chat", voice=PipecatVoice(ToneTts())) as run:
+        run.client.say(messages=[HELLO], tts={"enabled": True}, streaming=streaming)
+        done = await run.client.until("done")
+        assert "voice_error" not in done
+        await run.over()
+    told = [message.get("audio_data", "") for message in (run.client.of("chunk") if streaming else [done])]
+    samples = sum(len(base64.b64decode(audio)) // 4 for audio in told)
+    assert samples == pytest.approx(8 * 2_400, abs=100)
+
+
+async def test_a_voice_that_is_a_service_and_fails_leaves_the_words(tmp_path: Path):
+    voice = PipecatVoice(ToneTts(fail_after_pieces=0))
+    async with world(tmp_path, protocol="chat", voice=voice) as run:
+        run.client.say(messages=[HELLO], tts={"enabled": True})
+        done = await run.client.until("done")
+        assert done["text"] == "We open at ten. We close at two."
+        assert "failed" in done["voice_error"]
+        await run.over()
+
+
+async def test_a_client_that_leaves_a_service_that_speaks_leaves_nothing(tmp_path: Path):
+    async with world(tmp_path, ("We open. ", HANG), protocol="chat", voice=PipecatVoice(ToneTts())) as run:
+        run.client.say(messages=[HELLO], tts={"enabled": True})
+        await run.client.until("chunk", 2)
+        run.client.leave()
+        await run.over()
+        assert run.model.closed == 1

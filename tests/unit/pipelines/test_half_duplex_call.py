@@ -1,0 +1,186 @@
+"""A half-duplex call whose engines or client fail: the page hears of it, and nothing is left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.deployment import Bot, Deployment, Hearing, Remembering
+from core.errors import EngineError
+from models.stt import Transcript
+from models.tts import TextToSpeech
+from pipelines.answering import Answering, AnsweringPlan
+from pipelines.engines import INPUT_RATE_HZ, Engines, Executors, Loaded
+from pipelines.sessions import open_conversations
+from pipelines.surface import hold_surface, reason_of
+from processors.dialogue.services import Documents, DocumentsSettings
+from protocols.half_duplex import HalfDuplex
+from protocols.surface import written
+from runtime.in_place_engine import InPlaceEngine
+from session_store.events import Event, Kind
+from session_store.settings import StoreSettings
+from tests import virtual_time
+from tests.fakes.executor import InlineExecutor
+from tests.fakes.scripted_llm import HANG, Script, ScriptedLanguageModel
+from tests.fakes.stt import ScriptedStt
+from tests.fakes.tts import ToneTts
+from tests.fakes.turn import ScriptedTurn
+from tests.fakes.vad import EnergyVad
+from tests.unit.pipelines.test_chat_sockets import Client
+from transports.websocket.session import SurfaceSession
+
+ANSWER: Script = ("This is a rather long answer to a short question. ", "It has a second sentence too.")
+
+
+class Caller(Client):
+    """A page, in memory."""
+
+    session: SurfaceSession
+    call: "asyncio.Task[None]"
+    events: list[Event]
+
+    async def prepare(self, **config: Any) -> dict[str, Any]:
+        self.say(type="prepare", config=config)
+        return await self.until("prepared")
+
+    async def ask(self) -> None:
+        """A voice of 0.8 s, then silence until the answer is announced."""
+        t = np.arange(1_600) / 16_000
+        loud, quiet = 0.3 * np.sin(2 * np.pi * 200 * t), np.zeros(1_600)
+        for count in range(80):
+            if self.of("generating"):
+                return
+            data = (loud if 2 <= count < 10 else quiet).astype("<f4").tobytes()
+            self.say(type="audio_chunk", audio_base64=written(data))
+            await asyncio.sleep(0.1)
+        raise AssertionError(self.told)
+
+
+@asynccontextmanager
+async def call(folder: Path, *scripts: Script, voice: TextToSpeech | None = None) -> AsyncIterator[Caller]:
+    """A call of a page; behind it nothing is left."""
+    deployment = Deployment(
+        bot=Bot(greeting="", greeting_again=""),
+        hearing=Hearing(echo=None, stop_words=None),
+        remembering=Remembering(store=StoreSettings(url=f"sqlite:///{folder}/sessions.db")),
+    )
+    model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
+    answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
+    heard = InPlaceEngine[Transcript](ScriptedStt(), _accept)
+    loaded = Loaded(EnergyVad(0.01), ScriptedTurn([0.95] * 9), heard, voice or ToneTts(), answering)
+    inline = InlineExecutor()
+    before = asyncio.all_tasks()
+    caller = Caller()
+    async with (
+        Engines(deployment, loaded, Executors(inline, inline, inline, inline)) as engines,
+        open_conversations(deployment, answering) as conversations,
+    ):
+        async with conversations.open() as conversation:
+            session = SurfaceSession(caller, HalfDuplex(longest_s=60), rate_hz=INPUT_RATE_HZ)
+            caller.session = session
+            session.open()
+
+            async def hold() -> None:
+                # As ``bot.converse_by_socket``.
+                failure: BaseException | None = None
+                try:
+                    await hold_surface(engines, conversation, session, mode="cascade")
+                except Exception as error:
+                    failure = error
+                finally:
+                    reason, message = reason_of(failure or conversation.loss)
+                    session.over(reason, message)
+                    await session.close(reason)
+
+            caller.call = asyncio.create_task(hold(), name="call")
+            try:
+                yield caller
+            finally:
+                caller.leave()
+                async with asyncio.timeout(10):
+                    await caller.call
+        caller.events = await conversations.store.events(conversation.session_id, limit=1_000)
+    left = {task.get_name() for task in asyncio.all_tasks() - before}
+    assert not left, left
+
+
+def _accept(result: object) -> Transcript:
+    assert isinstance(result, Transcript)
+    return result
+
+
+def test_a_page_that_vanishes_in_the_middle_of_an_answer_leaves_nothing(tmp_path: Path):
+    async def scenario() -> list[Event]:
+        async with call(tmp_path) as caller:
+            await caller.prepare()
+            await caller.ask()
+            await caller.until("chunk", 30)
+        return caller.events
+
+    events = virtual_time.run(scenario())
+    [reply] = [event for event in events if event.kind is Kind.BOT_TURN]
+    assert reply.payload["truncated"]
+    assert events[-1].kind is Kind.LEFT
+
+
+def test_an_answer_is_told_to_its_end_and_the_next_question_is_heard(tmp_path: Path):
+    async def scenario() -> Caller:
+        async with call(tmp_path) as caller:
+            await caller.prepare()
+            await caller.ask()
+            await caller.until("turn_done")
+            caller.told.clear()
+            await caller.ask()
+            await caller.until("turn_done")
+        return caller
+
+    caller = virtual_time.run(scenario())
+    done = caller.of("turn_done")[0]
+    assert (done["turn_index"], done["text"]) == (2, "".join(ANSWER))
+    # 15 words of 100 ms each.
+    assert sum(chunk["duration_ms"] for chunk in caller.of("chunk")) == pytest.approx(1_500, abs=100)
+    [generating] = caller.of("generating")
+    assert generating["speech_duration_ms"] == pytest.approx(800, abs=150)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [(EngineError("it broke", engine="scripted"),), (), (HANG,)],
+    ids=["fails", "says nothing", "hangs"],
+)
+def test_a_model_without_an_answer_does_not_leave_the_page_deaf(tmp_path: Path, script: Script):
+    async def scenario() -> None:
+        async with call(tmp_path, script) as caller:
+            await caller.prepare()
+            await caller.ask()
+            await caller.until("turn_done")
+
+    virtual_time.run(scenario())
+
+
+def test_a_voice_that_fails_does_not_leave_the_page_deaf(tmp_path: Path):
+    async def scenario() -> None:
+        async with call(tmp_path, voice=ToneTts(fail_after_pieces=0)) as caller:
+            await caller.prepare()
+            await caller.ask()
+            await caller.until("turn_done")
+
+    virtual_time.run(scenario())
+
+
+def test_a_conversation_is_over_when_its_time_is_whatever_is_being_said(tmp_path: Path):
+    async def scenario() -> Caller:
+        async with call(tmp_path, ("word " * 400,)) as caller:
+            await caller.prepare(session={"timeout_s": 5})
+            await caller.ask()
+            await caller.call
+        return caller
+
+    caller = virtual_time.run(scenario())
+    assert [message["type"] for message in caller.told[-3:]] == ["chunk", "turn_done", "timeout"]
+    assert caller.told[-1]["elapsed_s"] == pytest.approx(5, abs=0.1)
+    assert caller.closed == (1000, "timeout")

@@ -1,0 +1,211 @@
+"""A client of a turn-based socket: messages in one by one, messages out one by one.
+
+In: text, each read by the protocol's function; what takes long (JSON and base64 of over ``LARGE_BYTES``) is
+done in a thread. ``stop`` and the client's leaving are seen at any moment, whatever else is being done. Out:
+bytes in a message are written as base64. Decides what a client may do to this process:
+
+* a message that is not taken is answered with the reason; ``most_refusals`` in a row end it;
+* more than ``messages_per_s`` (with a burst) is refused, and so is what comes while ``most_waiting`` wait;
+* a client that does not take in what it is sent within ``send_s`` is given up.
+
+Owns one task, the reader, from ``open`` to ``close``.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field
+
+from protocols.surface import Message, Refusal, written
+from runtime.loop_clock import LoopClock
+from transports.websocket.session import Peer
+
+# Of that, JSON and base64 take a third of a millisecond.
+LARGE_BYTES = 100_000
+
+T = TypeVar("T")
+
+
+class ChatSocketSettings(BaseModel):
+    """Bounds of one client of ``/ws/chat`` and ``/ws/streaming``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    messages_per_s: float = Field(10.0, ge=0.1, le=10_000)
+    burst_messages: int = Field(40, ge=1, le=100_000)
+    most_refusals: int = Field(20, ge=1, le=10_000, description="in a row, and the client is given up")
+    most_waiting: int = Field(8, ge=1, le=1_000, description="messages behind the one that is dealt with")
+    send_s: float = Field(10.0, gt=0, le=120)
+    open_s: float = Field(30.0, gt=0, le=600, description="/ws/chat: a client that has asked nothing by then")
+    idle_s: float = Field(300.0, gt=0, le=86_400, description="/ws/streaming: a client that says nothing")
+    most_audio_s: float = Field(
+        120.0,
+        gt=0,
+        le=3_600,
+        description="recordings in one request; server.max_socket_bytes bounds it before",
+    )
+    hear_s: float = Field(30.0, gt=0, le=600, description="longest wait for what a recording says")
+    prefill_s: float = Field(60.0, gt=0, le=600, description="longest reading of a question")
+    answer_s: float = Field(120.0, gt=0, le=3_600, description="longest making of an answer")
+
+
+class MessageSocket(Generic[T]):
+    """One client.
+
+    Args:
+        peer: its socket.
+        read: makes a typed message of a text, or raises Refusal; in a thread for a large one.
+        is_stop: tells a message that ends what is being made from all others; it is not waited for in line.
+        settings: bounds.
+
+    Attributes:
+        gone: the other side is.
+        stopped: it wants no more of what was taken last; said behind that, also before it was taken.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        read: Callable[[str], T],
+        *,
+        is_stop: Callable[[T], bool],
+        settings: ChatSocketSettings,
+    ) -> None:
+        self.gone = asyncio.Event()
+        self.stopped = asyncio.Event()
+        self._peer = peer
+        self._read_message = read
+        self._is_stop = is_stop
+        self._settings = settings
+        self._inbox: asyncio.Queue[tuple[int, T] | None] = asyncio.Queue(settings.most_waiting + 1)
+        # Of the messages that came: how many, and which the last stop was.
+        self._came = self._stop_came = 0
+        self._clock = LoopClock()
+        self._counted_us = self._clock.now_us()
+        self._tokens = float(settings.burst_messages)
+        self._refusals = 0
+        self._sending = asyncio.Lock()
+        self._close: tuple[int, str] | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Read from here on."""
+        self._reader = asyncio.create_task(self._listen(), name="messages.reader")
+
+    async def next(self, within_s: float) -> T | None:
+        """The next message; None when there will be no more.
+
+        Raises:
+            TimeoutError: there was none.
+        """
+        async with asyncio.timeout(within_s):
+            taken = None if self.gone.is_set() and self._inbox.empty() else await self._inbox.get()
+        if taken is None:
+            return None
+        came, message = taken
+        if self._stop_came > came:
+            self.stopped.set()
+        else:
+            self.stopped.clear()
+        return message
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send one; values that are bytes become base64. To a client that is gone nothing is sent."""
+        size = sum(len(value) for value in message.values() if isinstance(value, (bytes, str)))
+        text = await asyncio.to_thread(_encoded, message) if size > LARGE_BYTES else _encoded(message)
+        async with self._sending:
+            if self.gone.is_set():
+                return
+            try:
+                async with asyncio.timeout(self._settings.send_s):
+                    went_out = await self._peer.send(text)
+            except TimeoutError:
+                logger.warning("a client of a chat socket does not read, it is given up")
+                self.give_up(1013, "what you were sent was not read")
+                return
+        if not went_out:
+            self._leave()
+
+    def give_up(self, code: int, reason: str) -> None:
+        """This client is to be heard no more."""
+        self._close = self._close or (code, reason)
+        self._leave()
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close the socket, end the reader."""
+        code, reason = self._close or (code, reason)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.send_s):
+                await self._peer.close(code, reason)
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait({self._reader})
+
+    async def _listen(self) -> None:
+        try:
+            while not self.gone.is_set():
+                try:
+                    text = await self._peer.receive()
+                    if text is None:
+                        return
+                    self._count()
+                    large = len(text) > LARGE_BYTES
+                    message = (
+                        await asyncio.to_thread(self._read_message, text)
+                        if large
+                        else self._read_message(text)
+                    )
+                    self._take(message)
+                    self._refusals = 0
+                except Refusal as refusal:
+                    await self.refuse(refusal)
+        finally:
+            self._leave()
+
+    def _take(self, message: T) -> None:
+        self._came += 1
+        if self._is_stop(message):
+            self._stop_came = self._came
+            self.stopped.set()
+        elif self._inbox.qsize() >= self._settings.most_waiting:
+            raise Refusal(
+                "too many messages wait, send the next one when this one is answered", code="too_fast"
+            )
+        else:
+            self._inbox.put_nowait((self._came, message))
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Something that the client sent is not taken."""
+        self._refusals += 1
+        await self.send({"type": "error", "error": str(refusal), "code": refusal.code})
+        if self._refusals >= self._settings.most_refusals:
+            self.give_up(1008, f"{self._refusals} messages in a row were refused: {refusal}")
+
+    def _count(self) -> None:
+        now_us = self._clock.now_us()
+        passed_s = (now_us - self._counted_us) / 1_000_000
+        self._counted_us = now_us
+        limit = self._settings
+        self._tokens = min(limit.burst_messages, self._tokens + passed_s * limit.messages_per_s) - 1
+        if self._tokens < 0:
+            self._tokens = 0.0
+            raise Refusal(f"over {limit.messages_per_s:g} messages a second", code="rate_limited")
+
+    def _leave(self) -> None:
+        if not self.gone.is_set():
+            self.gone.set()
+            # Has a place of its own, behind all that wait.
+            self._inbox.put_nowait(None)
+
+
+def _encoded(message: Mapping[str, Any]) -> str:
+    shown: Message = {
+        name: written(value) if isinstance(value, bytes) else value for name, value in message.items()
+    }
+    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, is an escape again.
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
