@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pipelines.engines import Engines
     from serving.gateway.chat_sockets import ChatArguments
     from serving.gateway.talk_sockets import SocketArguments
-    from session_store.conversation import Conversation, Conversations
+    from session_store.conversation import Conversations
 
     class Pipeline(Protocol):
         """Holds one conversation over a transport until it ends."""
@@ -301,14 +301,14 @@ async def converse(
     from serving.gateway.chat_sockets import ChatArguments
     from serving.gateway.talk_sockets import SocketArguments
 
+    if isinstance(runner_args, SocketArguments):
+        await converse_by_socket(engines, conversations, runner_args)
+        return
     if isinstance(runner_args, ChatArguments):
         await converse_by_chat(engines, conversations, runner_args)
         return
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
-        if isinstance(runner_args, SocketArguments):
-            await converse_by_socket(engines, conversation, runner_args)
-            return
         is_browser = hasattr(runner_args, "webrtc_connection")
         # A runner that is not ours passes on whatever a client sent.
         told = body.get("echo_cancellation")
@@ -327,7 +327,7 @@ async def converse(
 
 
 async def converse_by_socket(
-    engines: "Engines", conversation: "Conversation", arguments: "SocketArguments"
+    engines: "Engines", conversations: "Conversations", arguments: "SocketArguments"
 ) -> None:
     """Hold one conversation with a client that speaks a protocol of its own."""
     from pipelines.engines import INPUT_RATE_HZ
@@ -338,16 +338,18 @@ async def converse_by_socket(
     deployment = engines.deployment
     peer = StarlettePeer(arguments.websocket, most_bytes=deployment.server.max_socket_bytes)
     session = SurfaceSession(peer, arguments.dialect, settings=deployment.sockets, rate_hz=INPUT_RATE_HZ)
+    session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
     session.open()
-    failure: BaseException | None = None
+    reason, message = "server_shutdown", "the server is stopping"
     try:
-        await hold_surface(engines, conversation, session, mode=arguments.mode)
+        async with conversations.open(session_id) as conversation:
+            await hold_surface(engines, conversation, session, mode=arguments.mode)
+            # A session that another process took, or somebody deleted, ends its call in good order.
+            reason, message = reason_of(conversation.loss)
     except Exception as error:
-        failure = error
+        reason, message = reason_of(error)
         raise
     finally:
-        # A session that another process took, or somebody deleted, ends its call in good order.
-        reason, message = reason_of(failure or conversation.loss)
         session.over(reason, message)
         await session.close(reason)
 

@@ -222,7 +222,8 @@ class SurfaceSession:
         if self.gone.is_set():
             return
         for message in messages:
-            text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+            # In ASCII: half a surrogate pair, which a model may write, is no UTF-8.
+            text = json.dumps(message, separators=(",", ":"))
             self._unsent_bytes += len(text)
             self._outbox.append(text)
         if self._unsent_bytes > self.settings.most_unsent_bytes:

@@ -1,0 +1,222 @@
+"""The MiniCPM-o dialects: which result answers which chunk, and what is refused."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.minicpm_duplex import ChunkBook, MiniCpmDuplex
+from protocols.minicpm_realtime import MiniCpmRealtime
+from protocols.surface import (
+    Began,
+    Begin,
+    Faltered,
+    InQueue,
+    Message,
+    MustListen,
+    Over,
+    Paused,
+    Pictures,
+    Ready,
+    Refusal,
+    ReplyAudio,
+    ReplyOver,
+    Resumed,
+    Speech,
+    UnitOver,
+    Wish,
+)
+
+SECOND = base64.b64encode(np.zeros(16_000, "<f4").tobytes()).decode()
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+TYPES = ("prepare", "audio_chunk", "pause", "resume", "stop", "interrupt", "client_diagnostic", "?")
+FIELDS = (
+    "system_prompt",
+    "config",
+    "audio_base64",
+    "frame_base64_list",
+    "force_listen",
+    "max_slice_nums",
+    "timeout",
+    "ref_audio_base64",
+    "system_content",
+    "session",
+    "audio",
+    "video_frames",
+)
+
+
+def message(type_: str, **fields: object) -> str:
+    return json.dumps({"type": type_, **fields})
+
+
+def duplex(*, unit_ms: int = 1_000) -> MiniCpmDuplex:
+    dialect = MiniCpmDuplex(lambda: 1.0)
+    dialect.tell(Began("s"), 0)
+    dialect.read(message("prepare"), 0)
+    dialect.tell(Ready(unit_ms, 0, unit_ms >= 200), 0)
+    return dialect
+
+
+def code_of(dialect: MiniCpmDuplex | MiniCpmRealtime, text: str) -> str:
+    with pytest.raises(Refusal) as refusal:
+        dialect.read(text, 0)
+    assert dialect.refused(refusal.value)
+    return refusal.value.code
+
+
+@given(st.lists(st.sampled_from((80, 160, 240, 500, 1_000)), min_size=1, max_size=40), st.data())
+def test_ticked_by_the_clock_every_chunk_has_one_result_and_no_sound_is_lost(
+    chunks_ms: list[int], data: st.DataObject
+):
+    book = ChunkBook(80, by_arrival=False)
+    sent, got, results = b"", b"", 0
+    for chunk_ms in chunks_ms:
+        assert not book.chunk(chunk_ms)
+    # As many units as the chunks are long, and one for what they end in.
+    for number in range(sum(chunks_ms) // 80 + 1):
+        piece = bytes([number % 251]) * data.draw(st.integers(0, 3))
+        sent += piece
+        book.audio(piece)
+        answer = book.unit(UnitOver("speak" if piece else "listen", f"{number} "))
+        if answer is not None:
+            got += answer["audio"]
+            results += 1
+    last = book.unit(UnitOver("listen"))
+    got += last["audio"] if last is not None else b""
+    assert abs(results - len(chunks_ms)) <= 1
+    assert sent.startswith(got)
+    assert len(sent) - len(got) <= 3 * (max(chunks_ms) // 80 + 2)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30))
+def test_taken_as_they_come_every_chunk_is_answered_at_once_or_by_its_unit(tenths: list[int]):
+    book = ChunkBook(1_000, by_arrival=True)
+    answered, heard_ms = 0, 0
+    for tenth in tenths:
+        chunk_ms = tenth * 25
+        heard_ms += chunk_ms
+        if book.chunk(chunk_ms):
+            answered += 1
+        else:
+            assert book.unit(UnitOver("listen")) is not None
+            answered += 1
+    assert answered == len(tenths)
+
+
+def test_what_was_cut_is_not_said_and_the_client_is_told():
+    book = ChunkBook(1_000, by_arrival=True)
+    book.chunk(1_000)
+    book.audio(b"lost")
+    book.cut()
+    answer = book.unit(UnitOver("yield", "words"))
+    assert answer is not None and answer["interrupted"] and not answer["audio"]
+    assert book.unit(UnitOver("listen"))["interrupted"] is False  # type: ignore[index]
+
+
+def test_a_chunk_is_read_in_the_order_in_which_it_counts():
+    picture = base64.b64encode(b"jpeg").decode()
+    actions = duplex().read(
+        message("audio_chunk", audio_base64=SECOND, frame_base64_list=[picture], force_listen=True), 0
+    )
+    assert [type(action) for action in actions] == [MustListen, Pictures, Speech]
+
+
+def test_prepare_is_read_once_and_all_of_it():
+    dialect = MiniCpmDuplex(lambda: 1.0)
+    voice = base64.b64encode(np.full(8, 0.5, "<f4").tobytes()).decode()
+    text = message(
+        "prepare",
+        system_content=[{"type": "text", "text": "Be kind."}, {"type": "audio", "data": voice}],
+        config={"temperature": 0.5, "chunk_ms": 1_000, "generate_audio": True},
+    )
+    wish, begin = dialect.read(text, 0)
+    assert isinstance(wish, Wish) and begin == Begin()
+    assert wish.instructions == "Be kind." and wish.settings == {"temperature": 0.5}
+    assert wish.llm_ref_audio is not None and wish.llm_ref_audio.tolist() == [0.5] * 8
+    assert code_of(dialect, text) == "invalid_state"
+
+
+def test_the_queue_is_told_once_and_its_end_always():
+    dialect = MiniCpmDuplex(lambda: 1.0)
+    types = [
+        told["type"]
+        for place in (3, 2, 0, 0, 1, 0)
+        for told in dialect.tell(InQueue(place, 5.0, "ticket", 4), 0)
+    ]
+    assert types == ["queued", "queue_update", "queue_done", "queued", "queue_done"]
+
+
+def test_an_engine_that_failed_takes_no_chunk_until_the_next_is_ready():
+    dialect = duplex()
+    [error] = dialect.tell(Faltered("it failed"), 0)
+    assert error["code"] == "inference_error"
+    assert code_of(dialect, message("audio_chunk", audio_base64=SECOND)) == "not_ready"
+    assert not dialect.tell(Ready(1_000, 0, True), 0)
+    assert dialect.read(message("audio_chunk", audio_base64=SECOND), 0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"), [("stopped", 1000), ("timeout", 1000), ("queue_full", 1013), ("error", 1011)]
+)
+def test_close_codes(reason: str, code: int):
+    assert duplex().goodbye(reason)[0] == code
+
+
+@given(st.sampled_from(TYPES), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5), st.booleans())
+def test_whatever_is_sent_only_ever_a_refusal_is_raised(type_: str, fields: Message, prepared: bool):
+    dialects: list[MiniCpmDuplex | MiniCpmRealtime] = [duplex() if prepared else MiniCpmDuplex(lambda: 1.0)]
+    realtime = MiniCpmRealtime(sees=True)
+    if prepared:
+        realtime.tell(InQueue(0), 0)
+        realtime.tell(Ready(1_000, 0, True), 0)
+    dialects.append(realtime)
+    names = {
+        "prepare": "session.update",
+        "audio_chunk": "input_audio_buffer.append",
+        "stop": "session.close",
+    }
+    for dialect, name in zip(dialects, (type_, names.get(type_, type_)), strict=True):
+        try:
+            dialect.read(json.dumps({"type": name, **fields}), 0)
+        except Refusal as refusal:
+            assert json.dumps(dialect.refused(refusal))
+
+
+@given(st.text(max_size=200))
+def test_what_is_no_json_is_refused(text: str):
+    for dialect in (MiniCpmDuplex(lambda: 1.0), MiniCpmRealtime(sees=False)):
+        assert code_of(dialect, text) in ("invalid_json", "missing_field", "unknown_event")
+
+
+def test_the_realtime_dialect_by_its_states():
+    dialect = MiniCpmRealtime(sees=False)
+    update = message("session.update", session={"instructions": "Be kind."})
+    assert code_of(dialect, update) == "not_ready"
+    assert [told["type"] for told in dialect.tell(InQueue(0), 0)] == ["session.queue_done"]
+    wish, _ = dialect.read(update, 0)
+    assert isinstance(wish, Wish) and wish.instructions == "Be kind."
+    append = message("input_audio_buffer.append", audio=SECOND)
+    assert code_of(dialect, append) == "not_ready"
+    assert [told["type"] for told in dialect.tell(Ready(1_000, 8, True), 0)] == ["session.created"]
+    frames = message("input_audio_buffer.append", audio=SECOND, video_frames=[SECOND])
+    assert code_of(dialect, frames) == "invalid_payload"
+    assert dialect.read(append, 0) == [Speech(np.zeros(16_000, "<f4").tobytes())]
+    assert dialect.tell(UnitOver("listen", kv_tokens=5), 0) == [
+        {"type": "response.listen", "kv_cache_length": 5}
+    ]
+    dialect.tell(ReplyAudio(b"\0\0\0\0", 0.1), 0)
+    [delta] = dialect.tell(UnitOver("speak", " Hello", end_of_turn=True), 0)
+    assert delta["text"] == " Hello" and delta["end_of_turn"]
+    assert not dialect.tell(Paused(1), 0) and not dialect.tell(Resumed(), 0)
+    assert not dialect.tell(ReplyOver("r", True), 0)
+    error, closed = dialect.tell(Over("queue_full", "the queue is full"), 0)
+    assert error["error"]["code"] == "queue_full" and closed["reason"] == "error"
+    assert dialect.goodbye("queue_full")[0] == 1013
