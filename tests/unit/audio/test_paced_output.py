@@ -181,3 +181,13 @@ def test_who_pauses_to_think_is_not_late() -> None:
         paced.push(np.zeros(0, np.float32), at_ms * 1_000)
     assert paced.push(np.zeros(1_280, np.float32), 1_600_000) == 0
     assert (paced.holes, paced.caught_up_samples) == (0, 0)
+
+
+def test_what_leaves_at_once_is_heard_when_it_is_due() -> None:
+    paced = PacedOutput(RATE_HZ, piece_ms=1_000, lead_ms=1_000, at_once=True)
+    paced.push(second(1.04), 5_000_000)
+    pieces = [paced.take(5_000_000), paced.take(5_000_000)]
+    # What is shorter than a piece does not wait for more.
+    assert [len(piece) for piece in pieces if piece is not None] == [RATE_HZ, RATE_HZ // 25]
+    assert paced.take(5_000_000) is None
+    assert paced.heard_until_us == 5_000_000 + 1_000_000 + 1_040_000

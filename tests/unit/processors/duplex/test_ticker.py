@@ -321,3 +321,37 @@ def test_a_bot_that_speaks_keeps_the_gate_open() -> None:
     bench = Bench(OmniScript(votes=lambda _unit: Vote.SPEAK), settings=settings, hears_voice=lambda: False)
     play(bench, lambda bench: bench.talk(10))
     assert bench.ticker.gated == 0
+
+
+def test_a_unit_that_comes_whole_is_taken_when_it_is_there():
+    began_s: list[float] = []
+
+    async def caller(bench: Bench) -> None:
+        began_s.append(bench.now_s)
+        for pause_s in (0.3, 1.0, 2.5, 0.0):
+            await asyncio.sleep(pause_s)
+            samples = RATE_HZ * bench.engine.unit_ms // 1000
+            bench.ticker.hear((np.arange(samples, dtype=np.float32) + bench.sent) / 1e6)
+            bench.sent += samples
+        await asyncio.sleep(0.5)
+
+    bench = play(Bench(OmniScript(unit_ms=1_000), by_arrival=True), caller)
+    # At the moment in which each was there, and none while nothing was.
+    assert [round(at_s - began_s[0], 2) for at_s, _ in bench.results] == [0.3, 1.3, 3.8, 3.8]
+    assert [tick.left_out_ms for tick in bench.ticks] == [0] * 4
+    assert all(tick.heard_ms == 1_000 and not tick.missed for tick in bench.ticks)
+
+
+def test_what_was_heard_while_paused_is_in_no_unit_that_comes_whole():
+    async def caller(bench: Bench) -> None:
+        samples = RATE_HZ * bench.engine.unit_ms // 1000
+        bench.ticker.hear(np.full(samples // 2, 0.5, np.float32))
+        bench.ticker.pause()
+        bench.ticker.hear(np.full(samples, 0.5, np.float32))
+        await asyncio.sleep(0.1)
+        bench.ticker.resume()
+        bench.ticker.hear(np.full(samples, 0.25, np.float32))
+        await asyncio.sleep(0.1)
+
+    bench = play(Bench(OmniScript(unit_ms=1_000), by_arrival=True), caller)
+    assert len(bench.results) == 1 and bench.ticks[0].heard_ms == 1_000
