@@ -20,6 +20,7 @@ from fastapi.responses import JSONResponse
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
+from models.tools.arguments import schema_faults
 from protocols.openai_realtime import OpenAIRealtime
 from protocols.surface import Dialect
 from serving.gateway.calls import CallTasks
@@ -84,7 +85,11 @@ class TalkSockets:
     async def realtime(self, websocket: WebSocket) -> None:
         """``/v1/realtime``, in one of its dialects."""
         model = websocket.query_params.get("model", "")[:MOST_MODEL_CHARS]
-        await self.serve(websocket, lambda: OpenAIRealtime(model or "parley"), mode=_mode_of(model))
+        await self.serve(
+            websocket,
+            lambda: OpenAIRealtime(model or "parley", schema_faults=schema_faults),
+            mode=_mode_of(model),
+        )
 
     async def serve(
         self, websocket: WebSocket, make: Callable[[], Dialect], *, mode: str | None = None

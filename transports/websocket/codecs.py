@@ -9,7 +9,7 @@ import numpy as np
 from audio import g711
 from audio.resample import Resampler
 from core.errors import ShapeError
-from core.media import float_to_pcm16, pcm16_to_float
+from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from protocols.surface import Codec, Format
 
 _LAWS = {Codec.PCMU: g711.Law.MU, Codec.PCMA: g711.Law.A}
@@ -66,9 +66,19 @@ class Encoder:
             case _:
                 raise ShapeError(f"{format_.codec.value} is written by another")
 
+    def flush(self, format_: Format) -> bytes:
+        """The end of the stream, which the resampler holds back; what comes next follows nothing."""
+        resampler, rate_hz = self._resampler, self._rates[0]
+        held = b""
+        if resampler is not None and rate_hz:
+            held = self.encode(bytes(resampler.delay_samples * PCM_BYTES_PER_SAMPLE), rate_hz, format_)
+        self.reset()
+        return held
+
     def reset(self) -> None:
         """What comes next follows nothing."""
         self._rates = (0, 0)
+        self._resampler = None
 
 
 def _floats(data: bytes, codec: Codec) -> np.ndarray:

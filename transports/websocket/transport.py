@@ -4,7 +4,8 @@ In: the line of a ``SurfaceSession``; what goes on is pushed into the pipeline b
 decoded in a thread. Out: audio leaves up to ``lead_ms`` before it is due, and counts as played when it is
 due, so that an interruption leaves the rest unheard: such clients drop what they hold when they are told of
 it. Replies are told by their frames in the order of playing; the end of one is told when it has been
-played, or cut off.
+played, or cut off. Where the frames that end one are lost, the books of what was heard say that it is over
+(``end_reply``).
 
 Two tasks, owned by the input and the output side. A client that is gone ends the call.
 """
@@ -33,6 +34,8 @@ from pipecat.frames.frames import (
     UserImageRawFrame,
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_transport import BaseTransport, TransportParams
@@ -41,6 +44,7 @@ from audio.gain import RampedGain
 from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import (
     SAMPLE_BYTES,
+    Action,
     CallerStarted,
     CallerStopped,
     Happening,
@@ -63,7 +67,8 @@ _US_PER_S = 1_000_000
 # Decoded: 4096 x 4096. A file that says that it is larger is not looked at.
 MOST_PIXELS = 16_777_216
 LONGEST_PX = 1_280
-PLAYED_MS = 20
+# A reply that a caller cuts off is told behind the caller: who decides may say the two in either order.
+CUT_TOLD_S = 0.05
 
 
 class SocketInput(DirectAudioInput):
@@ -93,16 +98,23 @@ class SocketInput(DirectAudioInput):
         while not session.gone.is_set():
             taken = line.take(self._clock.now_us())
             if isinstance(taken, bytes):
+                self._socket.heard_samples += len(taken) // PCM_BYTES_PER_SAMPLE
                 await self.push_audio_frame(
                     InputAudioRawFrame(audio=taken, sample_rate=rate_hz, num_channels=1)
                 )
             elif isinstance(taken, Pictures):
                 await self._show(taken)
             elif taken is not None:
-                await session.act(taken)
+                await self._act(taken)
             else:
                 await self._until_due()
         await self._socket._call_event_handler("on_client_disconnected", session)
+
+    async def _act(self, action: Action) -> None:
+        try:
+            await self._socket.session.act(action)
+        except Refusal as refusal:
+            self._socket.session.refuse(refusal)
 
     async def _until_due(self) -> None:
         session = self._socket.session
@@ -146,6 +158,11 @@ class SocketOutput(InterruptibleOutput):
         self._reply_id: str | None = None
         self._contexts: dict[str, str] = {}
         self._written: set[str] = set()
+        # Where the caller's voice began and ended last, in what was heard.
+        self._voice_ms: tuple[int | None, int | None] = (None, None)
+        # A reply that was cut off, and what tells it where no caller does.
+        self._cut_off: ReplyOver | None = None
+        self._cut_timer: asyncio.TimerHandle | None = None
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -154,6 +171,7 @@ class SocketOutput(InterruptibleOutput):
 
     async def cleanup(self) -> None:
         await super().cleanup()
+        self._tell_cut()
         player, self._player = self._player, None
         if player is not None:
             await self.cancel_task(player)
@@ -163,10 +181,17 @@ class SocketOutput(InterruptibleOutput):
             if self._last_was_interruptible:
                 self._cut()
         elif direction is FrameDirection.DOWNSTREAM:
-            if isinstance(frame, UserStartedSpeakingFrame):
-                self._happen(CallerStarted())
+            if isinstance(frame, VADUserStartedSpeakingFrame):
+                self._voice_ms = self._ago_ms(frame.start_secs), None
+            elif isinstance(frame, VADUserStoppedSpeakingFrame):
+                self._voice_ms = self._voice_ms[0], self._ago_ms(frame.stop_secs)
+            elif isinstance(frame, UserStartedSpeakingFrame):
+                self._socket.caller_speaks = True
+                self._happen(CallerStarted(self._voice_ms[0]))
             elif isinstance(frame, UserStoppedSpeakingFrame):
-                self._happen(CallerStopped())
+                self._socket.caller_speaks = False
+                self._socket.turns_over += 1
+                self._happen(CallerStopped(self._voice_ms[1]))
         await super().process_frame(frame, direction)
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
@@ -181,7 +206,9 @@ class SocketOutput(InterruptibleOutput):
         message = frame.message
         if isinstance(message, dict):
             happening = _of_rtvi(message)
-            if happening is not None:
+            if isinstance(happening, Refusal):
+                self._socket.session.refuse(happening)
+            elif happening is not None:
                 self._happen(happening)
         else:
             self._happen(message)
@@ -218,8 +245,33 @@ class SocketOutput(InterruptibleOutput):
         self._encoder.reset()
         self.gain.reset()
 
+    def end_reply(self, reply_id: str, *, was_cut: bool) -> None:
+        """By the books a reply is over; its frames say it too, where none of them was lost."""
+        if reply_id != self._reply_id:
+            return
+        self._written.discard(reply_id)
+        self._contexts = {each: named for each, named in self._contexts.items() if named != reply_id}
+        if was_cut:
+            self._cut()
+        elif not any(what == reply_id for _, what in self._ahead):
+            self._end_when_done(reply_id)
+
+    def _ago_ms(self, secs: float) -> int:
+        return max(0, self._socket.heard_ms - round(secs * 1000))
+
     def _happen(self, happening: Happening) -> None:
+        if not isinstance(happening, CallerStarted):
+            self._tell_cut()
         self._socket.session.happen(happening)
+        self._tell_cut()
+
+    def _tell_cut(self) -> None:
+        over, self._cut_off = self._cut_off, None
+        timer, self._cut_timer = self._cut_timer, None
+        if timer is not None:
+            timer.cancel()
+        if over is not None:
+            self._socket.session.happen(over)
 
     def _follow(self, frame: Frame) -> None:
         if isinstance(frame, TTSStartedFrame):
@@ -250,6 +302,11 @@ class SocketOutput(InterruptibleOutput):
             return
         if reply_id in self._written or reply_id in self._contexts.values():
             return
+        format_ = self._socket.session.dialect.output_format
+        tail = self._encoder.flush(format_)
+        if tail:
+            samples = len(tail) // SAMPLE_BYTES[format_.codec]
+            self._happen(ReplyAudio(tail, samples * 1000 / format_.rate_hz))
         # Behind what was sent of it, so that its last words are told before.
         self._ahead.append((max(self._next_us, self._clock.now_us()), reply_id))
         self._sent.set()
@@ -258,8 +315,14 @@ class SocketOutput(InterruptibleOutput):
         reply_id, self._reply_id = self._reply_id, None
         self._contexts.clear()
         self._written.clear()
-        if reply_id is not None:
-            self._happen(ReplyOver(reply_id, was_cut=True))
+        if reply_id is None:
+            return
+        self._tell_cut()
+        self._cut_off = ReplyOver(reply_id, was_cut=True)
+        if self._socket.caller_speaks:
+            self._tell_cut()
+        else:
+            self._cut_timer = asyncio.get_running_loop().call_later(CUT_TOLD_S, self._tell_cut)
 
     async def _play(self) -> None:
         """What was sent is played when it is due."""
@@ -295,6 +358,11 @@ class SocketTransport(BaseTransport):
         on_packet: told the PCM of the bot's audio when it is played; must not block.
         reply_of: the reply of a voice's context.
         reply_named: the reply that a frame of the model's begins or ends.
+
+    Attributes:
+        heard_samples: of the caller's audio, that went into the pipeline.
+        caller_speaks: a turn of the caller's is open.
+        turns_over: of the caller's, so far.
     """
 
     def __init__(
@@ -313,10 +381,22 @@ class SocketTransport(BaseTransport):
         self.on_packet = on_packet
         self.reply_of = reply_of
         self.reply_named = reply_named
+        self.heard_samples = 0
+        self.caller_speaks = False
+        self.turns_over = 0
         self._socket_input = SocketInput(self, params)
         self._socket_output = SocketOutput(self, params)
         self._register_event_handler("on_client_connected")
         self._register_event_handler("on_client_disconnected")
+
+    @property
+    def heard_ms(self) -> int:
+        """The caller's audio that went into the pipeline."""
+        return self.heard_samples * 1000 // self.input_rate_hz
+
+    def end_reply(self, reply_id: str, *, was_cut: bool) -> None:
+        """By the books a reply is over."""
+        self._socket_output.end_reply(reply_id, was_cut=was_cut)
 
     def set_gain_db(self, gain_db: float) -> None:
         """See ``SetsGain``."""
@@ -329,13 +409,15 @@ class SocketTransport(BaseTransport):
         return self._socket_output
 
 
-def _of_rtvi(message: dict[str, Any]) -> Happening | None:
+def _of_rtvi(message: dict[str, Any]) -> Happening | Refusal | None:
     """What a message for RTVI clients says, where a dialect is told of it too."""
     data = message.get("data")
     if not isinstance(data, dict):
         return None
     if message.get("type") == "user-transcription":
         return Words(str(data.get("text", "")), bool(data.get("final")))
+    if message.get("type") == "error-response":
+        return Refusal(str(data.get("error", "")), code="not_supported")
     if message.get("type") == "server-message" and data.get("kind") == "queue":
         wait_s = data.get("wait_s")
         return InQueue(
