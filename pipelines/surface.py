@@ -37,6 +37,7 @@ from protocols.surface import (
     CallerStopped,
     EndTurn,
     Greet,
+    Happening,
     HeardUntil,
     Hush,
     MustListen,
@@ -83,7 +84,7 @@ class _Actor:
 
     async def act(self, action: Action) -> None:
         """Raises Refusal when it cannot be done."""
-        call, happen = self._call, self._session.happen
+        call, happen = self._call, self._tell
         match action:
             case Typed(text):
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
@@ -139,7 +140,7 @@ class _Actor:
         call_id = f"call_{uuid.uuid4().hex[:24]}"
         asked = self._asked[call_id] = asyncio.get_running_loop().create_future()
         gone = asyncio.create_task(self._session.gone.wait(), name="tool.gone")
-        self._session.happen(ToolAsked(call_id, name, arguments))
+        self._tell(ToolAsked(call_id, name, arguments))
         try:
             await asyncio.wait({asked, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
@@ -164,7 +165,7 @@ class _Actor:
         before = transport.turns_over
         await asyncio.sleep(VOID_S)
         if transport.turns_over == before and not transport.caller_speaks:
-            self._session.happen(CallerStopped())
+            self._tell(CallerStopped())
 
     @property
     def _is_new(self) -> bool:
@@ -213,6 +214,10 @@ class _Actor:
             await self._instruct(self._instructions)
         if wish.tools is not None and self._call.client.change_tools is not None:
             self._call.client.change_tools()
+
+    def _tell(self, happening: Happening) -> None:
+        if self.transport is not None:
+            self.transport.tell(happening)
 
     async def _report(self, frame: Any) -> None:
         if self._call.report is not None:

@@ -171,7 +171,7 @@ class Teller:
             *messages,
             *opened,
             *self._add(response, item),
-            self._of_part("response.content_part.added", response, item, part=self._part(item)),
+            self._of_part("response.content_part.added", response, item, part=_as_part(self._part(item))),
         ]
 
     def _audio(self, data: bytes, duration_ms: float) -> list[Message]:
@@ -216,7 +216,7 @@ class Teller:
                 whole = {"text": item.text}
             messages += [
                 self._of_part(f"{self._text_events(item)}.done", response, item, **whole),
-                self._of_part("response.content_part.done", response, item, part=part),
+                self._of_part("response.content_part.done", response, item, part=_as_part(part)),
                 self._of_item("response.output_item.done", response, item, item=dict(item.body)),
                 done(item),
             ]
@@ -293,3 +293,8 @@ class Teller:
 
     def _of_part(self, type_: str, response: Response, of: Item, **fields: Any) -> Message:
         return self._of_item(type_, response, of, item_id=of.item_id, content_index=0, **fields)
+
+
+def _as_part(content: Message) -> Message:
+    """Of an item's content: events of parts have other names for the same."""
+    return {**content, "type": str(content["type"]).removeprefix("output_")}

@@ -384,10 +384,14 @@ PARIS = Calls(calls=[("weather", '{"city": "Paris"}')])
 class Weather(CallingOpenAi):
     """Calls the tool for whoever asks about hours (which is understood), and says what came of it."""
 
+    def __init__(self, turns: Sequence[Turn], *, after_tool: Sequence[str] = ()) -> None:
+        super().__init__(turns)
+        self.after_tool = after_tool
+
     async def stream(self, response: Any, turn: Turn) -> None:
         last = self.requests[-1]["messages"][-1]
         if last["role"] == "tool":
-            turn = Turn((f"They say: {last['content']}",))
+            turn = Turn((f"They say: {last['content']}. ", *self.after_tool))
         elif "hours" in str(last.get("content")):
             turn = PARIS
         else:

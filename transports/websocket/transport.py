@@ -187,11 +187,11 @@ class SocketOutput(InterruptibleOutput):
                 self._voice_ms = self._voice_ms[0], self._ago_ms(frame.stop_secs)
             elif isinstance(frame, UserStartedSpeakingFrame):
                 self._socket.caller_speaks = True
-                self._happen(CallerStarted(self._voice_ms[0]))
+                self.happen(CallerStarted(self._voice_ms[0]))
             elif isinstance(frame, UserStoppedSpeakingFrame):
                 self._socket.caller_speaks = False
                 self._socket.turns_over += 1
-                self._happen(CallerStopped(self._voice_ms[1]))
+                self.happen(CallerStopped(self._voice_ms[1]))
         await super().process_frame(frame, direction)
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
@@ -209,9 +209,9 @@ class SocketOutput(InterruptibleOutput):
             if isinstance(happening, Refusal):
                 self._socket.session.refuse(happening)
             elif happening is not None:
-                self._happen(happening)
+                self.happen(happening)
         else:
-            self._happen(message)
+            self.happen(message)
 
     async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
         session = self._socket.session
@@ -233,7 +233,7 @@ class SocketOutput(InterruptibleOutput):
         data = self._encoder.encode(pcm, frame.sample_rate, format_)
         if data:
             samples = len(data) // SAMPLE_BYTES[format_.codec]
-            self._happen(ReplyAudio(data, samples * 1000 / format_.rate_hz))
+            self.happen(ReplyAudio(data, samples * 1000 / format_.rate_hz))
         self._ahead.append((start_us, pcm))
         self._sent.set()
         return True
@@ -259,7 +259,8 @@ class SocketOutput(InterruptibleOutput):
     def _ago_ms(self, secs: float) -> int:
         return max(0, self._socket.heard_ms - round(secs * 1000))
 
-    def _happen(self, happening: Happening) -> None:
+    def happen(self, happening: Happening) -> None:
+        """Tell the client, in order."""
         if not isinstance(happening, CallerStarted):
             self._tell_cut()
         self._socket.session.happen(happening)
@@ -280,7 +281,7 @@ class SocketOutput(InterruptibleOutput):
             self._contexts[context_id] = reply_id
             self._begin(reply_id)
         elif isinstance(frame, TTSTextFrame):
-            self._happen(ReplyWords(frame.text))
+            self.happen(ReplyWords(frame.text))
         elif isinstance(frame, LLMFullResponseStartFrame):
             named = self._socket.reply_named(frame)
             if named:
@@ -295,7 +296,7 @@ class SocketOutput(InterruptibleOutput):
     def _begin(self, reply_id: str) -> None:
         if reply_id != self._reply_id:
             self._reply_id = reply_id
-            self._happen(ReplyBegan(reply_id))
+            self.happen(ReplyBegan(reply_id))
 
     def _end_when_done(self, reply_id: str | None) -> None:
         if reply_id is None or reply_id != self._reply_id:
@@ -306,7 +307,7 @@ class SocketOutput(InterruptibleOutput):
         tail = self._encoder.flush(format_)
         if tail:
             samples = len(tail) // SAMPLE_BYTES[format_.codec]
-            self._happen(ReplyAudio(tail, samples * 1000 / format_.rate_hz))
+            self.happen(ReplyAudio(tail, samples * 1000 / format_.rate_hz))
         # Behind what was sent of it, so that its last words are told before.
         self._ahead.append((max(self._next_us, self._clock.now_us()), reply_id))
         self._sent.set()
@@ -343,7 +344,7 @@ class SocketOutput(InterruptibleOutput):
                 self._socket.on_packet(what)
             elif what == self._reply_id and what not in self._written:
                 self._reply_id = None
-                self._happen(ReplyOver(what))
+                self.happen(ReplyOver(what))
 
 
 class SocketTransport(BaseTransport):
@@ -393,6 +394,10 @@ class SocketTransport(BaseTransport):
     def heard_ms(self) -> int:
         """The caller's audio that went into the pipeline."""
         return self.heard_samples * 1000 // self.input_rate_hz
+
+    def tell(self, happening: Happening) -> None:
+        """Something that has happened beside the pipeline, behind what happened in it before."""
+        self._socket_output.happen(happening)
 
     def end_reply(self, reply_id: str, *, was_cut: bool) -> None:
         """By the books a reply is over."""
