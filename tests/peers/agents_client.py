@@ -1,7 +1,8 @@
 """A conversation of OpenAI's agents SDK, in an environment of its own.
 
-``python agents_client.py URL QUESTION STOP``: the address and two WAVs of 24 kHz: a question that makes the agent call its tool, and what is said over the
-answer. Prints what came as one line of JSON. Run by ``test_openai_agents``; knows nothing of Parley.
+``python agents_client.py URL QUESTION STOP``: the address and two WAVs of 24 kHz, a question that makes the
+agent call its tool, and what is said over the answer. Prints what came as one line of JSON. Run by
+``test_openai_agents``; knows nothing of Parley.
 """
 
 import asyncio
