@@ -61,3 +61,120 @@ class Order:
             self._of_buffer(kind, event)
         else:
             assert kind in _OTHERS, kind
+
+    def over(self) -> None:
+        """Nothing is left open."""
+        assert self.response is None
+        assert not self.open_items
+        assert self.part is None
+        assert set(self.items) == self.done_items, set(self.items) - self.done_items
+
+    def _of_response(self, kind: str, event: dict[str, Any]) -> None:
+        if kind == "response.created":
+            assert self.response is None, "a response in a response"
+            self.response = event["response"]["id"]
+            assert self.response not in self.done_responses
+            assert event["response"]["status"] == "in_progress"
+            self.outputs = []
+            return
+        assert self.response is not None, f"{kind} outside of a response"
+        if kind == "response.done":
+            self._done(event["response"])
+            return
+        assert event["response_id"] == self.response, kind
+        if kind == "response.output_item.added":
+            item_id = event["item"]["id"]
+            assert event["output_index"] == len(self.outputs)
+            assert item_id not in self.outputs
+            self.outputs.append(item_id)
+            self.open_items[item_id] = event["output_index"]
+            return
+        item_id = event["item"]["id"] if "item" in event else event["item_id"]
+        assert self.open_items.get(item_id) == event["output_index"], f"{kind} of an item that is not open"
+        if kind == "response.output_item.done":
+            assert self.part is None or self.part[0] != item_id, "an item is done before its part"
+            assert event["item"]["status"] in ("completed", "incomplete")
+            del self.open_items[item_id]
+        elif kind.startswith("response.function_call_arguments."):
+            if kind.endswith("delta"):
+                self.arguments[item_id] = self.arguments.get(item_id, "") + event["delta"]
+            else:
+                assert event["arguments"] == self.arguments[item_id]
+        elif kind == "response.content_part.added":
+            assert self.part is None
+            self.part, self.text = (item_id, event["part"]["type"]), ""
+            assert item_id in self.items, "a part of an item that is not in the conversation"
+        elif kind == "response.content_part.done":
+            assert self.part == (item_id, event["part"]["type"])
+            self.part = None
+        elif kind in _DELTAS:
+            assert self.part == (item_id, _DELTAS[kind]), f"{kind} outside of its part"
+            if "audio.delta" not in kind:
+                self.text += event["delta"]
+        elif kind in _DONES:
+            assert self.part == (item_id, _DONES[kind]), f"{kind} outside of its part"
+            if "audio.done" not in kind:
+                assert event.get("transcript", event.get("text")) == self.text
+        else:
+            raise AssertionError(kind)
+
+    def _done(self, response: dict[str, Any]) -> None:
+        assert response["id"] == self.response
+        assert not self.open_items, "a response is done before its items"
+        assert [item["id"] for item in response["output"]] == self.outputs
+        status, details = response["status"], response["status_details"]
+        assert status in ("completed", "cancelled", "failed", "incomplete")
+        if status == "cancelled":
+            assert details["reason"] in ("turn_detected", "client_cancelled")
+        self.done_responses.add(response["id"])
+        self.response = None
+
+    def _of_item(self, kind: str, event: dict[str, Any]) -> None:
+        if kind == "conversation.item.added":
+            item_id = event["item"]["id"]
+            assert item_id not in self.items, "an item is added twice"
+            assert event["previous_item_id"] == self.last_item, "the chain of items is broken"
+            self.items[item_id] = self.last_item
+            self.last_item = item_id
+            if any(part["type"] == "input_audio" for part in event["item"].get("content", ())):
+                self.spoken.add(item_id)
+        elif kind == "conversation.item.done":
+            item_id = event["item"]["id"]
+            assert item_id in self.items, "an item is done that was not added"
+            assert item_id not in self.done_items, "an item is done twice"
+            assert event["previous_item_id"] == self.items[item_id]
+            self.done_items.add(item_id)
+        elif kind in ("conversation.item.retrieved",):
+            assert event["item"]["id"] in self.items
+        elif kind.startswith("conversation.item.input_audio_transcription."):
+            assert event["item_id"] in self.spoken, "words of nothing that was said"
+            assert event["item_id"] not in self.transcribed, "words behind the end of the words"
+            if kind.endswith("completed"):
+                self.transcribed.add(event["item_id"])
+        elif kind == "conversation.item.truncated":
+            assert event["item_id"] in self.items
+        elif kind == "conversation.item.deleted":
+            assert event["item_id"] in self.done_items
+            self.done_items.discard(event["item_id"])
+            del self.items[event["item_id"]]
+            self.last_item = next(reversed(self.items), None)
+        else:
+            raise AssertionError(kind)
+
+    def _of_buffer(self, kind: str, event: dict[str, Any]) -> None:
+        if kind == "input_audio_buffer.speech_started":
+            assert self.speech is None, "somebody speaks twice"
+            self.speech = event["item_id"]
+            self.spoken.add(self.speech)
+            assert event["audio_start_ms"] >= 0
+            self.heard_ms = event["audio_start_ms"]
+        elif kind == "input_audio_buffer.speech_stopped":
+            assert event["item_id"] == self.speech
+            assert event["audio_end_ms"] >= self.heard_ms, "speech of less than nothing"
+            self.stopped, self.speech = self.speech, None
+        elif kind == "input_audio_buffer.committed":
+            assert self.speech is None or self.speech != event["item_id"]
+            assert event["previous_item_id"] == self.last_item
+            self.spoken.add(event["item_id"])
+        else:
+            assert kind in ("input_audio_buffer.cleared", "input_audio_buffer.timeout_triggered"), kind
