@@ -32,6 +32,7 @@ class Order:
         self.outputs: list[str] = []
         self.open_items: dict[str, int] = {}
         self.part: tuple[str, str] | None = None
+        self.part_dones: set[str] = set()
         self.text = ""
         self.arguments: dict[str, str] = {}
         self.done_responses: set[str] = set()
@@ -102,10 +103,12 @@ class Order:
                 assert event["arguments"] == self.arguments[item_id]
         elif kind == "response.content_part.added":
             assert self.part is None
-            self.part, self.text = (item_id, event["part"]["type"]), ""
+            self.part, self.text, self.part_dones = (item_id, event["part"]["type"]), "", set()
             assert item_id in self.items, "a part of an item that is not in the conversation"
         elif kind == "response.content_part.done":
             assert self.part == (item_id, event["part"]["type"])
+            expected = {kind for kind, part in _DONES.items() if part == self.part[1]}
+            assert self.part_dones == expected, "a part is done before what it consists of"
             self.part = None
         elif kind in _DELTAS:
             assert self.part == (item_id, _DELTAS[kind]), f"{kind} outside of its part"
@@ -113,6 +116,8 @@ class Order:
                 self.text += event["delta"]
         elif kind in _DONES:
             assert self.part == (item_id, _DONES[kind]), f"{kind} outside of its part"
+            assert kind not in self.part_dones
+            self.part_dones.add(kind)
             if "audio.done" not in kind:
                 assert event.get("transcript", event.get("text")) == self.text
         else:

@@ -498,3 +498,45 @@ def test_a_conversation_that_fails_leaves_nothing_open():
     assert talk.error()["message"] == "the engine is gone"
     assert talk.dialect.goodbye("error") == (1011, "error")
     talk.order.over()
+
+
+# LiveKit's order: created, item, part, deltas, item done, response done
+
+
+def one_response() -> list[Message]:
+    talk = Talk()
+    since = len(talk.told)
+    talk.tell(ReplyBegan("a"), ReplyAudio(b"\0\0", 20), ReplyWords("yes"), ReplyOver("a"))
+    return talk.told[since:]
+
+
+def test_a_response_is_told_in_the_one_order_that_generations_are_built_in():
+    assert [message["type"] for message in one_response()] == [
+        "response.created",
+        "response.output_item.added",
+        "conversation.item.added",
+        "response.content_part.added",
+        "response.output_audio.delta",
+        "response.output_audio_transcript.delta",
+        "response.output_audio.done",
+        "response.output_audio_transcript.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "conversation.item.done",
+        "response.done",
+    ]
+
+
+@pytest.mark.parametrize("left_out", range(11))
+def test_the_machine_that_watches_the_order_misses_whatever_is_left_out(left_out: int):
+    order = Order()
+    order.take({"type": "session.created", "event_id": "first"})
+    told = one_response()
+    # That a sound is missing nobody can tell.
+    if told[left_out]["type"] == "response.output_audio.delta":
+        return
+    with pytest.raises((AssertionError, KeyError)):
+        for place, each in enumerate(told):
+            if place != left_out:
+                order.take(each)
+        order.over()
