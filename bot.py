@@ -331,13 +331,19 @@ async def converse_by_socket(
 ) -> None:
     """Hold one conversation with a client that speaks a protocol of its own."""
     from pipelines.engines import INPUT_RATE_HZ
-    from pipelines.surface import hold_surface, reason_of
+    from pipelines.surface import check_of, hold_surface, reason_of
     from transports.websocket.peer import StarlettePeer
     from transports.websocket.session import SurfaceSession
 
     deployment = engines.deployment
     peer = StarlettePeer(arguments.websocket, most_bytes=deployment.server.max_socket_bytes)
-    session = SurfaceSession(peer, arguments.dialect, settings=deployment.sockets, rate_hz=INPUT_RATE_HZ)
+    session = SurfaceSession(
+        peer,
+        arguments.dialect,
+        settings=deployment.sockets,
+        rate_hz=INPUT_RATE_HZ,
+        check=check_of(engines, arguments.mode),
+    )
     session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
     session.open()
     reason, message = "server_shutdown", "the server is stopping"

@@ -41,7 +41,12 @@ def _codes(values: np.ndarray) -> np.ndarray:
     edges = values[order].astype(np.int32)
     middles = (edges[1:] + edges[:-1]) // 2
     samples = np.arange(-32_768, 32_768)
-    return order[np.searchsorted(middles, samples, side="left")].astype(np.uint8)
+    codes = order[np.searchsorted(middles, samples, side="left")].astype(np.uint8)
+    # The mu-law has two zeros; silence is the positive one, as telephone lines send it.
+    zeros = np.flatnonzero(values == 0)
+    if len(zeros):
+        codes[(samples >= 0) & (values[codes] == 0)] = zeros[-1]
+    return codes
 
 
 _VALUES = {Law.MU: _mu_values(), Law.A: _a_values()}

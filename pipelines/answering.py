@@ -28,7 +28,7 @@ from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.engine_llm import messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit
-from processors.dialogue.services import LLM_SERVICES, LlmRow, Transformers
+from processors.dialogue.services import LLM_SERVICES, Documents, LlmRow, Transformers
 from processors.service_rows import ServiceRow, Shared
 from runtime.engine_thread import EngineThread
 from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
@@ -174,6 +174,21 @@ class Answering:
         """What service rows may use of this process."""
         open_replies = self._causal.open_replies if self._causal is not None else None
         return Shared(language_model=self.documents, open_replies=open_replies, http=self.http)
+
+    @property
+    def calls_tools(self) -> bool:
+        """Whether the model may call tools: those that run in this process know none."""
+        return not isinstance(self._plan.row, Documents | Transformers)
+
+    @property
+    def speaks_first(self) -> bool:
+        """Whether the model can be asked when nobody has said anything: the documents answer questions."""
+        return not isinstance(self._plan.row, Documents)
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """Of the deployment's own tools."""
+        return self._tools.names
 
     @asynccontextmanager
     async def tools(

@@ -48,7 +48,9 @@ class Client:
         is_wished: set when that is all that the conversation waits for.
         on_placed: told that an engine is there, before it is prepared; must not block.
         ears: of a speech model that hears what the transport hears, before the pipeline does.
+        hums: hears what the bot says while the caller speaks.
         run_tool: has the client run one of its tools; None where it has none.
+        change_tools: has the conversation offer the tools that it wishes for now, while the call runs.
     """
 
     greets: bool = True
@@ -58,7 +60,9 @@ class Client:
     is_wished: asyncio.Event | None = None
     on_placed: Callable[[], None] | None = None
     ears: UnitEars | None = None
+    hums: bool = True
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
+    change_tools: Callable[[], None] | None = None
 
 
 class Call:
@@ -86,6 +90,8 @@ class Call:
             control that is told of them.
         report: takes what specialists outside of the pipeline report, while the call runs.
         end_turn: has the caller's turn be over with what was understood, while the call runs.
+        finish_turn: the same with what is still being understood, where the pipeline waits for it.
+        on_reply_over: told when a reply is over; must not block.
         client: how the client of a socket wants the conversation to be; see ``Client``.
         end: why the call is over, in a word and a sentence, where it was not the caller who ended it.
     """
@@ -112,9 +118,13 @@ class Call:
         self.on_far_end: Callable[[bytes, int], None] | None = None
         self.report: Callable[[Frame], Awaitable[None]] | None = None
         self.end_turn: Callable[[], Awaitable[None]] | None = None
+        self.finish_turn: Callable[[], Awaitable[None]] | None = None
+        self.on_reply_over: Callable[[HeardReply], None] | None = None
         self.client = client or Client()
         self.end = "stopped", ""
         self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)
+        # Keys of what clients said of their replies.
+        self._claims: dict[str, str] = {}
         self.playout = Playout(
             playout,
             on_reply=self._on_reply,
@@ -142,11 +152,18 @@ class Call:
         heard, self._heard = list(self._heard), deque(maxlen=MAX_UNTOLD)
         return heard
 
-    def claim(self, reply_id: str, audio_ms: int) -> None:
-        """The client says how much of a reply it played; what the session has of it is corrected."""
+    def claim(self, reply_id: str, audio_ms: int) -> bool:
+        """The client says how much of a reply it played; what the session has of it is corrected.
+
+        Returns:
+            Whether the reply is still known.
+        """
+        if self.playout.mark(reply_id) is None:
+            return False
         reply = self.playout.claim(reply_id, audio_ms)
         if reply is not None and reply.in_context:
             self._write_reply(reply, corrects=True)
+        return True
 
     def wrote(self, text: str, *, interrupted: bool) -> None:
         """A reply was shown and not spoken."""
@@ -173,15 +190,25 @@ class Call:
         self._heard.append(reply)
         if reply.in_context:
             self._write_reply(reply)
+        if self.on_reply_over is not None:
+            self.on_reply_over(reply)
 
     def _write_reply(self, reply: HeardReply, *, corrects: bool = False) -> None:
         key = f"reply.{reply.reply_id}"
-        more: dict[str, Any] = {"supersedes": [key]} if corrects else {}
+        more: dict[str, Any] = {}
+        if corrects:
+            # Of what was written of the reply before, a claim of the client's included.
+            more = {
+                "supersedes": [key] if reply.reply_id not in self._claims else [self._claims[reply.reply_id]]
+            }
+            key = self._claims[reply.reply_id] = f"{key}.claimed.{reply.mark.audio_ms}"
+            while len(self._claims) > MAX_UNTOLD:
+                del self._claims[next(iter(self._claims))]
         self._write(
             Kind.BOT_TURN,
             reply.reply_id,
             reply.ended_us if reply.started_us is None else reply.started_us,
-            key=f"{key}.claimed" if corrects else key,
+            key=key,
             text=reply.text,
             truncated=reply.truncated,
             unheard=reply.unheard,

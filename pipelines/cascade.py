@@ -41,7 +41,7 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from configs.deployment import Bot
 from core.timeline import Source
 from pipelines.call import Call
-from pipelines.client_tools import client_tools
+from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from pipelines.lifetime import call_worker, greet, hold, idle_keeper, introduce, record_turns, voice_activity
@@ -91,8 +91,8 @@ async def run_conversation(
         handle_sigint: end the conversation on Ctrl-C.
         finished: set by whoever wants the conversation to end in good order, after what is being said.
     """
-    idle, hums = idle_keeper(engines, call), _backchannels(engines)
-    async with engines.answering.tools(call.conversation, client_tools(call.client)) as tools:
+    idle, hums = idle_keeper(engines, call), _backchannels(engines) if call.client.hums else None
+    async with offered_tools(engines.answering, call) as tools:
         worker = await build_worker(engines, transport, call, tools=tools, idle=idle, hums=hums, rtvi=rtvi)
         # What a crash left half done may take a slow server's time; nobody's greeting waits for it.
         beside = [tools.recover()] if hums is None else [hums.run(), tools.recover()]
@@ -246,6 +246,7 @@ async def _build(
         rtvi=rtvi,
     )
     idle.end_turn = call.end_turn = endpoint.end_turn
+    call.finish_turn = endpoint.finish_turn
     if barge_in is not None:
         idle.holds_reply = lambda: barge_in.holds_reply
     call.playout.follower = Followers(*(each for each in (barge_in, idle, hums) if each is not None))

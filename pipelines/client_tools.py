@@ -6,11 +6,14 @@ that, and a crash in between leaves the same.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from models.tools import EffectUnknownError, Tool
-from pipelines.call import Client
+from pipelines.answering import Answering
+from pipelines.call import Call, Client
+from processors.dialogue.durable_tools import DurableTools
 from protocols.surface import ClientTool
 
 # A person may be asked in between.
@@ -63,3 +66,25 @@ class RunByClient:
 def client_tools(client: Client) -> Sequence[Tool]:
     """Those that a client has wished for."""
     return [RunByClient(tool, client) for tool in client.wish().tools or ()]
+
+
+@asynccontextmanager
+async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[DurableTools]:
+    """The tools of a call's session, those of its client among them for as long as it is there."""
+    client = call.client
+    offered = client_tools(client)
+    async with answering.tools(call.conversation, offered) as tools:
+
+        def change() -> None:
+            nonlocal offered
+            new = client_tools(client)
+            tools.replace(offered, new)
+            offered = new
+
+        client.change_tools = change
+        try:
+            yield tools
+        finally:
+            client.change_tools = None
+            # Whoever else holds the session has nobody who would run them.
+            tools.replace(offered, ())

@@ -51,7 +51,7 @@ from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
 from models.stt import Transcript
 from pipelines.call import Call
-from pipelines.client_tools import client_tools
+from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from pipelines.lifetime import (
@@ -255,7 +255,7 @@ async def run_duplex(
     if not engines.omni:
         raise ConfigError("this process was started without full duplex: --mode duplex")
     idle = idle_keeper(engines, call)
-    async with engines.answering.tools(call.conversation, client_tools(call.client)) as tools:
+    async with offered_tools(engines.answering, call) as tools:
         log = _open_log(engines, call)
         try:
             worker, beside = await build_duplex(

@@ -15,9 +15,11 @@ from typing import Any
 from pipecat.frames.frames import (
     InputTransportMessageFrame,
     InterruptionFrame,
+    LLMMessagesAppendFrame,
     LLMUpdateSettingsFrame,
     TTSSpeakFrame,
 )
+from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.services.settings import LLMSettings
 from pipecat.transports.base_transport import TransportParams
 
@@ -32,14 +34,18 @@ from processors.playout.playout import reply_named
 from protocols.surface import (
     Action,
     Began,
+    CallerStopped,
     EndTurn,
     Greet,
+    Happening,
     HeardUntil,
     Hush,
     MustListen,
     Pause,
     Paused,
+    Pictures,
     Refusal,
+    Respond,
     Resume,
     Resumed,
     Said,
@@ -50,25 +56,35 @@ from protocols.surface import (
     Wish,
 )
 from session_store.conversation import Conversation
-from transports.websocket.session import SurfaceSession
+from transports.websocket.session import Check, SurfaceSession
 from transports.websocket.transport import SocketTransport
 
 # Calls of tools that wait for the client at a time.
 MOST_ASKED = 16
+# A turn that a client has declared over and in which no voice was found by then had none.
+VOID_S = 2.0
+# Stays in the model's context, and is true for as long as it does.
+OPENING = "When this conversation began the person on the line had said nothing, and you were to speak first."
 
 
 class _Actor:
-    """Has done what the client of one call wants."""
+    """Has done what the client of one call wants.
 
-    def __init__(self, engines: Engines, session: SurfaceSession, call: Call) -> None:
+    Owns the watch over the end of a turn that a client has declared; ``close`` ends it.
+    """
+
+    def __init__(self, engines: Engines, session: SurfaceSession, call: Call, mode: str) -> None:
         self._engines = engines
         self._session = session
         self._call = call
+        self._mode = mode
         self._asked: dict[str, asyncio.Future[str]] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self.transport: SocketTransport | None = None
 
     async def act(self, action: Action) -> None:
         """Raises Refusal when it cannot be done."""
-        call, happen = self._call, self._session.happen
+        call, happen = self._call, self._tell
         match action:
             case Typed(text):
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
@@ -76,9 +92,10 @@ class _Actor:
                 call.wrote(text, interrupted=False)
             case Greet():
                 await self._greet()
+            case Respond(instructions, text):
+                await self._respond(instructions, text)
             case EndTurn():
-                if call.end_turn is not None:
-                    await call.end_turn()
+                await self._end_turn()
             case Hush():
                 await self._report(InterruptionFrame())
             case MustListen():
@@ -99,7 +116,8 @@ class _Actor:
                     await self._report(DuplexResumeFrame())
                 happen(Resumed())
             case HeardUntil(reply_id, audio_ms):
-                call.claim(reply_id, audio_ms)
+                if not call.claim(reply_id, audio_ms):
+                    raise Refusal("what was said then is settled by now", code="item_not_found")
                 happen(Trimmed(reply_id, audio_ms))
             case ToolAnswer(call_id, output):
                 asked = self._asked.pop(call_id, None)
@@ -109,6 +127,13 @@ class _Actor:
                 await self._wish(action)
             case _:
                 raise AssertionError(action)
+
+    async def close(self) -> None:
+        """The call is over."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
 
     async def run_tool(self, key: str, name: str, arguments: str, timeout_s: float) -> str:
         """Have the client run a tool.
@@ -122,7 +147,7 @@ class _Actor:
         call_id = f"call_{uuid.uuid4().hex[:24]}"
         asked = self._asked[call_id] = asyncio.get_running_loop().create_future()
         gone = asyncio.create_task(self._session.gone.wait(), name="tool.gone")
-        self._session.happen(ToolAsked(call_id, name, arguments))
+        self._tell(ToolAsked(call_id, name, arguments))
         try:
             await asyncio.wait({asked, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
@@ -132,17 +157,74 @@ class _Actor:
             gone.cancel()
             self._asked.pop(call_id, None)
 
+    async def _end_turn(self) -> None:
+        call, transport = self._call, self.transport
+        end_turn = call.finish_turn or call.end_turn
+        if end_turn is None or transport is None:
+            return
+        await end_turn()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = asyncio.create_task(self._unless_over(transport), name="turn.watch")
+
+    async def _unless_over(self, transport: SocketTransport) -> None:
+        """What a client has said is over is over, a voice in it or not."""
+        before = transport.turns_over
+        await asyncio.sleep(VOID_S)
+        if transport.turns_over == before and not transport.caller_speaks:
+            self._tell(CallerStopped())
+
+    @property
+    def _is_new(self) -> bool:
+        """Nobody has said anything in the session."""
+        return not any(event.payload.get("text") for event in self._call.conversation.events)
+
     async def _greet(self) -> None:
-        bot = self._engines.deployment.bot
-        if any(event.payload.get("text") for event in self._call.conversation.events):
+        greeting = self._engines.deployment.bot.greeting
+        if not self._is_new or not greeting:
             raise Refusal("there is nothing to respond to", code="invalid_value")
-        if bot.greeting:
-            await self._report(TTSSpeakFrame(bot.greeting, append_to_context=True))
+        await self._report(TTSSpeakFrame(greeting, append_to_context=True))
+
+    async def _respond(self, instructions: str | None, text: str) -> None:
+        engines = self._engines
+        if self._mode == "duplex" and engines.realtime is not None:
+            if not text or instructions is not None:
+                raise Refusal(f"{engines.realtime.name} decides when it speaks", code="not_supported")
+            await self.act(Typed(text))
+            return
+        messages: list[LLMContextMessage] = []
+        if text:
+            await self._report(InterruptionFrame())
+            messages = [{"role": "user", "content": text}]
+        elif self._is_new:
+            if not engines.answering.speaks_first:
+                await self._greet()
+                return
+            messages = [{"role": "developer", "content": OPENING}]
+        # In this order through the pipeline: for this question and for no other.
+        if instructions is not None:
+            await self._instruct(instructions)
+        await self._report(LLMMessagesAppendFrame(messages, run_llm=True))
+        if instructions is not None:
+            await self._instruct(self._instructions)
+
+    @property
+    def _instructions(self) -> str:
+        wished = self._session.wish.instructions
+        return self._engines.deployment.bot.system_prompt if wished is None else wished
+
+    async def _instruct(self, instructions: str) -> None:
+        await self._report(LLMUpdateSettingsFrame(delta=LLMSettings(system_instruction=instructions)))
 
     async def _wish(self, wish: Wish) -> None:
         if wish.instructions is not None:
-            delta = LLMSettings(system_instruction=wish.instructions)
-            await self._report(LLMUpdateSettingsFrame(delta=delta))
+            await self._instruct(self._instructions)
+        if wish.tools is not None and self._call.client.change_tools is not None:
+            self._call.client.change_tools()
+
+    def _tell(self, happening: Happening) -> None:
+        if self.transport is not None:
+            self.transport.tell(happening)
 
     async def _report(self, frame: Any) -> None:
         if self._call.report is not None:
@@ -168,6 +250,8 @@ async def hold_surface(
         wish=lambda: session.wish,
         is_wished=session.began if dialect.wants_units else None,
         on_placed=session.placed if dialect.wants_units else None,
+        # A dialect says so where its client takes audio of replies only.
+        hums=getattr(dialect, "hums", True),
     )
     # Units are handed on at their own rate, and as they are; other audio in packets.
     rate_hz = dialect.output_format.rate_hz if dialect.wants_units else engines.output_rate_hz
@@ -179,7 +263,9 @@ async def hold_surface(
         output_rate_hz=rate_hz,
         client=client,
     )
-    actor = _Actor(engines, session, call)
+    actor = _Actor(engines, session, call, mode)
+    # A speech model hears at the pace of speech, whenever it was said.
+    session.hears_at_once = mode == "cascade"
     client.run_tool = actor.run_tool
     session.happen(Began(conversation.session_id, _facts(engines, mode)))
     if not dialect.wants_units:
@@ -203,20 +289,53 @@ async def hold_surface(
         reply_named=reply_named,
     )
 
+    actor.transport = transport
+    call.on_reply_over = lambda reply: transport.end_reply(reply.reply_id, was_cut=reply.truncated)
+
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: SocketTransport, _client: object) -> None:
-        if session.wish.instructions is not None:
-            await actor.act(Wish(instructions=session.wish.instructions))
+        # What came while the pipeline was built is in the wish, and nobody has been told yet.
+        await actor.act(Wish(instructions=session.wish.instructions, tools=session.wish.tools))
         await session.attend(actor.act)
 
     run = run_duplex if mode == "duplex" else run_conversation
     try:
         await run(engines, transport, call)
     finally:
+        await actor.close()
         if conversation.lost.is_set():
             call.end = "session_lost", str(conversation.loss)
         if call.end[0] != "stopped":
             session.over(*call.end)
+
+
+def check_of(engines: Engines, mode: str) -> Check:
+    """What this deployment cannot do for a client, before any of it is done."""
+    is_service = mode == "duplex" and engines.realtime is not None
+    answering = engines.answering
+
+    def check(action: Action) -> None:
+        match action:
+            case Wish(tools=(_, *_) as tools):
+                if is_service or not answering.calls_tools:
+                    raise Refusal(
+                        "session.tools: what answers in this deployment calls no tools",
+                        code="not_supported",
+                        param="session.tools",
+                    )
+                taken = sorted(answering.tool_names & {tool.name for tool in tools})
+                if taken:
+                    raise Refusal(
+                        f"session.tools: the deployment has a tool {taken[0]!r} of its own",
+                        code="invalid_value",
+                        param="session.tools",
+                    )
+            case Pictures() if not (mode == "duplex" and engines.sees):
+                raise Refusal("nobody sees pictures here", code="not_supported", param="input_image")
+            case _:
+                return
+
+    return check
 
 
 async def _until_wished(session: SurfaceSession) -> None:

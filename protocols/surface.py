@@ -11,7 +11,7 @@ Audio is mono, as bytes in the dialect's formats; times are milliseconds since t
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -63,9 +63,14 @@ SAMPLE_BYTES = {Codec.PCM16: 2, Codec.FLOAT32: 4, Codec.PCMU: 1, Codec.PCMA: 1}
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """More of what the caller says, in the input format."""
+    """More of what the caller says, in the input format.
+
+    Attributes:
+        is_whole: all that was said in a turn, after the fact: it may be heard faster than it was said.
+    """
 
     data: bytes
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,27 @@ class Greet:
 
 
 @dataclass(frozen=True, slots=True)
+class Respond:
+    """The bot is to speak now, whoever spoke last.
+
+    Attributes:
+        instructions: for this answer, in place of those of the session; None: its own.
+        text: what it answers, typed; empty: what was said so far.
+    """
+
+    instructions: str | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EndTurn:
-    """The caller's turn is over, whatever the voice says."""
+    """The caller's turn is over, whatever the voice says.
+
+    Attributes:
+        is_quiet: no audio comes behind it by which a voice would be known to have ended.
+    """
+
+    is_quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +230,7 @@ Action = (
     | Typed
     | Said
     | Greet
+    | Respond
     | EndTurn
     | Hush
     | MustListen
@@ -267,12 +292,24 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class CallerStarted:
-    """The caller has the floor: what the bot says is cut by now."""
+    """The caller has the floor: what the bot says is cut.
+
+    Attributes:
+        voice_ms: where the voice began, in the audio that was heard; None: not known.
+    """
+
+    voice_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CallerStopped:
-    """The caller's turn is over."""
+    """The caller's turn is over.
+
+    Attributes:
+        voice_ms: where the voice ended, in the audio that was heard; None: not known.
+    """
+
+    voice_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,15 +465,27 @@ class Dialect(Protocol):
         prompts: a caller who says nothing is spoken to.
     """
 
-    name: str
-    input_format: Format
-    output_format: Format
+    @property
+    def name(self) -> str:
+        """Of the surface."""
+        ...
+
+    @property
+    def input_format(self) -> Format:
+        """What the caller says is written so."""
+        ...
+
+    @property
+    def output_format(self) -> Format:
+        """What the bot says is written so."""
+        ...
+
     wants_units: bool
     greets: bool
     prompts: bool
 
-    def read(self, text: str, at_ms: int) -> Sequence[Action]:
-        """What a message of the client's means.
+    def read(self, text: str, at_ms: int) -> Iterable[Action]:
+        """What a message of the client's means. Each action is taken before the next is asked for.
 
         Raises:
             Refusal: it is not taken; the call goes on.

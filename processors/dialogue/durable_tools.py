@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from loguru import logger
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
@@ -162,6 +163,21 @@ class _Run:
     followers: int = 0
 
 
+@dataclass(slots=True)
+class _Offer:
+    """To one pipeline.
+
+    Attributes:
+        names: of the tools that it knows.
+        is_followed: its questions are made from the session.
+    """
+
+    exchange: "_Exchange"
+    context: LLMContext
+    names: frozenset[str] = frozenset()
+    is_followed: bool = False
+
+
 class DurableTools:
     """The tools of one session in this process. One for each ``Conversation``: see ``SharedTools``.
 
@@ -185,21 +201,43 @@ class DurableTools:
     ) -> None:
         check_tools(tools)
         self._tools = {tool.name: tool for tool in tools}
+        self._first = dict(self._tools)
         self._conversation = conversation
         self._commit_wait_s = commit_wait_s
         self._drain_s = drain_s
         self._runs: dict[str, _Run] = {}
         # Keys of calls whose TOOL_RESULT is queued right behind their TOOL_CALL.
         self._withdrawn: set[str] = set()
+        # Of pipelines that are on; they go with their services.
+        self._offers: WeakKeyDictionary[LLMService[Any], _Offer] = WeakKeyDictionary()
 
     def add(self, tools: Sequence[Tool]) -> None:
-        """More tools, for pipelines that are offered them from here on; one of the same name is replaced.
+        """More tools; one of the same name is replaced.
 
         Raises:
             ConfigError: two have one name, or a schema has rules that are not checked.
         """
-        check_tools(tools)
-        self._tools |= {tool.name: tool for tool in tools}
+        self.replace((), tools)
+
+    def replace(self, old: Sequence[Tool], new: Sequence[Tool]) -> None:
+        """Other tools in place of some, in every pipeline that was offered any: for its next question.
+
+        Args:
+            old: that were added here; one that another has replaced meanwhile stays.
+            new: instead.
+
+        Raises:
+            ConfigError: two have one name, or a schema has rules that are not checked.
+        """
+        check_tools(new)
+        for tool in old:
+            if self._tools.get(tool.name) is tool:
+                del self._tools[tool.name]
+                if tool.name in self._first:
+                    self._tools[tool.name] = self._first[tool.name]
+        self._tools |= {tool.name: tool for tool in new}
+        for llm, offer in list(self._offers.items()):
+            self._renew(llm, offer)
 
     def offer(self, llm: FrameProcessor, context: LLMContext, *, turn: Event | None = None) -> bool:
         """Put the tools into the context of one pipeline and answer the model's calls there.
@@ -212,12 +250,26 @@ class DurableTools:
         Returns:
             Whether they were offered.
         """
-        if not self._tools or not isinstance(llm, LLMService) or isinstance(llm, EngineLlmService):
+        if not isinstance(llm, LLMService) or isinstance(llm, EngineLlmService):
             return False
-        exchange = _Exchange(self._conversation, context, self._tools, turn)
+        offer = self._offers[llm] = _Offer(_Exchange(self._conversation, context, self._tools, turn), context)
+        self._renew(llm, offer)
+        return bool(self._tools)
+
+    def _renew(self, llm: LLMService[Any], offer: "_Offer") -> None:
+        """Have a pipeline know the tools that there are now."""
+        if self._tools and not offer.is_followed:
+            offer.is_followed = True
+            llm.add_event_handler("on_before_process_frame", offer.exchange.on_frame)
+        if not self._tools and not offer.names:
+            return
+        context = offer.context
+        for name in offer.names - self._tools.keys():
+            llm.unregister_function(name)
         for tool in self._tools.values():
-            llm.register_function(tool.name, partial(self._answer, exchange), cancel_on_interruption=True)
-        llm.add_event_handler("on_before_process_frame", exchange.on_frame)
+            if tool.name not in offer.names:
+                answer = partial(self._answer, offer.exchange)
+                llm.register_function(tool.name, answer, cancel_on_interruption=True)
         offered = [
             FunctionSchema(
                 name=tool.name,
@@ -228,9 +280,10 @@ class DurableTools:
             for tool in self._tools.values()
         ]
         given = context.tools if isinstance(context.tools, ToolsSchema) else ToolsSchema([])
-        others = [schema for schema in given.standard_tools if schema.name not in self._tools]
+        ours = offer.names | self._tools.keys()
+        others = [schema for schema in given.standard_tools if schema.name not in ours]
         context.set_tools(ToolsSchema([*others, *offered], custom_tools=given.custom_tools))
-        return True
+        offer.names = frozenset(self._tools)
 
     async def recover(self) -> None:
         """Settle every call that a crash left without a result. Calls that run here are let be.
@@ -284,7 +337,9 @@ class DurableTools:
 
     async def _call(self, name: str, arguments: object, turn_seq: int) -> _Told:
         """See ``call``."""
-        tool = self._tools[name]
+        tool = self._tools.get(name)
+        if tool is None:
+            return _Told(_failure(WITHDRAWN))
         faults = _argument_faults(tool, arguments)
         if faults or not isinstance(arguments, Mapping):
             return _Told(_failure(f"the arguments do not fit: {'; '.join(faults)}"))
@@ -421,8 +476,12 @@ class DurableTools:
         if event.seq <= newest_seq:
             # It stood there already, and whether it ran then is not known.
             return await self._settle(run)
+        tool = self._tools.get(run.call.name)
         run.began.set_result(None)
-        return await self._take_effect(self._tools[run.call.name], run.call)
+        if tool is None:
+            # Taken back while its call was written down.
+            return await self._record(run.call, Outcome.FAILED, {"error": WITHDRAWN})
+        return await self._take_effect(tool, run.call)
 
     async def _settle(self, run: _Run) -> Mapping[str, Any]:
         """Find out about a call that was committed by somebody who then died."""
@@ -679,6 +738,11 @@ class SharedTools:
         check_tools(tools)
         self._tools = tuple(tools)
         self._open: dict[Conversation, _Shared] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the process's own."""
+        return frozenset(tool.name for tool in self._tools)
 
     @asynccontextmanager
     async def of(self, conversation: Conversation, more: Sequence[Tool] = ()) -> AsyncIterator[DurableTools]:

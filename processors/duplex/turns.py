@@ -31,6 +31,7 @@ from pipecat.frames.frames import (
     LLMContextFrame,
     LLMMessagesAppendFrame,
     LLMRunFrame,
+    LLMUpdateSettingsFrame,
     StartFrame,
     TranscriptionFrame,
     TTSSpeakFrame,
@@ -116,6 +117,10 @@ class DuplexTurns(FrameProcessor):
             return
         elif isinstance(frame, LLMRunFrame):
             self._do(self._run)
+            return
+        elif isinstance(frame, LLMUpdateSettingsFrame):
+            # For the questions behind it, and not for those that still wait here.
+            self._do(lambda: self.push_frame(frame, direction))
             return
         elif isinstance(frame, LLMContextFrame) and direction is FrameDirection.UPSTREAM:
             # The result of a tool has gone to the model by then.

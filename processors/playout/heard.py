@@ -449,8 +449,8 @@ class HeardClock:
         """The client says how much of a reply it played, and has dropped the rest.
 
         Returns:
-            The reply as it was heard, where it is over and that is another truth than what was believed; None
-            for one that goes on, which will be over with that, and for one that is not known.
+            The reply as it was heard, where it is over and that was not known before; None for one that goes
+            on, which will be over with that, and for one that is not known.
         """
         if reply_id in self._open:
             self._claimed[reply_id] = audio_us
@@ -463,7 +463,7 @@ class HeardClock:
         heard = self._as_heard(reply, words, min(audio_us, reply.queued_us), at_us, is_claimed=True)
         heard = replace(heard, ended_us=believed.ended_us)
         self._over[reply_id] = heard, reply
-        return heard if heard.text != believed.text else None
+        return heard if heard != believed else None
 
     # Answers.
 

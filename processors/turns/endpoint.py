@@ -52,6 +52,8 @@ PRE_SPEECH_MS = 500
 CONTOUR_MS = 1_500
 # Key of a transcription frame's metadata: its words were not meant, and no turn has them.
 NOT_MEANT = "parley_not_meant"
+# A caller has said that the turn is over: its last words are waited for so long.
+FINISH_MS = 1_000
 
 
 class EndpointStopStrategy(BaseUserTurnStopStrategy):
@@ -106,6 +108,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._timer: asyncio.Task[None] | None = None
         self._inference: asyncio.Task[None] | None = None
         self._early: TurnEstimate | None = None
+        # The caller has said that the turn is over; what ends it when no words come any more.
+        self._finisher: asyncio.Task[None] | None = None
         self._rate_hz = 16_000
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own base
@@ -115,6 +119,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     async def cleanup(self) -> None:
         await super().cleanup()
         await self._drop_conclusions()
+        await self._cancel_finisher()
 
     async def handle_user_turn_started(self) -> None:
         self._in_turn = True
@@ -129,6 +134,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._endpointer.reset()
         self._audio.clear()
         await self._drop_conclusions()
+        await self._cancel_finisher()
 
     async def process_frame(self, frame: Frame) -> ProcessFrameResult:
         if isinstance(frame, VADUserStartedSpeakingFrame):
@@ -156,7 +162,10 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
                 self._on_words()
             if self._guesser is not None:
                 self._tell(self._guesser.on_final(frame.text))
-            await self._rearm()
+            if self._finisher is not None and self._in_turn and not self._voice:
+                await self.trigger_user_turn_stopped()
+            else:
+                await self._rearm()
         elif isinstance(frame, InterimTranscriptionFrame) and self._guesser is not None:
             self._tell(self._guesser.on_partial(frame.text))
         return ProcessFrameResult.CONTINUE
@@ -191,6 +200,21 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         """The open turn has lasted too long: it ends now, with what was understood."""
         if self._in_turn:
             await self.trigger_user_turn_stopped()
+
+    async def finish_turn(self) -> None:
+        """The caller says that the turn is over: it ends with the words that are on their way."""
+        await self._cancel_finisher()
+        self._finisher = self.task_manager.create_task(self._finish(), f"{self}::finish")
+
+    async def _finish(self) -> None:
+        await self._clock.sleep_until_ms(self._clock.now_ms() + FINISH_MS)
+        self._finisher = None
+        await self.end_turn()
+
+    async def _cancel_finisher(self) -> None:
+        finisher, self._finisher = self._finisher, None
+        if finisher is not None and finisher is not asyncio.current_task():
+            await self.task_manager.cancel_task(finisher)
 
     def hear(self, pcm: bytes) -> None:
         """A piece of the caller's audio, 16-bit at the pipeline's rate."""

@@ -22,6 +22,7 @@ from fastapi.responses import JSONResponse
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
+from models.tools.arguments import schema_faults
 from protocols.client_name import check_name
 from protocols.half_duplex import HalfDuplex
 from protocols.minicpm_duplex import MiniCpmDuplex
@@ -131,7 +132,10 @@ class TalkSockets:
             return
         model = websocket.query_params.get("model", "")[:MOST_MODEL_CHARS]
         await self.serve(
-            websocket, lambda: OpenAIRealtime(model or "parley"), app="openai_realtime", mode=_mode_of(model)
+            websocket,
+            lambda: OpenAIRealtime(model or "parley", schema_faults=schema_faults),
+            app="openai_realtime",
+            mode=_mode_of(model),
         )
 
     async def serve(

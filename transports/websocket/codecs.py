@@ -9,7 +9,7 @@ import numpy as np
 from audio import g711
 from audio.resample import Resampler
 from core.errors import ShapeError
-from core.media import float_to_pcm16, pcm16_to_float
+from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from protocols.surface import Codec, Format
 from transports.websocket.opus import OpusDecoder, OpusEncoder
 
@@ -72,9 +72,26 @@ class Encoder:
                 self._opus = self._opus or OpusEncoder(format_.rate_hz)
                 return self._opus.encode(pcm)
 
+    @property
+    def held_ms(self) -> float:
+        """What the resampler holds back of the stream."""
+        if self._resampler is None or not self._rates[0]:
+            return 0.0
+        return self._resampler.delay_samples * 1000 / self._rates[0]
+
+    def flush(self, format_: Format) -> bytes:
+        """The end of the stream, which the resampler holds back; what comes next follows nothing."""
+        resampler, rate_hz = self._resampler, self._rates[0]
+        held = b""
+        if resampler is not None and rate_hz:
+            held = self.encode(bytes(resampler.delay_samples * PCM_BYTES_PER_SAMPLE), rate_hz, format_)
+        self.reset()
+        return held
+
     def reset(self) -> None:
         """What comes next follows nothing."""
         self._rates = (0, 0)
+        self._resampler = None
 
 
 def _floats(data: bytes, codec: Codec) -> np.ndarray:

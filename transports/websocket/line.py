@@ -21,6 +21,7 @@ _US_PER_S = 1_000_000
 @dataclass(frozen=True, slots=True)
 class _Piece:
     pcm: bytes
+    at_once: bool
 
 
 class SpeechLine:
@@ -54,8 +55,12 @@ class SpeechLine:
         """From here on."""
         self._ahead_us = ahead_ms * 1000
 
-    def speak(self, pcm: bytes) -> None:
+    def speak(self, pcm: bytes, *, at_once: bool = False) -> None:
         """More of it.
+
+        Args:
+            pcm: of any length.
+            at_once: it was said before; the clock is not waited for.
 
         Raises:
             Refusal: too much waits.
@@ -68,7 +73,7 @@ class SpeechLine:
             )
         self._held_us += self._long_us(pcm)
         for start in range(0, len(pcm), self._piece_bytes):
-            self._waiting.append(_Piece(pcm[start : start + self._piece_bytes]))
+            self._waiting.append(_Piece(pcm[start : start + self._piece_bytes], at_once))
 
     def want(self, action: Action) -> None:
         """Behind what was said."""
@@ -83,7 +88,8 @@ class SpeechLine:
         """When there is something to take; None while nothing waits."""
         if not self._waiting:
             return None
-        if not isinstance(self._waiting[0], _Piece):
+        first = self._waiting[0]
+        if not isinstance(first, _Piece) or first.at_once:
             return 0
         return self._said_us - self._ahead_us
 
@@ -92,14 +98,19 @@ class SpeechLine:
         due_us = self.next_due_us()
         if due_us is None or due_us > now_us:
             return None
-        if not isinstance(self._waiting[0], _Piece):
-            action = self._waiting.popleft()
-            assert not isinstance(action, _Piece)
-            return action
+        first = self._waiting[0]
+        if not isinstance(first, _Piece):
+            self._waiting.popleft()
+            return first
         self._said_us = max(self._said_us, now_us)
+        if first.at_once:
+            # One by one: whoever listens tells the state of the voice once for each piece.
+            self._waiting.popleft()
+            self._held_us -= self._long_us(first.pcm)
+            return first.pcm
         taken = []
         while self._waiting and isinstance(piece := self._waiting[0], _Piece):
-            if self._said_us - self._ahead_us > now_us:
+            if piece.at_once or self._said_us - self._ahead_us > now_us:
                 break
             self._waiting.popleft()
             taken.append(piece.pcm)

@@ -26,6 +26,7 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import ShapeError
+from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import (
     Action,
     Begin,
@@ -52,10 +53,13 @@ from transports.websocket.codecs import Decoder
 from transports.websocket.line import SpeechLine
 
 OnAction = Callable[[Action], Awaitable[None]]
+Check = Callable[[Action], None]
 # What stands in the line behind the speech that it belongs to.
 IN_LINE = (EndTurn, MustListen, Pause, Resume, Pictures)
 # Actions of one client that wait for a pipeline that is being built.
 MOST_EARLY = 256
+# Behind a turn of a client whose microphone is off: voices and recognisers take their end from silence.
+QUIET_MS = 600
 
 
 class Peer(Protocol):
@@ -111,8 +115,10 @@ class SurfaceSession:
         dialect: its protocol.
         settings: bounds.
         rate_hz: of the pipeline's input.
+        check: raises Refusal for what this deployment cannot do; before anything is done.
 
     Attributes:
+        hears_at_once: what was said before (``Speech.is_whole``) need not be heard at the pace of speech.
         line: what it says.
         lead_ms: what the bot says leaves so long before it is due.
         wish: all that it has wished for.
@@ -121,7 +127,13 @@ class SurfaceSession:
     """
 
     def __init__(
-        self, peer: Peer, dialect: Dialect, *, settings: SocketSettings | None = None, rate_hz: int
+        self,
+        peer: Peer,
+        dialect: Dialect,
+        *,
+        settings: SocketSettings | None = None,
+        rate_hz: int,
+        check: Check | None = None,
     ) -> None:
         self.settings = settings or SocketSettings()
         self.dialect = dialect
@@ -133,6 +145,9 @@ class SurfaceSession:
         # Set while there is something in the line that was not there before.
         self.spoke = asyncio.Event()
         self.on_action: OnAction | None = None
+        self.hears_at_once = False
+        self._check = check
+        self._quiet = bytes(rate_hz * QUIET_MS // 1000 * PCM_BYTES_PER_SAMPLE)
         self._early: deque[Action] = deque()
         self._decoder = Decoder(rate_hz)
         self._peer = peer
@@ -171,11 +186,14 @@ class SurfaceSession:
         if self._limit is not None:
             self._limit.cancel()
         reader, writer = self._tasks
+        # Nobody hears any more what it still sends.
+        reader.cancel()
+        self.on_action = None
+        self.line.clear()
         self._close = self._close or self.dialect.goodbye(reason)
         self._unsent.set()
         await asyncio.wait({writer}, timeout=self.settings.send_s)
-        for task in (reader, writer):
-            task.cancel()
+        writer.cancel()
         await asyncio.gather(reader, writer, return_exceptions=True)
 
     def over(self, reason: str, message: str = "") -> None:
@@ -215,7 +233,11 @@ class SurfaceSession:
     async def attend(self, on_action: OnAction) -> None:
         """Have actions done from here on, those first that came while nobody did."""
         while self._early:
-            await on_action(self._early.popleft())
+            action = self._early.popleft()
+            try:
+                await on_action(action)
+            except Refusal as refusal:
+                self.refuse(refusal)
         self.on_action = on_action
 
     def _post(self, messages: Sequence[Message]) -> None:
@@ -248,6 +270,10 @@ class SurfaceSession:
                     self._refusals = 0
                 except Refusal as refusal:
                     self.refuse(refusal)
+        except Exception as error:
+            # The edge of a client: it loses its call, and nobody else does.
+            logger.opt(exception=error).error(f"a client of {self.dialect.name}: {type(error).__name__}")
+            self._close = (1011, "the message could not be handled")
         finally:
             self._hang_up()
 
@@ -272,17 +298,20 @@ class SurfaceSession:
             )
 
     async def _do(self, action: Action) -> None:
+        # Pictures beside the sound of a unit are for engines that see; the others hear it all the same.
+        if self._check is not None and not (isinstance(action, Pictures) and self.dialect.wants_units):
+            self._check(action)
         match action:
             case Send(message):
                 self._post([message])
             case Begin():
                 self.began.set()
-            case Speech(data):
+            case Speech(data, is_whole):
                 try:
                     pcm = self._decoder.decode(data, self.dialect.input_format)
                 except ShapeError as error:
                     raise Refusal(str(error), code="invalid_payload", param="audio") from error
-                self.line.speak(pcm)
+                self.line.speak(pcm, at_once=is_whole and self.hears_at_once)
                 self.spoke.set()
             case EndAfter(limit_ms):
                 if self._limit is not None:
@@ -293,6 +322,8 @@ class SurfaceSession:
                 self._close = (code, reason)
                 self._hang_up()
             case _ if isinstance(action, IN_LINE):
+                if isinstance(action, EndTurn) and action.is_quiet:
+                    self.line.speak(self._quiet, at_once=self.hears_at_once)
                 self.line.want(action)
                 self.spoke.set()
             case _:

@@ -4,7 +4,8 @@ In: the line of a ``SurfaceSession``; what goes on is pushed into the pipeline b
 decoded in a thread. Out: audio leaves up to ``lead_ms`` before it is due, and counts as played when it is
 due, so that an interruption leaves the rest unheard: such clients drop what they hold when they are told of
 it. Replies are told by their frames in the order of playing; the end of one is told when it has been
-played, or cut off.
+played, or cut off. Where the frames that end one are lost, the books of what was heard say that it is over
+(``end_reply``).
 
 Two tasks, owned by the input and the output side. A client that is gone ends the call.
 """
@@ -43,6 +44,7 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 from audio.gain import RampedGain
 from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import (
+    Action,
     CallerStarted,
     CallerStopped,
     CallerVoice,
@@ -70,6 +72,8 @@ LONGEST_PX = 1_280
 PLAYED_MS = 20
 # Longer than an engine's thread takes to begin.
 UNIT_FIRST_S = 0.005
+# A reply that a caller cuts off is told behind the caller: who decides may say the two in either order.
+CUT_TOLD_S = 0.05
 
 
 class SocketInput(DirectAudioInput):
@@ -99,6 +103,7 @@ class SocketInput(DirectAudioInput):
         while not session.gone.is_set():
             taken = line.take(self._clock.now_us())
             if isinstance(taken, bytes):
+                self._socket.heard_samples += len(taken) // PCM_BYTES_PER_SAMPLE
                 frame = InputAudioRawFrame(audio=taken, sample_rate=rate_hz, num_channels=1)
                 ears = self._socket.ears()
                 if ears is not None:
@@ -109,10 +114,16 @@ class SocketInput(DirectAudioInput):
             elif isinstance(taken, Pictures):
                 await self._show(taken)
             elif taken is not None:
-                await session.act(taken)
+                await self._act(taken)
             else:
                 await self._until_due()
         await self._socket._call_event_handler("on_client_disconnected", session)
+
+    async def _act(self, action: Action) -> None:
+        try:
+            await self._socket.session.act(action)
+        except Refusal as refusal:
+            self._socket.session.refuse(refusal)
 
     async def _until_due(self) -> None:
         session = self._socket.session
@@ -159,6 +170,11 @@ class SocketOutput(InterruptibleOutput):
         self._reply_id: str | None = None
         self._contexts: dict[str, str] = {}
         self._written: set[str] = set()
+        # Where the caller's voice began and ended last, in what was heard.
+        self._voice_ms: tuple[int | None, int | None] = (None, None)
+        # A reply that was cut off, and what tells it where no caller does.
+        self._cut_off: ReplyOver | None = None
+        self._cut_timer: asyncio.TimerHandle | None = None
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -167,6 +183,7 @@ class SocketOutput(InterruptibleOutput):
 
     async def cleanup(self) -> None:
         await super().cleanup()
+        self._tell_cut()
         player, self._player = self._player, None
         if player is not None:
             await self.cancel_task(player)
@@ -176,14 +193,19 @@ class SocketOutput(InterruptibleOutput):
             if self._last_was_interruptible:
                 self._cut()
         elif direction is FrameDirection.DOWNSTREAM:
-            if isinstance(frame, UserStartedSpeakingFrame):
-                self._happen(CallerStarted())
-            elif isinstance(frame, UserStoppedSpeakingFrame):
-                self._happen(CallerStopped())
-            elif isinstance(frame, VADUserStartedSpeakingFrame):
-                self._happen(CallerVoice(True, round(frame.start_secs * 1000)))
+            if isinstance(frame, VADUserStartedSpeakingFrame):
+                self._voice_ms = self._ago_ms(frame.start_secs), None
+                self.happen(CallerVoice(True, round(frame.start_secs * 1000)))
             elif isinstance(frame, VADUserStoppedSpeakingFrame):
-                self._happen(CallerVoice(False, round(frame.stop_secs * 1000)))
+                self._voice_ms = self._voice_ms[0], self._ago_ms(frame.stop_secs)
+                self.happen(CallerVoice(False, round(frame.stop_secs * 1000)))
+            elif isinstance(frame, UserStartedSpeakingFrame):
+                self._socket.caller_speaks = True
+                self.happen(CallerStarted(self._voice_ms[0]))
+            elif isinstance(frame, UserStoppedSpeakingFrame):
+                self._socket.caller_speaks = False
+                self._socket.turns_over += 1
+                self.happen(CallerStopped(self._voice_ms[1]))
         await super().process_frame(frame, direction)
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
@@ -212,10 +234,12 @@ class SocketOutput(InterruptibleOutput):
         message = frame.message
         if isinstance(message, dict):
             happening = _of_rtvi(message)
-            if happening is not None:
-                self._happen(happening)
+            if isinstance(happening, Refusal):
+                self._socket.session.refuse(happening)
+            elif happening is not None:
+                self.happen(happening)
         else:
-            self._happen(message)
+            self.happen(message)
 
     async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
         session = self._socket.session
@@ -236,7 +260,7 @@ class SocketOutput(InterruptibleOutput):
         format_ = session.dialect.output_format
         data = self._encoder.encode(pcm, frame.sample_rate, format_)
         if data:
-            self._happen(ReplyAudio(data, long_us / 1000))
+            self.happen(ReplyAudio(data, long_us / 1000))
         piece_bytes = frame.sample_rate * PLAYED_MS // 1000 * PCM_BYTES_PER_SAMPLE
         for place in range(0, len(pcm), piece_bytes):
             due_us = start_us + place // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
@@ -251,8 +275,34 @@ class SocketOutput(InterruptibleOutput):
         self._encoder.reset()
         self.gain.reset()
 
-    def _happen(self, happening: Happening) -> None:
+    def end_reply(self, reply_id: str, *, was_cut: bool) -> None:
+        """By the books a reply is over; its frames say it too, where none of them was lost."""
+        if reply_id != self._reply_id:
+            return
+        self._written.discard(reply_id)
+        self._contexts = {each: named for each, named in self._contexts.items() if named != reply_id}
+        if was_cut:
+            self._cut()
+        elif not any(what == reply_id for _, what in self._ahead):
+            self._end_when_done(reply_id)
+
+    def _ago_ms(self, secs: float) -> int:
+        return max(0, self._socket.heard_ms - round(secs * 1000))
+
+    def happen(self, happening: Happening) -> None:
+        """Tell the client, in order."""
+        if not isinstance(happening, CallerStarted):
+            self._tell_cut()
         self._socket.session.happen(happening)
+        self._tell_cut()
+
+    def _tell_cut(self) -> None:
+        over, self._cut_off = self._cut_off, None
+        timer, self._cut_timer = self._cut_timer, None
+        if timer is not None:
+            timer.cancel()
+        if over is not None:
+            self._socket.session.happen(over)
 
     def _follow(self, frame: Frame) -> None:
         if isinstance(frame, TTSStartedFrame):
@@ -261,7 +311,7 @@ class SocketOutput(InterruptibleOutput):
             self._contexts[context_id] = reply_id
             self._begin(reply_id)
         elif isinstance(frame, TTSTextFrame):
-            self._happen(ReplyWords(frame.text))
+            self.happen(ReplyWords(frame.text))
         elif isinstance(frame, LLMFullResponseStartFrame):
             named = self._socket.reply_named(frame)
             if named:
@@ -276,13 +326,18 @@ class SocketOutput(InterruptibleOutput):
     def _begin(self, reply_id: str) -> None:
         if reply_id != self._reply_id:
             self._reply_id = reply_id
-            self._happen(ReplyBegan(reply_id))
+            self.happen(ReplyBegan(reply_id))
 
     def _end_when_done(self, reply_id: str | None) -> None:
         if reply_id is None or reply_id != self._reply_id:
             return
         if reply_id in self._written or reply_id in self._contexts.values():
             return
+        format_ = self._socket.session.dialect.output_format
+        tail_ms = self._encoder.held_ms
+        tail = self._encoder.flush(format_)
+        if tail:
+            self.happen(ReplyAudio(tail, tail_ms))
         # Behind what was sent of it, so that its last words are told before.
         self._ahead.append((max(self._next_us, self._clock.now_us()), reply_id))
         self._sent.set()
@@ -291,8 +346,14 @@ class SocketOutput(InterruptibleOutput):
         reply_id, self._reply_id = self._reply_id, None
         self._contexts.clear()
         self._written.clear()
-        if reply_id is not None:
-            self._happen(ReplyOver(reply_id, was_cut=True))
+        if reply_id is None:
+            return
+        self._tell_cut()
+        self._cut_off = ReplyOver(reply_id, was_cut=True)
+        if self._socket.caller_speaks:
+            self._tell_cut()
+        else:
+            self._cut_timer = asyncio.get_running_loop().call_later(CUT_TOLD_S, self._tell_cut)
 
     async def _play(self) -> None:
         """What was sent is played when it is due."""
@@ -313,7 +374,7 @@ class SocketOutput(InterruptibleOutput):
                 self._socket.on_packet(what)
             elif what == self._reply_id and what not in self._written:
                 self._reply_id = None
-                self._happen(ReplyOver(what))
+                self.happen(ReplyOver(what))
 
 
 class SocketTransport(BaseTransport):
@@ -329,6 +390,11 @@ class SocketTransport(BaseTransport):
         ears: who hears in front of the pipeline, where there is somebody.
         reply_of: the reply of a voice's context.
         reply_named: the reply that a frame of the model's begins or ends.
+
+    Attributes:
+        heard_samples: of the caller's audio, that went into the pipeline.
+        caller_speaks: a turn of the caller's is open.
+        turns_over: of the caller's, so far.
     """
 
     def __init__(
@@ -349,10 +415,26 @@ class SocketTransport(BaseTransport):
         self.ears = ears
         self.reply_of = reply_of
         self.reply_named = reply_named
+        self.heard_samples = 0
+        self.caller_speaks = False
+        self.turns_over = 0
         self._socket_input = SocketInput(self, params)
         self._socket_output = SocketOutput(self, params)
         self._register_event_handler("on_client_connected")
         self._register_event_handler("on_client_disconnected")
+
+    @property
+    def heard_ms(self) -> int:
+        """The caller's audio that went into the pipeline."""
+        return self.heard_samples * 1000 // self.input_rate_hz
+
+    def tell(self, happening: Happening) -> None:
+        """Something that has happened beside the pipeline, behind what happened in it before."""
+        self._socket_output.happen(happening)
+
+    def end_reply(self, reply_id: str, *, was_cut: bool) -> None:
+        """By the books a reply is over."""
+        self._socket_output.end_reply(reply_id, was_cut=was_cut)
 
     def set_gain_db(self, gain_db: float) -> None:
         """See ``SetsGain``."""
@@ -365,13 +447,15 @@ class SocketTransport(BaseTransport):
         return self._socket_output
 
 
-def _of_rtvi(message: dict[str, Any]) -> Happening | None:
+def _of_rtvi(message: dict[str, Any]) -> Happening | Refusal | None:
     """What a message for RTVI clients says, where a dialect is told of it too."""
     data = message.get("data")
     if not isinstance(data, dict):
         return None
     if message.get("type") == "user-transcription":
         return Words(str(data.get("text", "")), bool(data.get("final")))
+    if message.get("type") == "error-response":
+        return Refusal(str(data.get("error", "")), code="not_supported")
     if message.get("type") == "server-message" and data.get("kind") == "queue" and not data.get("refused"):
         wait_s = data.get("wait_s")
         return InQueue(

@@ -900,3 +900,59 @@ def test_an_embedded_engine_is_offered_nothing(world: World):
 def test_tools_that_cannot_be_offered_together_are_refused(tools: Callable[[], list[FakeTool]], message: str):
     with pytest.raises(ConfigError, match=message):
         SharedTools(tools())
+
+
+# Tools that come and go while a session is open
+
+
+def offered(context: LLMContext) -> list[str]:
+    tools = context.tools
+    return [schema.name for schema in tools.standard_tools] if isinstance(tools, ToolsSchema) else []
+
+
+async def test_tools_of_a_client_are_known_to_the_pipelines_that_are_on(tmp_path: Path):
+    async with World(tmp_path).session() as conversation:
+        tools = DurableTools([], conversation)
+        llm, context = compatible(), LLMContext()
+        assert not tools.offer(llm, context)
+        first, second = FakeTool("first"), FakeTool("second")
+        tools.add([first])
+        assert (offered(context), llm.has_function("first")) == (["first"], True)
+        tools.replace([first], [second])
+        assert (offered(context), llm.has_function("first"), llm.has_function("second")) == (
+            ["second"], False, True,
+        )  # fmt: skip
+        tools.replace([second], [])
+        assert (offered(context), llm.has_function("second")) == ([], False)
+
+
+async def test_a_tool_of_the_deployments_is_back_when_a_clients_of_its_name_is_gone(tmp_path: Path):
+    async with World(tmp_path).session() as conversation:
+        await conversation.user_turn("Tea, please.", transport="text")
+        ours, theirs = FakeTool(), FakeTool(answer={"number": 8})
+        tools = DurableTools([ours], conversation)
+        tools.add([theirs])
+        assert await tools.call("order", TEA) == {"number": 8}
+        tools.replace([theirs], [])
+        assert await tools.call("order", {"item": "milk"}) == {"number": 7}
+
+
+async def test_a_call_of_a_tool_that_was_taken_back_is_not_run(tmp_path: Path):
+    async with World(tmp_path).session() as conversation:
+        await conversation.user_turn("Tea, please.", transport="text")
+        tool = FakeTool()
+        tools = DurableTools([], conversation)
+        tools.add([tool])
+        tools.replace([tool], [])
+        told = await tools.call("order", TEA)
+        assert (told["outcome"], tool.runs) == ("failed", [])
+
+
+async def test_tools_that_cannot_be_offered_change_nothing(tmp_path: Path):
+    async with World(tmp_path).session() as conversation:
+        first = FakeTool("first")
+        tools = DurableTools([first], conversation)
+        with pytest.raises(ConfigError):
+            tools.replace([first], [FakeTool("second", parameters={"type": "object", "oneOf": []})])
+        await conversation.user_turn("Tea, please.", transport="text")
+        assert await tools.call("first", TEA) == {"number": 7}

@@ -369,3 +369,57 @@ def test_a_reply_that_is_over_can_be_asked_for_and_an_unknown_one_has_no_mark():
     clock.interrupted(voice.now_us)
     assert clock.mark("r").audio_ms == 200
     assert clock.mark("other") is None
+
+
+# What a client says of a reply
+
+
+def cut_at(clock: HeardClock, voice: Voice, ms: int) -> HeardReply:
+    """The reply after an interruption at which so much of it was played."""
+    voice.write(1_000).play(ms)
+    return only(clock.interrupted(voice.now_us))
+
+
+def test_a_client_that_says_it_before_the_reply_is_over_has_the_last_word():
+    clock = HeardClock()
+    voice = Voice(clock, TEN).queue()
+    assert clock.claim("r", 160 * MS, 0) is None
+    reply = cut_at(clock, voice, 600)
+    assert (reply.text, reply.mark.audio_ms) == ("One two", 160)
+    assert reply.mark.source is HeardSource.CLIENT_REPORT
+    assert reply.unheard.startswith("three,")
+
+
+def test_a_client_that_says_it_behind_the_end_corrects_what_was_believed():
+    clock = HeardClock()
+    believed = cut_at(clock, Voice(clock, TEN).queue(), 600)
+    assert believed.mark.source is HeardSource.PLAYOUT_CLOCK
+    reply = clock.claim("r", 260 * MS, 10**9)
+    assert reply is not None
+    assert (reply.text, reply.mark.audio_ms, reply.truncated) == ("One two three,", 260, True)
+    assert reply.mark.source is HeardSource.CLIENT_REPORT
+    # When it was heard does not change with when that is said.
+    assert (reply.started_us, reply.ended_us) == (believed.started_us, believed.ended_us)
+    assert clock.mark("r") == reply.mark
+
+
+def test_what_a_client_says_twice_is_news_once_and_what_it_says_then_counts():
+    clock = HeardClock()
+    cut_at(clock, Voice(clock, TEN).queue(), 600)
+    assert clock.claim("r", 260 * MS, 0) is not None
+    assert clock.claim("r", 260 * MS, 0) is None
+    shorter = clock.claim("r", 160 * MS, 0)
+    assert shorter is not None
+    assert shorter.text == "One two"
+
+
+def test_nobody_has_heard_more_than_there_was():
+    clock = HeardClock()
+    cut_at(clock, Voice(clock, TEN).queue(), 600)
+    reply = clock.claim("r", 60_000 * MS, 0)
+    assert reply is not None
+    assert (reply.text, reply.mark.audio_ms, reply.truncated) == (TEN, 1_000, False)
+
+
+def test_what_is_said_of_no_reply_is_nothing():
+    assert HeardClock().claim("nobody", 100 * MS, 0) is None

@@ -1,0 +1,187 @@
+"""``python -m evals.openai_realtime``: voice-to-voice latency over OpenAI's realtime protocol, and its cost.
+
+Calls at the same time, each a person who asks questions one after the other and hears the answers out.
+Latency is from the last audible sample that was sent to the first audible one that came, both at their place
+in real time: what was sent is played into the socket sample by sample, and audio that came is heard when what
+came before it has been. The cost is the processor time of the server's process while calls are on, divided
+by the seconds of the calls. The client is plain ``websockets``, so that it costs little beside the server.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soxr
+from websockets.asyncio.client import ClientConnection, connect
+
+from core.errors import AgentError
+from evals.command import count, machine, positive
+from evals.latency.servers import running
+from evals.serving_process import Server
+from models.tts.flite import FliteSettings, FliteTts
+
+RATE_HZ = 24_000
+PIECE_MS = 20
+AUDIBLE = 500
+ANSWER_S = 15.0
+QUESTIONS = (
+    "What are your opening hours on Saturday?",
+    "What are your opening hours on Sunday?",
+    "When do you open in the morning?",
+)
+
+
+def speech(text: str) -> bytes:
+    """16-bit PCM of a question, cut at its last audible sample."""
+    pieces: list[bytes] = []
+
+    def take(piece: Any) -> bool:
+        pieces.append(piece.pcm)
+        return True
+
+    FliteTts(FliteSettings(voice="rms")).synthesize(text, take)
+    samples = soxr.resample(np.frombuffer(b"".join(pieces), "<i2"), 16_000, RATE_HZ)
+    audible = np.flatnonzero(np.abs(samples.astype(np.int32)) > AUDIBLE)
+    return bytes(samples[: audible[-1] + 1].astype("<i2").tobytes())
+
+
+class Caller:
+    """One call.
+
+    Attributes:
+        latencies_ms: of every answer.
+        unanswered: questions.
+        errors: codes that the server sent.
+    """
+
+    def __init__(self, url: str, turns: int) -> None:
+        self._url = url
+        self._turns = turns
+        self._speech = b""
+        self._said_s = 0.0
+        self._heard_s: float | None = None
+        self._playing_until_s = 0.0
+        self._over = asyncio.Event()
+        self.latencies_ms: list[float] = []
+        self.unanswered = 0
+        self.errors: list[str] = []
+
+    async def call(self) -> None:
+        """Ask all questions."""
+        async with connect(self._url, max_size=None) as socket:
+            tasks = [asyncio.create_task(self._speak(socket)), asyncio.create_task(self._listen(socket))]
+            try:
+                await asyncio.sleep(1)
+                for turn in range(self._turns):
+                    await self._ask(QUESTIONS[turn % len(QUESTIONS)])
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, question: str) -> None:
+        self._heard_s = None
+        self._over.clear()
+        self._speech = await asyncio.to_thread(speech, question)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._over.wait()
+        except TimeoutError:
+            self.unanswered += 1
+            return
+        if self._heard_s is None:
+            self.unanswered += 1
+        else:
+            self.latencies_ms.append((self._heard_s - self._said_s) * 1000)
+        await asyncio.sleep(1)
+
+    async def _speak(self, socket: ClientConnection) -> None:
+        piece = RATE_HZ * PIECE_MS // 1000 * 2
+        due_s = time.monotonic()
+        while True:
+            # A microphone sends a piece when it has heard it: its samples were said before ``due_s``.
+            due_s += PIECE_MS / 1000
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            data, self._speech = self._speech[:piece], self._speech[piece:]
+            if data:
+                self._said_s = due_s - (piece - len(data)) / 2 / RATE_HZ
+            audio = base64.b64encode(data.ljust(piece, b"\0")).decode()
+            await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+
+    async def _listen(self, socket: ClientConnection) -> None:
+        async for text in socket:
+            event = json.loads(text)
+            match event["type"]:
+                case "response.output_audio.delta":
+                    self._hear(base64.b64decode(event["delta"]))
+                case "response.done":
+                    self._over.set()
+                case "error":
+                    self.errors.append(str(event["error"]["code"]))
+
+    def _hear(self, pcm: bytes) -> None:
+        start_s = max(self._playing_until_s, time.monotonic())
+        self._playing_until_s = start_s + len(pcm) / 2 / RATE_HZ
+        audible = np.flatnonzero(np.abs(np.frombuffer(pcm, "<i2").astype(np.int32)) > AUDIBLE)
+        if self._heard_s is None and len(audible):
+            self._heard_s = start_s + float(audible[0]) / RATE_HZ
+
+
+async def measure(server: Server, *, model: str, calls: int, turns: int) -> dict[str, Any]:
+    """Calls at the same time; the figures."""
+    url = f"{server.url.replace('http', 'ws', 1)}/v1/realtime?model={model}"
+    callers = [Caller(url, turns) for _ in range(calls)]
+    before_s, began_s = server.cpu_s(), time.monotonic()
+    await asyncio.gather(*(caller.call() for caller in callers))
+    took_s, after_s = time.monotonic() - began_s, server.cpu_s()
+    latencies_ms = [each for caller in callers for each in caller.latencies_ms]
+    found: dict[str, Any] = {"model": model, "calls": calls, "turns": len(latencies_ms)}
+    if latencies_ms:
+        for percent in (50, 95, 99):
+            found[f"p{percent}_ms"] = round(float(np.percentile(latencies_ms, percent)))
+    found["unanswered"] = sum(caller.unanswered for caller in callers)
+    found["errors"] = sorted({code for caller in callers for code in caller.errors})
+    if before_s is not None and after_s is not None:
+        found["cpu_percent_per_call"] = round(100 * (after_s - before_s) / took_s / calls, 1)
+    return found
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    """Measure each pipeline, and print a line of JSON for each."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with running("parley", arguments.config, Path(folder) / "server.log") as server:
+            for model in arguments.model:
+                found = await measure(server, model=model, calls=arguments.calls, turns=arguments.turns)
+                print(json.dumps({**found, "machine": machine()}), flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(prog="python -m evals.openai_realtime")
+    root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    root.add_argument("--model", nargs="+", default=["parley-cascade", "parley-duplex"])
+    root.add_argument("--calls", type=positive, default=1, help="at the same time")
+    root.add_argument("--turns", type=count, default=20, help="questions of each call")
+    return root
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Exit status."""
+    try:
+        asyncio.run(main(parser().parse_args(argv)))
+    except AgentError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run())

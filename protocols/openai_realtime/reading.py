@@ -1,0 +1,362 @@
+"""What a client says in OpenAI's realtime protocol, as actions.
+
+One handler for each event, all of them generators: what an event changes here is changed behind the actions
+that may be refused.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from protocols.openai_realtime.shapes import (
+    MOST_CHARS,
+    Faults,
+    answer_instructions,
+    event,
+    mapping,
+    picture_of,
+    updated,
+)
+from protocols.openai_realtime.state import Item, Owed, State, done
+from protocols.surface import (
+    Action,
+    Begin,
+    EndTurn,
+    HeardUntil,
+    Hush,
+    Message,
+    Pictures,
+    Refusal,
+    Respond,
+    Said,
+    Send,
+    Speech,
+    ToolAnswer,
+    Typed,
+    Wish,
+    parsed,
+    samples_of,
+    text_of,
+)
+
+# Of one event, and of what waits for its commit.
+MOST_AUDIO_BYTES, MOST_HELD_MS = 1_500_000, 120_000
+# A commit of less is refused, as by OpenAI.
+LEAST_COMMIT_MS = 100
+# What is over by so much is the rounding of the client's: it counts played samples in its own rate.
+ROUNDING_MS = 20
+MOST_WAITING = 64
+_TEXTS = ("input_text", "output_text", "text")
+
+
+class Reader:
+    """One conversation.
+
+    Attributes:
+        event_id: of the client's event that is being read, for what is said of it.
+    """
+
+    def __init__(self, state: State, faults: Faults) -> None:
+        self._state = state
+        self._faults = faults
+        self._has_begun = False
+        self.event_id: str | None = None
+        self._handlers: dict[str, Callable[[Message], Iterator[Action]]] = {
+            "session.update": self._update,
+            "input_audio_buffer.append": self._append,
+            "input_audio_buffer.commit": self._commit,
+            "input_audio_buffer.clear": self._clear,
+            "conversation.item.create": self._create_item,
+            "conversation.item.truncate": self._truncate,
+            "conversation.item.retrieve": self._retrieve,
+            "conversation.item.delete": self._delete,
+            "response.create": self._respond,
+            "response.cancel": self._cancel,
+            "output_audio_buffer.clear": self._clear_output,
+        }
+
+    def read(self, text: str) -> Iterator[Action]:
+        """One event.
+
+        Raises:
+            Refusal: it is not taken.
+        """
+        self.event_id = None
+        given = parsed(text)
+        event_id = given.get("event_id")
+        self.event_id = event_id if isinstance(event_id, str) else None
+        handler = self._handlers.get(given["type"])
+        if handler is None:
+            raise Refusal(
+                f"there is no client event {given['type'][:64]!r}", code="unknown_event", param="type"
+            )
+        # An update may be followed by another; whatever else comes shows that the client is ready.
+        if not self._has_begun and given["type"] != "session.update":
+            self._has_begun = True
+            yield Begin()
+        yield from handler(given)
+        self.event_id = None
+
+    def _update(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        settings, tools = updated(state.settings, mapping(given, "session"), self._faults)
+        old_words = state.told()
+        old, state.settings = state.settings, settings
+        words = state.told()
+        state.settings = old
+        if words != old_words or tools is not None:
+            yield Wish(instructions=words if words != old_words else None, tools=tools)
+        if settings.input_format != old.input_format:
+            # It was written in another format.
+            state.held.clear()
+        state.settings = settings
+        yield Send(event("session.updated", session=state.shown_session()))
+
+    # Audio.
+
+    def _audio(self, given: object) -> bytes:
+        codec = self._state.settings.input_format.codec
+        return samples_of(given, codec, param="audio", most_bytes=MOST_AUDIO_BYTES)
+
+    def _append(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        data = self._audio(given.get("audio"))
+        if state.settings.detection is not None:
+            yield Speech(data)
+        elif state.long_ms(state.held) + state.long_ms(data) > MOST_HELD_MS:
+            raise Refusal(
+                f"the input audio buffer holds {MOST_HELD_MS // 1000} s, commit or clear it",
+                code="input_audio_buffer_full",
+                param="audio",
+            )
+        else:
+            state.held += data
+        state.heard_ms += state.long_ms(data)
+
+    def _commit(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        if state.settings.detection is not None:
+            if state.caller is None:
+                raise Refusal("nothing was said", code="input_audio_buffer_commit_empty")
+            yield EndTurn()
+            return
+        held_ms = state.long_ms(state.held)
+        if held_ms < LEAST_COMMIT_MS:
+            raise Refusal(
+                f"the buffer has {held_ms:.0f} ms of audio, a commit needs {LEAST_COMMIT_MS}",
+                code="input_audio_buffer_commit_empty",
+            )
+        yield from self._speaks(bytes(state.held))
+        state.held.clear()
+        state.caller = state.new_caller_item()
+        for message in state.committed(state.caller):
+            yield Send(message)
+
+    def _speaks(self, data: bytes) -> Iterator[Action]:
+        """A whole turn of the caller's at once: it is meant, so the bot is silent for it."""
+        state = self._state
+        if state.caller is not None:
+            raise Refusal("what was committed before is still being heard", code="input_audio_buffer_busy")
+        if state.response is not None:
+            yield Hush()
+        yield Speech(data, is_whole=True)
+        yield EndTurn(is_quiet=state.settings.detection is None)
+        state.ended_ms = int(state.heard_ms)
+        state.began_ms = max(0, state.ended_ms - int(state.long_ms(data)))
+        state.owed = Owed.COMMIT
+
+    def _clear(self, given: Message) -> Iterator[Action]:
+        self._state.held.clear()
+        yield Send(event("input_audio_buffer.cleared"))
+
+    # Items.
+
+    def _create_item(self, given: Message) -> Iterator[Action]:
+        body = mapping(given, "item")
+        kind = body.get("type")
+        if kind == "function_call_output":
+            yield from self._tool_answered(body)
+        elif kind == "message":
+            yield from self._message(body)
+        else:
+            raise Refusal(
+                f"item.type: {str(kind)[:64]!r} is not taken", code="invalid_value", param="item.type"
+            )
+
+    def _message(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        role, content = given.get("role"), given.get("content")
+        if role not in ("user", "system", "assistant") or not isinstance(content, list):
+            raise Refusal("item: a message has a role and content", code="invalid_value", param="item.role")
+        parts = _Parts()
+        for part in content:
+            self._part(part, role, parts)
+        if len(state.typed) + len(state.notes) >= MOST_WAITING:
+            raise Refusal(f"{MOST_WAITING} messages wait for a response", code="too_many_items", param="item")
+        item = state.items.new(
+            {"type": "message", "role": role, "status": "completed", "content": parts.shown},
+            item_id=given.get("id"),
+        )
+        words = "\n".join(parts.texts).strip()
+        if parts.pictures:
+            yield Pictures(tuple(parts.pictures))
+        if parts.audio:
+            yield from self._speaks(bytes(parts.audio))
+            state.caller, state.caller_words = item, []
+        if words and role == "assistant":
+            yield Said(words)
+        elif words and role == "system":
+            item.words = words
+            yield Wish(instructions="\n\n".join(part for part in (state.told(), words) if part))
+            state.notes.append(item)
+        elif words:
+            item.words = words
+            state.typed.append(item)
+        yield Send(state.items.add(item))
+        yield Send(done(item))
+
+    def _part(self, part: object, role: str, parts: "_Parts") -> None:
+        if not isinstance(part, dict):
+            raise Refusal("item.content: not a part", code="invalid_value", param="item.content")
+        kind = part.get("type")
+        if kind in _TEXTS:
+            parts.texts.append(text_of(part, "text", most_chars=MOST_CHARS))
+        elif kind == "input_audio" and role == "user":
+            parts.audio += self._audio(part.get("audio"))
+            if len(parts.audio) > MOST_AUDIO_BYTES:
+                raise Refusal("item.content: too much audio", code="too_large", param="item.content")
+        elif kind == "input_image" and role == "user":
+            parts.pictures.append(picture_of(part.get("image_url"), param="item.content.image_url"))
+        else:
+            raise Refusal(
+                f"item.content.type: {str(kind)[:64]!r} is not taken here",
+                code="invalid_value",
+                param="item.content",
+            )
+        # What was sent is not sent back.
+        shown = {name: value for name, value in part.items() if name not in ("audio", "image_url")}
+        parts.shown.append({**shown, "transcript": None} if kind == "input_audio" else shown)
+
+    def _tool_answered(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        call_id = text_of(given, "call_id", most_chars=256)
+        if call_id not in state.asked:
+            raise Refusal(
+                f"no call {call_id[:64]!r} waits for its output", code="invalid_value", param="item.call_id"
+            )
+        output = text_of(given, "output", most_chars=MOST_CHARS * 8)
+        body = {"type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
+        item = state.items.new(body, item_id=given.get("id"))
+        yield ToolAnswer(call_id, output)
+        state.asked.discard(call_id)
+        state.owed = Owed.TOOL
+        yield Send(state.items.add(item))
+        yield Send(done(item))
+
+    def _known(self, given: Message) -> Item:
+        item_id = text_of(given, "item_id", most_chars=256)
+        item = self._state.items.get(item_id)
+        if item is None:
+            # Pipecat's service waits for this code.
+            raise Refusal(
+                f"there is no item {item_id[:64]!r}", code="item_retrieve_invalid_item_id", param="item_id"
+            )
+        return item
+
+    def _truncate(self, given: Message) -> Iterator[Action]:
+        item_id = text_of(given, "item_id", most_chars=256)
+        item = self._state.items.get(item_id)
+        if item is None or not item.reply_id:
+            raise Refusal(
+                f"there is no audio of an item {item_id[:64]!r}", code="item_not_found", param="item_id"
+            )
+        audio_ms = given.get("audio_end_ms")
+        if not isinstance(audio_ms, int) or isinstance(audio_ms, bool) or audio_ms < 0:
+            raise Refusal(
+                "audio_end_ms: expected whole milliseconds", code="invalid_value", param="audio_end_ms"
+            )
+        if audio_ms > item.audio_ms + ROUNDING_MS:
+            raise Refusal(
+                f"audio_end_ms: the item has {item.audio_ms:.0f} ms of audio",
+                code="invalid_value",
+                param="audio_end_ms",
+            )
+        yield HeardUntil(item.reply_id, audio_ms)
+
+    def _retrieve(self, given: Message) -> Iterator[Action]:
+        yield Send(event("conversation.item.retrieved", item=dict(self._known(given).body)))
+
+    def _delete(self, given: Message) -> Iterator[Action]:
+        state, item = self._state, self._known(given)
+        if item in state.notes:
+            notes = [note for note in state.notes if note is not item]
+            parts = (state.settings.instructions, *(note.words for note in notes))
+            yield Wish(instructions="\n\n".join(part for part in parts if part))
+            state.notes = notes
+        elif item in state.typed:
+            state.typed.remove(item)
+        else:
+            raise Refusal(
+                "what was said stays in the session; only what nobody has answered can be deleted",
+                code="not_supported",
+                param="item_id",
+            )
+        item_id = item.item_id
+        state.items.forget(item)
+        yield Send(event("conversation.item.deleted", item_id=item_id))
+
+    # Responses.
+
+    def _respond(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        instructions = answer_instructions(mapping(given, "response", optional=True), state.settings)
+        if state.typed:
+            words = "\n".join(item.words for item in state.typed)
+            # Like the caller's voice it ends what is being said.
+            yield Typed(words) if instructions is None else Respond(instructions, words)
+            state.typed = []
+            state.owed = Owed.ASKED
+        elif state.owed not in (Owed.NONE, Owed.ASKED):
+            state.owed = Owed.ASKED
+        elif state.response is not None and state.response.is_claimable:
+            state.response.is_claimable = False
+        elif state.response is not None:
+            raise Refusal(
+                "a response is on: cancel it, or wait for its end",
+                code="conversation_already_has_active_response",
+            )
+        else:
+            yield Respond(instructions)
+            state.owed = Owed.ASKED
+
+    def _cancel(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        response, wanted = state.response, given.get("response_id")
+        if response is None and wanted is None and state.owed is not Owed.NONE:
+            yield Hush()
+            was_asked = state.owed is Owed.ASKED
+            state.owed = Owed.NONE
+            if was_asked:
+                for message in state.empty_response("cancelled", "client_cancelled"):
+                    yield Send(message)
+            return
+        if response is None or wanted not in (None, response.response_id):
+            raise Refusal("no such response is on", code="response_cancel_not_active", param="response_id")
+        state.cancels = True
+        yield Hush()
+
+    def _clear_output(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        if state.response is not None:
+            state.cancels = True
+            yield Hush()
+        yield Send(event("output_audio_buffer.cleared"))
+
+
+class _Parts:
+    """Of a message."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.audio = bytearray()
+        self.pictures: list[bytes] = []
+        self.shown: list[dict[str, Any]] = []

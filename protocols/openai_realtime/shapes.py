@@ -1,0 +1,258 @@
+"""Fields of OpenAI's realtime events, read and written. Nothing here knows a conversation.
+
+A field that is wrong is a ``Refusal`` that names it. What a client may set and nobody here follows is shown
+as it is in ``session.updated``: a client can read there what holds.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from protocols.surface import ClientTool, Codec, Format, Message, Refusal, decoded, text_of
+
+PCM = Format(Codec.PCM16, 24_000)
+FORMATS = {"audio/pcm": PCM, "audio/pcmu": Format(Codec.PCMU, 8_000), "audio/pcma": Format(Codec.PCMA, 8_000)}
+MOST_CHARS, MOST_TOOLS, MOST_TOOL_CHARS = 32_768, 64, 65_536
+MOST_PICTURE_BYTES = 8_000_000
+VOICE = "parley"
+# What a schema's checker finds wrong.
+Faults = Callable[[Mapping[str, Any]], Sequence[str]]
+# As OpenAI's models take them; a name is also a key here.
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the client has asked for, as far as it is followed.
+
+    Attributes:
+        modality: audio or text.
+        detection: how a turn of the caller's ends; None: the client says it.
+        transcription: as the client gave it. Words are told whether it asks or not.
+        tools: as the client gave them.
+        tool_choice: auto, or none.
+    """
+
+    modality: str = "audio"
+    input_format: Format = PCM
+    output_format: Format = PCM
+    detection: Mapping[str, Any] | None = None
+    transcription: Any = None
+    instructions: str = ""
+    tools: tuple[Message, ...] = ()
+    tool_choice: str = "auto"
+
+
+def new_id(kind: str) -> str:
+    """Unlike any other."""
+    return f"{kind}_{secrets.token_hex(12)}"
+
+
+def event(type_: str, **fields: Any) -> Message:
+    """Of the server."""
+    return {"type": type_, "event_id": new_id("event"), **fields}
+
+
+def error_event(
+    message: str, code: str, param: str | None = None, *, event_id: str | None = None, kind: str = ""
+) -> Message:
+    """What is wrong; ``event_id`` of the client's event."""
+    return event(
+        "error",
+        error={
+            "type": kind or "invalid_request_error",
+            "code": code,
+            "message": message,
+            "param": param,
+            "event_id": event_id,
+        },
+    )
+
+
+def mapping(given: Mapping[str, Any], name: str, *, param: str = "", optional: bool = False) -> Message:
+    """A field that is an object."""
+    value = given.get(name)
+    if value is None and optional:
+        return {}
+    if value is None:
+        raise Refusal(f"{param or name}: is missing", code="missing_field", param=param or name)
+    if not isinstance(value, dict):
+        raise Refusal(f"{param or name}: expected an object", code="invalid_value", param=param or name)
+    return value
+
+
+def updated(
+    old: Settings, session: Message, faults: Faults
+) -> tuple[Settings, tuple[ClientTool, ...] | None]:
+    """The settings behind a ``session.update``, and its tools where it has some.
+
+    Raises:
+        Refusal: not all of it can be followed, and nothing is.
+    """
+    if session.get("type", "realtime") != "realtime":
+        raise Refusal("session.type: only realtime is served", code="invalid_value", param="session.type")
+    audio = mapping(session, "audio", param="session.audio", optional=True)
+    heard = mapping(audio, "input", param="session.audio.input", optional=True)
+    said = mapping(audio, "output", param="session.audio.output", optional=True)
+    new = replace(
+        old,
+        modality=_modality(session, old.modality, "session.output_modalities"),
+        input_format=_format(heard.get("format"), old.input_format, param="session.audio.input.format"),
+        output_format=_format(said.get("format"), old.output_format, param="session.audio.output.format"),
+        tool_choice=_tool_choice(session, old.tool_choice, "session.tool_choice"),
+    )
+    if "turn_detection" in heard:
+        given = heard["turn_detection"]
+        param = "session.audio.input.turn_detection"
+        new = replace(
+            new, detection=None if given is None else detection(mapping(heard, "turn_detection", param=param))
+        )
+    if "transcription" in heard:
+        new = replace(new, transcription=heard["transcription"])
+    if session.get("instructions") is not None:
+        new = replace(new, instructions=text_of(session, "instructions", most_chars=MOST_CHARS))
+    tools: tuple[ClientTool, ...] | None = None
+    if session.get("tools") is not None:
+        shown, tools = _tools(session["tools"], faults)
+        new = replace(new, tools=tuple(shown))
+    if new.tool_choice == "none" and old.tool_choice != "none":
+        tools = ()
+    elif new.tool_choice == "none":
+        tools = None
+    elif old.tool_choice == "none" and tools is None:
+        _, tools = _tools(list(new.tools), faults)
+    return new, tools
+
+
+def detection(given: Mapping[str, Any]) -> Message:
+    """How a turn ends, as it is shown. What decides is the deployment's policy; its thresholds are not the
+    client's to set.
+    """
+    kind = given.get("type") or "server_vad"
+    if kind not in ("server_vad", "semantic_vad"):
+        param = "session.audio.input.turn_detection.type"
+        raise Refusal(f"{param}: server_vad, semantic_vad or null", code="invalid_value", param=param)
+    for name in ("create_response", "interrupt_response"):
+        if given.get(name) is False:
+            param = f"session.audio.input.turn_detection.{name}"
+            raise Refusal(
+                f"{param}: cannot be false; with turn_detection null the client says where a turn ends",
+                code="not_supported",
+                param=param,
+            )
+    return {"type": kind, "create_response": True, "interrupt_response": True}
+
+
+def shown_format(format_: Format) -> Message:
+    """As an update gives it."""
+    kind = next(name for name, each in FORMATS.items() if each == format_)
+    return {"type": kind, "rate": format_.rate_hz} if format_ == PCM else {"type": kind}
+
+
+def answer_instructions(response: Message, settings: Settings) -> str | None:
+    """What a ``response.create`` asks for; None: nothing of its own.
+
+    Raises:
+        Refusal: it asks for more than instructions.
+    """
+    _tool_choice(response, "auto", "response.tool_choice")
+    if response.get("conversation") not in (None, "auto"):
+        raise _not_supported("response.conversation", "only the session's own conversation is served")
+    for name in ("input", "tools", "prompt"):
+        if response.get(name):
+            raise _not_supported(f"response.{name}", "only instructions are taken for one response")
+    modality = _modality(response, settings.modality, "response.output_modalities")
+    if modality != settings.modality:
+        raise _not_supported("response.output_modalities", "set them in session.update")
+    if not response.get("instructions"):
+        return None
+    return text_of(response, "instructions", most_chars=MOST_CHARS)
+
+
+def picture_of(url: object, *, param: str) -> bytes:
+    """The file of a picture that is written in a data URL.
+
+    Raises:
+        Refusal: it is none; nothing is fetched from elsewhere.
+    """
+    head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
+    if not head.startswith("data:image/") or not head.endswith(";base64"):
+        raise Refusal(f"{param}: expected data:image/...;base64", code="invalid_value", param=param)
+    return decoded(data, param=param, most_bytes=MOST_PICTURE_BYTES)
+
+
+def _not_supported(param: str, why: str) -> Refusal:
+    return Refusal(f"{param}: {why}", code="not_supported", param=param)
+
+
+def _modality(given: Message, old: str, param: str) -> str:
+    wanted = given.get("output_modalities")
+    if wanted is None:
+        return old
+    if wanted not in (["audio"], ["text"]):
+        raise Refusal(f'{param}: ["audio"] or ["text"]', code="invalid_value", param=param)
+    return str(wanted[0])
+
+
+def _tool_choice(given: Message, old: str, param: str) -> str:
+    wanted = given.get("tool_choice")
+    if wanted is None:
+        return old
+    if wanted not in ("auto", "none"):
+        raise _not_supported(param, "auto or none; a model that must call a tool is not served")
+    return str(wanted)
+
+
+def _format(given: object, old: Format, *, param: str) -> Format:
+    if given is None:
+        return old
+    kind = given.get("type") if isinstance(given, dict) else given
+    found = FORMATS.get(kind) if isinstance(kind, str) else None
+    if found is None:
+        raise Refusal(f"{param}: one of {', '.join(FORMATS)}", code="invalid_value", param=param)
+    rate_hz = given.get("rate") if isinstance(given, dict) else None
+    if rate_hz not in (None, found.rate_hz):
+        raise Refusal(
+            f"{param}.rate: {kind} has {found.rate_hz}", code="invalid_value", param=f"{param}.rate"
+        )
+    return found
+
+
+def _tools(given: object, faults: Faults) -> tuple[list[Message], tuple[ClientTool, ...]]:
+    if not isinstance(given, list) or len(given) > MOST_TOOLS:
+        raise Refusal(
+            f"session.tools: expected up to {MOST_TOOLS} tools", code="invalid_value", param="session.tools"
+        )
+    tools: list[ClientTool] = []
+    for index, each in enumerate(given):
+        param = f"session.tools[{index}]"
+        if not isinstance(each, dict) or each.get("type") != "function":
+            raise Refusal(f"{param}: only functions are taken", code="invalid_value", param=param)
+        tools.append(_tool(each, param, faults))
+    if len({tool.name for tool in tools}) < len(tools):
+        raise Refusal("session.tools: two of one name", code="invalid_value", param="session.tools")
+    return list(given), tuple(tools)
+
+
+def _tool(given: Message, param: str, faults: Faults) -> ClientTool:
+    name = text_of(given, "name", most_chars=64)
+    if not _TOOL_NAME.fullmatch(name):
+        raise Refusal(
+            f"{param}.name: letters, digits, _ and -, 64 at most", code="invalid_value", param=f"{param}.name"
+        )
+    schema = given.get("parameters") or {"type": "object", "properties": {}}
+    if not isinstance(schema, dict):
+        raise Refusal(f"{param}.parameters: expected an object", code="invalid_value", param=param)
+    if len(repr(schema)) > MOST_TOOL_CHARS:
+        raise Refusal(f"{param}.parameters: too large", code="too_large", param=f"{param}.parameters")
+    # Meta-data of the schema language itself, which some clients send along.
+    schema = {key: value for key, value in schema.items() if not str(key).startswith("$")}
+    found = faults(schema)
+    if found:
+        raise Refusal(
+            f"{param}: {'; '.join(found)}"[:1_000], code="invalid_value", param=f"{param}.parameters"
+        )
+    described = given.get("description")
+    return ClientTool(name, described[:2_000] if isinstance(described, str) and described else name, schema)

@@ -1,0 +1,300 @@
+"""What happens in a call, as events of OpenAI's realtime protocol.
+
+One response at a time. What the bot says is its message; a tool that is called meanwhile is another item of
+the same response, and a response of its own otherwise. An item's audio is a reply of the call; ``HeardUntil``
+names it by that.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from protocols.openai_realtime.shapes import error_event, event, new_id
+from protocols.openai_realtime.state import Item, Owed, Response, State, done
+from protocols.surface import (
+    Began,
+    CallerStarted,
+    CallerStopped,
+    Happening,
+    Message,
+    Over,
+    ReplyAudio,
+    ReplyBegan,
+    ReplyOver,
+    ReplyWords,
+    ToolAsked,
+    Trimmed,
+    Words,
+    written,
+)
+
+
+class Teller:
+    """One conversation."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def tell(self, happening: Happening) -> Sequence[Message]:
+        """See ``Dialect.tell``. Of a queue there is nothing to say in this protocol."""
+        match happening:
+            case Began(session_id):
+                self._state.session_id = session_id
+                return [event("session.created", session=self._state.shown_session())]
+            case CallerStarted(voice_ms):
+                return self._caller_started(voice_ms)
+            case CallerStopped(voice_ms):
+                return self._caller_stopped(voice_ms)
+            case Words(text, is_final):
+                return self._words(text) if is_final else []
+            case ReplyBegan(reply_id):
+                return self._begin(reply_id)
+            case ReplyAudio(data, duration_ms):
+                return self._audio(data, duration_ms)
+            case ReplyWords(text):
+                return self._said(text)
+            case ReplyOver(reply_id, was_cut):
+                return self._over(reply_id, was_cut=was_cut)
+            case ToolAsked(call_id, name, arguments):
+                return self._asks(call_id, name, arguments)
+            case Trimmed(reply_id, audio_ms):
+                return self._trimmed(reply_id, audio_ms)
+            case Over(reason, message):
+                return self._end_of_call(reason, message)
+            case _:
+                return []
+
+    # The caller.
+
+    def _caller_started(self, voice_ms: int | None) -> list[Message]:
+        state = self._state
+        if state.settings.detection is None or state.caller is not None:
+            return []
+        state.caller = state.new_caller_item()
+        # Not before the end of what was said last, and not behind what came.
+        began_ms = int(state.heard_ms) if voice_ms is None else voice_ms
+        state.began_ms = max(state.ended_ms, min(began_ms, int(state.heard_ms)))
+        return [
+            event(
+                "input_audio_buffer.speech_started",
+                audio_start_ms=state.began_ms,
+                item_id=state.caller.item_id,
+            )
+        ]
+
+    def _caller_stopped(self, voice_ms: int | None) -> list[Message]:
+        state = self._state
+        item, state.caller = state.caller, None
+        if item is None:
+            return []
+        messages: list[Message] = []
+        transcript = " ".join(state.caller_words)
+        item.body["content"][-1]["transcript"] = transcript
+        is_in_conversation = state.items.get(item.item_id) is item
+        if not is_in_conversation:
+            ended_ms = int(state.heard_ms) if voice_ms is None else voice_ms
+            state.ended_ms = max(state.began_ms, min(ended_ms, int(state.heard_ms)))
+            messages.append(
+                event(
+                    "input_audio_buffer.speech_stopped",
+                    audio_end_ms=state.ended_ms,
+                    item_id=item.item_id,
+                )
+            )
+            messages += state.committed(item)
+        messages.append(
+            event(
+                "conversation.item.input_audio_transcription.completed",
+                item_id=item.item_id,
+                content_index=len(item.body["content"]) - 1,
+                transcript=transcript,
+                usage={"type": "duration", "seconds": round((state.ended_ms - state.began_ms) / 1000, 3)},
+            )
+        )
+        if transcript:
+            if state.owed is Owed.NONE:
+                state.owed = Owed.TURN
+        elif state.owed is not Owed.NONE:
+            # Nobody answers what nobody understood; who has asked for an answer is told that there is none.
+            if state.owed is Owed.ASKED and state.response is None:
+                messages += state.empty_response("completed")
+            state.owed = Owed.NONE
+        return messages
+
+    def _words(self, text: str) -> list[Message]:
+        state = self._state
+        if state.caller is None or not text:
+            return []
+        joiner = " " if state.caller_words else ""
+        state.caller_words.append(text)
+        return [
+            event(
+                "conversation.item.input_audio_transcription.delta",
+                item_id=state.caller.item_id,
+                content_index=len(state.caller.body["content"]) - 1,
+                delta=joiner + text,
+            )
+        ]
+
+    # The bot.
+
+    def _open(self) -> tuple[Response, list[Message]]:
+        """The response that is on, or a new one."""
+        state = self._state
+        if state.response is not None:
+            return state.response, []
+        response = state.response = Response(new_id("resp"))
+        response.is_claimable = state.owed in (Owed.COMMIT, Owed.TOOL)
+        state.owed, state.cancels = Owed.NONE, False
+        return response, [event("response.created", response=state.shown_response(response, "in_progress"))]
+
+    def _add(self, response: Response, item: Item) -> list[Message]:
+        item.output_index = len(response.items)
+        response.items.append(item)
+        return [
+            self._of_item("response.output_item.added", response, item, item=dict(item.body)),
+            self._state.items.add(item),
+        ]
+
+    def _begin(self, reply_id: str) -> list[Message]:
+        state = self._state
+        speech = state.response.speech if state.response is not None else None
+        if speech is not None and speech.reply_id == reply_id:
+            return []
+        messages = self._close(was_cut=False) if speech is not None else []
+        response, opened = self._open()
+        item = state.items.new(
+            {"type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        )
+        item.reply_id, item.modality = reply_id, state.settings.modality
+        response.speech = item
+        return [
+            *messages,
+            *opened,
+            *self._add(response, item),
+            self._of_part("response.content_part.added", response, item, part=_as_part(self._part(item))),
+        ]
+
+    def _audio(self, data: bytes, duration_ms: float) -> list[Message]:
+        response = self._state.response
+        if response is None or response.speech is None or response.speech.modality != "audio":
+            return []
+        response.speech.audio_ms += duration_ms
+        return [self._of_part("response.output_audio.delta", response, response.speech, delta=written(data))]
+
+    def _said(self, text: str) -> list[Message]:
+        response = self._state.response
+        if response is None or response.speech is None or not text:
+            return []
+        item = response.speech
+        delta = f" {text}" if item.text else text
+        item.text += delta
+        return [self._of_part(f"{self._text_events(item)}.delta", response, item, delta=delta)]
+
+    def _over(self, reply_id: str, *, was_cut: bool) -> list[Message]:
+        response = self._state.response
+        if response is None or response.speech is None or response.speech.reply_id != reply_id:
+            # Of one that another has followed.
+            return []
+        return self._close(was_cut=was_cut)
+
+    def _close(self, *, was_cut: bool) -> list[Message]:
+        """The response that is on is over."""
+        state = self._state
+        response, state.response = state.response, None
+        if response is None:
+            return []
+        messages: list[Message] = []
+        item = response.speech
+        if item is not None:
+            item.body["status"] = "incomplete" if was_cut else "completed"
+            part = self._part(item)
+            item.body["content"] = [part]
+            if part["type"] == "output_audio":
+                messages.append(self._of_part("response.output_audio.done", response, item))
+                whole = {"transcript": item.text}
+            else:
+                whole = {"text": item.text}
+            messages += [
+                self._of_part(f"{self._text_events(item)}.done", response, item, **whole),
+                self._of_part("response.content_part.done", response, item, part=_as_part(part)),
+                self._of_item("response.output_item.done", response, item, item=dict(item.body)),
+                done(item),
+            ]
+        status, details = "completed", None
+        if was_cut:
+            reason = "client_cancelled" if state.cancels else "turn_detected"
+            status, details = "cancelled", {"type": "cancelled", "reason": reason}
+        state.cancels = False
+        messages.append(event("response.done", response=state.shown_response(response, status, details)))
+        return messages
+
+    def _asks(self, call_id: str, name: str, arguments: str) -> list[Message]:
+        state = self._state
+        is_speaking = state.response is not None
+        response, messages = self._open()
+        state.asked.add(call_id)
+        item = state.items.new(
+            {
+                "type": "function_call",
+                "status": "in_progress",
+                "name": name,
+                "call_id": call_id,
+                "arguments": "",
+            }
+        )
+        messages += self._add(response, item)
+        of_call = {
+            "response_id": response.response_id,
+            "item_id": item.item_id,
+            "output_index": item.output_index,
+            "call_id": call_id,
+        }
+        item.body |= {"arguments": arguments, "status": "completed"}
+        messages += [
+            event("response.function_call_arguments.delta", delta=arguments, **of_call),
+            event("response.function_call_arguments.done", arguments=arguments, name=name, **of_call),
+            self._of_item("response.output_item.done", response, item, item=dict(item.body)),
+            done(item),
+        ]
+        return messages if is_speaking else [*messages, *self._close(was_cut=False)]
+
+    def _trimmed(self, reply_id: str, audio_ms: int) -> list[Message]:
+        item = self._state.items.of_reply(reply_id)
+        if item is None:
+            return []
+        return [
+            event("conversation.item.truncated", item_id=item.item_id, content_index=0, audio_end_ms=audio_ms)
+        ]
+
+    def _end_of_call(self, reason: str, message: str) -> list[Message]:
+        """Nothing stays open, and what went wrong is said."""
+        messages = self._close(was_cut=True)
+        if reason == "stopped":
+            return messages
+        return [
+            *messages,
+            error_event(message or f"the conversation is over: {reason}", reason, kind="server_error"),
+        ]
+
+    # Shapes that depend on the conversation.
+
+    def _part(self, item: Item) -> Message:
+        """What the bot says, as it was begun: an update of the modality is for the next response."""
+        if item.modality == "audio":
+            return {"type": "output_audio", "transcript": item.text}
+        return {"type": "output_text", "text": item.text}
+
+    def _text_events(self, item: Item) -> str:
+        is_spoken = item.modality == "audio"
+        return "response.output_audio_transcript" if is_spoken else "response.output_text"
+
+    def _of_item(self, type_: str, response: Response, of: Item, **fields: Any) -> Message:
+        return event(type_, response_id=response.response_id, output_index=of.output_index, **fields)
+
+    def _of_part(self, type_: str, response: Response, of: Item, **fields: Any) -> Message:
+        return self._of_item(type_, response, of, item_id=of.item_id, content_index=0, **fields)
+
+
+def _as_part(content: Message) -> Message:
+    """Of an item's content: events of parts have other names for the same."""
+    return {**content, "type": str(content["type"]).removeprefix("output_")}

@@ -1,0 +1,77 @@
+"""A whole conversation of OpenAI's agents SDK, which takes fewer liberties with events than the plain client.
+
+It asks for an older ``websockets`` than Parley has, so it lives in an environment of its own:
+``PARLEY_AGENTS_PYTHON`` names one, or the test makes one where packages can be had.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import wave
+from pathlib import Path
+
+import pytest
+
+from tests.peers.llm_script import Turn
+from tests.peers.realtime_caller import PCM_HZ, at_rate
+from tests.peers.test_openai_realtime import LONG, QUESTION, Weather, serving
+from tests.system import missing
+from tests.voices import say
+
+AGENTS = "openai-agents==0.24.0"
+HERE = Path(__file__).parent
+
+
+async def python_with_agents(folder: Path) -> str:
+    """An interpreter that has the SDK."""
+    given = os.environ.get("PARLEY_AGENTS_PYTHON")
+    if given:
+        return given
+    python = str(folder / "bin" / "python")
+    for command in (
+        [sys.executable, "-m", "venv", str(folder)],
+        [python, "-m", "pip", "install", "-q", AGENTS],
+    ):
+        made = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        if await made.wait():
+            missing(AGENTS)
+    return python
+
+
+def wav(path: Path, text: str) -> str:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(PCM_HZ)
+        file.writeframes(at_rate(say(text), PCM_HZ))
+    return str(path)
+
+
+@pytest.mark.packages
+@pytest.mark.parametrize("model", ["parley-cascade", "parley-duplex"])
+async def test_a_spoken_conversation_with_a_tool_and_an_interruption(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, model: str
+):
+    python = await python_with_agents(tmp_path_factory.mktemp("agents"))
+    async with Weather([Turn(LONG)], after_tool=LONG) as llm, serving(llm, tmp_path) as server:
+        url = f"{server.url.replace('http', 'ws')}/v1/realtime?model={model}"
+        child = await asyncio.create_subprocess_exec(
+            python,
+            str(HERE / "agents_client.py"),
+            url,
+            wav(tmp_path / "question.wav", QUESTION),
+            wav(tmp_path / "stop.wav", "Stop, please tell me the price."),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await asyncio.wait_for(child.communicate(), 90)
+        assert child.returncode == 0
+    seen = json.loads(out)
+    assert seen["errors"] == []
+    assert seen["called"] == ["Paris"]
+    assert seen["interrupted"] >= 1
+    # Both sides, in the order in which they spoke, as the SDK has put them together.
+    roles = [role for role, _ in seen["history"]]
+    assert roles == ["user", "assistant", "user", "assistant"], seen["history"]
+    assert seen["history"][0][1] == ["what are your opening hours"]
+    assert seen["audio_bytes"] > 2 * PCM_HZ * 2

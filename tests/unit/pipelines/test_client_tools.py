@@ -1,0 +1,60 @@
+"""Tools that a client runs: asked, answered, late, gone."""
+
+import json
+from typing import Any
+
+import pytest
+
+from core.errors import EngineError
+from models.tools import EffectUnknownError
+from pipelines.call import Client
+from pipelines.client_tools import RunByClient, client_tools
+from protocols.surface import ClientTool, Wish
+
+TOOL = ClientTool("order", "Orders.", {"type": "object", "properties": {}})
+
+
+def answered(with_: Any) -> tuple[RunByClient, list[tuple[str, str, str, float]]]:
+    asked: list[tuple[str, str, str, float]] = []
+
+    async def run_tool(key: str, name: str, arguments: str, timeout_s: float) -> str:
+        asked.append((key, name, arguments, timeout_s))
+        if isinstance(with_, Exception):
+            raise with_
+        return with_
+
+    return RunByClient(TOOL, Client(run_tool=run_tool)), asked
+
+
+async def test_the_client_is_asked_with_the_arguments_and_its_object_is_the_result():
+    tool, asked = answered('{"number": 7}')
+    assert await tool.run({"item": "tea"}, key="k") == {"number": 7}
+    assert asked == [("k", "order", '{"item": "tea"}', tool.timeout_s)]
+
+
+@pytest.mark.parametrize("output", ["sunny", "[1, 2]", "7", "", "[" * 100_000])
+async def test_what_is_no_object_is_the_output_as_it_is(output: str):
+    tool, _ = answered(output)
+    assert await tool.run({}, key="k") == {"output": output}
+
+
+@pytest.mark.parametrize(
+    "error", [EngineError("gone", engine="order"), EffectUnknownError("late", engine="order")]
+)
+async def test_a_client_that_is_gone_or_late_is_told_as_such(error: Exception):
+    tool, _ = answered(error)
+    with pytest.raises(type(error)):
+        await tool.run({}, key="k")
+
+
+async def test_without_a_client_nobody_knows():
+    with pytest.raises(EffectUnknownError):
+        await RunByClient(TOOL, Client()).run({}, key="k")
+
+
+def test_a_clients_tools_are_those_of_its_wish_and_never_run_again_by_themselves():
+    client = Client(wish=lambda: Wish(tools=(TOOL,)))
+    [tool] = client_tools(client)
+    assert (tool.name, tool.description, tool.idempotent) == ("order", "Orders.", False)
+    assert json.dumps(tool.parameters) == json.dumps(TOOL.parameters)
+    assert client_tools(Client()) == []

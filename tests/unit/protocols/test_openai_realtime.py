@@ -1,0 +1,542 @@
+"""OpenAI's realtime protocol, pure: what is read, what is told, and the order that clients rely on."""
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.tools.arguments import schema_faults
+from protocols.openai_realtime import OpenAIRealtime
+from protocols.surface import (
+    Action,
+    Began,
+    Begin,
+    CallerStarted,
+    CallerStopped,
+    Codec,
+    EndTurn,
+    Happening,
+    HeardUntil,
+    Hush,
+    InQueue,
+    Message,
+    Over,
+    Pictures,
+    Refusal,
+    ReplyAudio,
+    ReplyBegan,
+    ReplyOver,
+    ReplyWords,
+    Respond,
+    Send,
+    Speech,
+    ToolAnswer,
+    ToolAsked,
+    Trimmed,
+    Typed,
+    Wish,
+    Words,
+)
+from tests.realtime_order import Order
+
+HALF_SECOND = base64.b64encode(bytes(24_000)).decode()
+OFF = {"audio": {"input": {"turn_detection": None}}}
+TOOL = {"type": "function", "name": "order", "parameters": {"type": "object", "properties": {}}}
+
+
+class Talk:
+    """One conversation, and the machine that all of it goes through.
+
+    Attributes:
+        told: all that the client got.
+        done: what it wanted.
+    """
+
+    def __init__(self) -> None:
+        self.dialect = OpenAIRealtime("m", schema_faults=schema_faults)
+        self.order = Order()
+        self.told: list[Message] = []
+        self.done: list[Action] = []
+        self.tell(Began("session-1"))
+
+    def tell(self, *happenings: Happening) -> list[Message]:
+        """What happens; what is told of it."""
+        told = [message for each in happenings for message in self.dialect.tell(each, 0)]
+        self._take(told)
+        return told
+
+    def say(self, type_: str, **fields: Any) -> list[Action]:
+        """A client's event; what it wants beside being answered."""
+        return self.text(json.dumps({"type": type_, **fields}))
+
+    def text(self, text: str, *, refuse: type[Action] | None = None) -> list[Action]:
+        """The same, raw. ``refuse``: such an action is not taken."""
+        wanted: list[Action] = []
+        try:
+            for action in self.dialect.read(text, 0):
+                if refuse is not None and isinstance(action, refuse):
+                    raise Refusal("not here", code="not_supported")
+                if isinstance(action, Send):
+                    self._take([action.message])
+                elif not isinstance(action, Begin):
+                    wanted.append(action)
+        except Refusal as refusal:
+            self._take(self.dialect.refused(refusal))
+        self.done += wanted
+        return wanted
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.order.take(json.loads(json.dumps(message)))
+        self.told += messages
+
+    def error(self) -> dict[str, Any]:
+        """The last that was told."""
+        assert self.told[-1]["type"] == "error"
+        return self.told[-1]["error"]
+
+    def types(self, since: int = 0) -> list[str]:
+        return [message["type"] for message in self.told[since:]]
+
+
+def message(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
+    return {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}], **more}
+
+
+# The order
+
+
+happenings = st.one_of(
+    st.builds(CallerStarted, st.one_of(st.none(), st.integers(0, 10_000))),
+    st.builds(CallerStopped, st.one_of(st.none(), st.integers(0, 10_000))),
+    st.builds(Words, st.sampled_from(["", "tea", "and milk"]), st.booleans()),
+    st.builds(ReplyBegan, st.sampled_from("abc")),
+    st.just(ReplyAudio(b"\0\0", 20.0)),
+    st.builds(ReplyWords, st.sampled_from(["", "yes", "of course"])),
+    st.builds(ReplyOver, st.sampled_from("abc"), st.booleans()),
+    st.builds(ToolAsked, st.sampled_from(["call_1", "call_2"]), st.just("order"), st.just('{"a": 1}')),
+    st.builds(Trimmed, st.sampled_from("abc"), st.integers(0, 100)),
+    st.just(InQueue(2)),
+)
+events = st.one_of(
+    st.sampled_from(
+        [
+            {"type": "input_audio_buffer.append", "audio": HALF_SECOND},
+            {"type": "input_audio_buffer.commit"},
+            {"type": "input_audio_buffer.clear"},
+            {"type": "response.create"},
+            {"type": "response.create", "response": {"instructions": "Greet."}},
+            {"type": "response.cancel"},
+            {"type": "output_audio_buffer.clear"},
+            {"type": "session.update", "session": OFF},
+            {"type": "session.update", "session": {"audio": {"input": {"turn_detection": {}}}}},
+            {"type": "session.update", "session": {"output_modalities": ["text"]}},
+            {"type": "session.update", "session": {"output_modalities": ["audio"], "tools": [TOOL]}},
+            {"type": "conversation.item.create", "item": message("tea")},
+            {"type": "conversation.item.create", "item": message("tea", "system")},
+            {"type": "conversation.item.create", "item": message("tea", "assistant")},
+            {"type": "conversation.item.create", "item": message("tea", id="mine")},
+            {
+                "type": "conversation.item.create",
+                "item": {
+                    "type": "message",
+                    "role": "user",
+                    "content": [{"type": "input_audio", "audio": HALF_SECOND}],
+                },
+            },
+            {
+                "type": "conversation.item.create",
+                "item": {"type": "function_call_output", "call_id": "call_1", "output": "{}"},
+            },
+            {"type": "conversation.item.delete", "item_id": "mine"},
+            {"type": "conversation.item.retrieve", "item_id": "mine"},
+            {"type": "conversation.item.truncate", "item_id": "mine", "audio_end_ms": 10},
+        ]
+    ),
+    st.builds(lambda n: {"type": "conversation.item.delete", "number": n}, st.integers(0, 5)),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.one_of(happenings, events), max_size=40), st.sampled_from([None, Speech, Wish, Hush]))
+def test_whatever_happens_clients_are_told_in_the_order_that_they_rely_on(
+    steps: list[Any], refuse: type[Action] | None
+):
+    talk = Talk()
+    for step in steps:
+        if not isinstance(step, dict):
+            talk.tell(step)
+            continue
+        number = step.pop("number", None) if "number" in step else None
+        if number is not None:
+            known = list(talk.order.items)
+            step = {**step, "item_id": known[number % len(known)] if known else "none"}
+        talk.text(json.dumps(step), refuse=refuse)
+    talk.tell(Over("stopped"))
+    talk.order.over()
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=12), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+FIELDS = (
+    "session", "item", "item_id", "audio", "audio_end_ms", "response", "response_id", "content", "role",
+    "type", "id", "tools", "output_modalities", "input", "output", "format", "turn_detection", "call_id",
+    "instructions", "name", "parameters", "tool_choice", "text", "image_url",
+)  # fmt: skip
+TYPES = (
+    "session.update", "input_audio_buffer.append", "input_audio_buffer.commit", "conversation.item.create",
+    "conversation.item.truncate", "conversation.item.retrieve", "conversation.item.delete", "response.create",
+    "response.cancel", "message", "function_call_output", "function", "input_text", "input_audio",
+    "input_image", "server_vad", "realtime", "user",
+)  # fmt: skip
+shaped = st.recursive(
+    st.one_of(json_values, st.sampled_from(TYPES)),
+    lambda inner: st.one_of(
+        st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6), st.lists(inner, max_size=3)
+    ),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=1_500, deadline=None)
+@given(st.sampled_from(TYPES), st.dictionaries(st.sampled_from(FIELDS), shaped, max_size=6))
+def test_no_message_raises_anything_but_a_refusal(kind: str, fields: dict[str, Any]):
+    talk = Talk()
+    talk.text(json.dumps({**fields, "type": kind}))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.one_of(st.text(max_size=60), json_values.map(json.dumps), st.just("[" * 100_000), st.just("9" * 9_999))
+)
+def test_no_text_raises_anything_but_a_refusal(text: str):
+    talk = Talk()
+    talk.text(text)
+    assert talk.types()[1:] in ([], ["error"])
+
+
+# Sessions
+
+
+def test_the_session_is_told_with_what_holds_and_not_with_what_was_wished():
+    talk = Talk()
+    talk.say(
+        "session.update", session={"audio": {"output": {"voice": "marin", "speed": 2}}, "temperature": 1}
+    )
+    session = talk.told[-1]["session"]
+    assert session["id"] == "session-1"
+    assert session["audio"]["output"] == {
+        "format": {"type": "audio/pcm", "rate": 24_000}, "voice": "parley", "speed": 1.0,
+    }  # fmt: skip
+    assert "temperature" not in session
+
+
+def test_an_update_of_which_one_part_is_wrong_changes_nothing():
+    talk = Talk()
+    wanted = talk.say("session.update", session={"instructions": "Be kind.", "tools": [{"type": "mcp"}]})
+    assert wanted == []
+    assert talk.error()["param"] == "session.tools[0]"
+    assert talk.say("session.update", session={}) == []
+    assert talk.told[-1]["session"]["instructions"] == ""
+
+
+def test_an_update_that_this_deployment_cannot_follow_changes_nothing():
+    talk = Talk()
+    talk.text(json.dumps({"type": "session.update", "session": {"tools": [TOOL]}}), refuse=Wish)
+    assert talk.error()["code"] == "not_supported"
+    talk.say("session.update", session={})
+    assert talk.told[-1]["session"]["tools"] == []
+
+
+@pytest.mark.parametrize(
+    ("session", "param"),
+    [
+        ({"type": "transcription"}, "session.type"),
+        ({"output_modalities": ["audio", "text"]}, "session.output_modalities"),
+        (
+            {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}}}},
+            "session.audio.input.format.rate",
+        ),
+        ({"audio": {"output": {"format": "audio/opus"}}}, "session.audio.output.format"),
+        (
+            {"audio": {"input": {"turn_detection": {"type": "mine"}}}},
+            "session.audio.input.turn_detection.type",
+        ),
+        (
+            {"audio": {"input": {"turn_detection": {"interrupt_response": False}}}},
+            "session.audio.input.turn_detection.interrupt_response",
+        ),
+        ({"tool_choice": "required"}, "session.tool_choice"),
+        ({"tools": [{**TOOL, "name": "two words"}]}, "session.tools[0].name"),
+        ({"tools": [TOOL, TOOL]}, "session.tools"),
+        ({"tools": [{**TOOL, "parameters": {"type": "object", "oneOf": []}}]}, "session.tools[0].parameters"),
+        ({"instructions": "x" * 40_000}, "instructions"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(session: dict[str, Any], param: str):
+    talk = Talk()
+    talk.say("session.update", event_id="mine", session=session)
+    assert (talk.error()["param"], talk.error()["event_id"]) == (param, "mine")
+
+
+def test_tools_are_taken_back_while_the_client_chooses_none():
+    talk = Talk()
+    [wish] = talk.say("session.update", session={"tools": [TOOL]})
+    assert isinstance(wish, Wish)
+    assert [tool.name for tool in wish.tools or ()] == ["order"]
+    assert talk.say("session.update", session={"tool_choice": "none"}) == [Wish(tools=())]
+    [wish] = talk.say("session.update", session={"tool_choice": "auto"})
+    assert isinstance(wish, Wish)
+    assert [tool.name for tool in wish.tools or ()] == ["order"]
+
+
+@pytest.mark.parametrize(("kind", "codec"), [("audio/pcmu", Codec.PCMU), ("audio/pcma", Codec.PCMA)])
+def test_a_telephones_formats(kind: str, codec: Codec):
+    talk = Talk()
+    talk.say("session.update", session={"audio": {"input": {"format": kind}, "output": {"format": kind}}})
+    assert talk.dialect.input_format.codec is talk.dialect.output_format.codec is codec
+    assert talk.dialect.output_format.rate_hz == 8_000
+
+
+# Turns
+
+
+def test_where_speech_began_is_told_in_what_was_sent_and_never_behind_it():
+    talk = Talk()
+    talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+    [started] = talk.tell(CallerStarted(120))
+    assert started["audio_start_ms"] == 120
+    stopped = talk.tell(CallerStopped(9_000))[0]
+    assert stopped["audio_end_ms"] == 500
+
+
+def test_the_words_of_a_turn_come_one_by_one_and_then_as_one():
+    talk = Talk()
+    talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+    talk.tell(CallerStarted(0), Words("tea", False), Words("tea", True), Words("and milk", True))
+    told = talk.tell(CallerStopped(400))
+    deltas = [m["delta"] for m in talk.told if m["type"].endswith("transcription.delta")]
+    assert deltas == ["tea", " and milk"]
+    assert told[-1]["transcript"] == "tea and milk"
+    assert told[-1]["usage"] == {"type": "duration", "seconds": 0.4}
+
+
+def test_a_commit_is_heard_before_the_client_is_told_that_it_was_taken():
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    assert talk.say("input_audio_buffer.append", audio=HALF_SECOND) == []
+    text = json.dumps({"type": "input_audio_buffer.commit"})
+    talk.text(text, refuse=Speech)
+    assert talk.types()[-1] == "error"
+    # And nothing of it is lost.
+    speech, end = talk.text(text)
+    assert (speech, end) == (Speech(bytes(24_000), is_whole=True), EndTurn(is_quiet=True))
+    assert talk.types()[-3:] == [
+        "input_audio_buffer.committed", "conversation.item.added", "conversation.item.done",
+    ]  # fmt: skip
+
+
+def test_a_commit_of_next_to_nothing_is_refused():
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    talk.say("input_audio_buffer.append", audio=base64.b64encode(bytes(2_400)).decode())
+    talk.say("input_audio_buffer.commit")
+    assert talk.error()["code"] == "input_audio_buffer_commit_empty"
+
+
+def test_what_is_committed_while_the_bot_speaks_ends_what_it_says():
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    talk.tell(ReplyBegan("a"))
+    talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+    assert [type(action) for action in talk.say("input_audio_buffer.commit")] == [Hush, Speech, EndTurn]
+
+
+# Responses
+
+
+def test_a_client_that_asks_for_an_answer_that_is_on_its_way_gets_one_and_not_two():
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+    talk.say("input_audio_buffer.commit")
+    assert talk.say("response.create") == []
+    talk.tell(Words("tea", True), CallerStopped(), ReplyBegan("a"), ReplyOver("a"))
+    assert talk.say("response.create") == [Respond()]
+
+
+def test_an_answer_that_begins_before_it_was_asked_for_is_the_one_that_was_asked_for():
+    talk = Talk()
+    talk.tell(ToolAsked("call_1", "order", "{}"))
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "{}"}
+    assert talk.say("conversation.item.create", item=output) == [ToolAnswer("call_1", "{}")]
+    talk.tell(ReplyBegan("a"))
+    assert talk.say("response.create") == []
+    talk.say("response.create")
+    assert talk.error()["code"] == "conversation_already_has_active_response"
+
+
+def test_who_asks_for_the_answer_to_nothing_is_told_that_there_is_none():
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+    talk.say("input_audio_buffer.commit")
+    talk.say("response.create")
+    talk.tell(CallerStopped())
+    assert talk.types()[-2:] == ["response.created", "response.done"]
+    assert talk.told[-1]["response"]["output"] == []
+
+
+def test_typed_words_wait_for_the_client_to_ask():
+    talk = Talk()
+    assert talk.say("conversation.item.create", item=message("One.")) == []
+    assert talk.say("conversation.item.create", item=message("Two.")) == []
+    assert talk.say("response.create") == [Typed("One.\nTwo.")]
+
+
+def test_what_nobody_has_answered_can_be_deleted_and_what_was_said_cannot():
+    talk = Talk()
+    talk.say("conversation.item.create", item=message("One.", id="one"))
+    talk.say("conversation.item.create", item=message("Be kind.", "system", id="note"))
+    talk.say("conversation.item.delete", item_id="one")
+    assert talk.told[-1]["type"] == "conversation.item.deleted"
+    assert talk.say("conversation.item.delete", item_id="note") == [Wish(instructions="")]
+    assert talk.say("response.create") == [Respond()]
+    talk.tell(ReplyBegan("a"), ReplyOver("a"))
+    [item_id] = [m["item"]["id"] for m in talk.told if m["type"] == "response.output_item.added"]
+    talk.say("conversation.item.delete", item_id=item_id)
+    assert talk.error()["code"] == "not_supported"
+
+
+def test_cancelling_before_the_first_sound_ends_what_was_asked_for():
+    talk = Talk()
+    talk.say("conversation.item.create", item=message("One."))
+    talk.say("response.create")
+    assert talk.say("response.cancel") == [Hush()]
+    assert talk.told[-1]["response"]["status_details"]["reason"] == "client_cancelled"
+    talk.say("response.cancel")
+    assert talk.error()["code"] == "response_cancel_not_active"
+
+
+@pytest.mark.parametrize(("cancels", "reason"), [(False, "turn_detected"), (True, "client_cancelled")])
+def test_why_a_response_was_cut_off(cancels: bool, reason: str):
+    talk = Talk()
+    talk.tell(ReplyBegan("a"), ReplyWords("yes"))
+    if cancels:
+        assert talk.say("response.cancel") == [Hush()]
+    done = talk.tell(ReplyOver("a", was_cut=True))[-1]["response"]
+    assert (done["status"], done["status_details"]["reason"]) == ("cancelled", reason)
+    assert done["output"][0]["status"] == "incomplete"
+
+
+def test_the_late_end_of_a_reply_does_not_end_the_next():
+    talk = Talk()
+    talk.tell(ReplyBegan("a"), ReplyBegan("b"))
+    assert talk.tell(ReplyOver("a")) == []
+    assert talk.types()[-1] == "response.content_part.added"
+
+
+def test_a_tool_that_is_called_while_the_bot_speaks_is_an_item_of_its_response():
+    talk = Talk()
+    talk.tell(ReplyBegan("a"), ReplyAudio(b"\0\0", 20), ToolAsked("call_1", "order", '{"a": 1}'))
+    told = talk.tell(ReplyAudio(b"\0\0", 20), ReplyOver("a"))
+    assert told[0]["type"] == "response.output_audio.delta"
+    assert [item["type"] for item in told[-1]["response"]["output"]] == ["message", "function_call"]
+
+
+def test_who_reads_gets_a_reply_as_it_was_begun():
+    talk = Talk()
+    talk.tell(ReplyBegan("a"), ReplyWords("yes"))
+    talk.say("session.update", session={"output_modalities": ["text"]})
+    told = talk.tell(ReplyAudio(b"\0\0", 20), ReplyWords("yes"), ReplyOver("a"), ReplyBegan("b"))
+    assert "response.output_audio.delta" in [m["type"] for m in told]
+    assert told[-1]["part"] == {"type": "text", "text": ""}
+    assert talk.tell(ReplyAudio(b"\0\0", 20)) == []
+
+
+@pytest.mark.parametrize(
+    ("audio_ms", "wanted"), [(0, [HeardUntil("a", 0)]), (100, [HeardUntil("a", 100)]), (121, [])]
+)
+def test_nobody_has_heard_more_than_was_sent(audio_ms: int, wanted: list[Action]):
+    talk = Talk()
+    talk.tell(ReplyBegan("a"), ReplyAudio(bytes(4_800), 100))
+    [item_id] = [m["item"]["id"] for m in talk.told if m["type"] == "response.output_item.added"]
+    assert talk.say("conversation.item.truncate", item_id=item_id, audio_end_ms=audio_ms) == wanted
+    if not wanted:
+        assert talk.error()["param"] == "audio_end_ms"
+
+
+def test_a_picture_is_read_from_its_own_bytes_and_from_nowhere_else():
+    talk = Talk()
+    picture = base64.b64encode(b"\x89PNG").decode()
+
+    def shown(url: str) -> list[Action]:
+        content = [{"type": "input_image", "image_url": url}]
+        return talk.say(
+            "conversation.item.create", item={"type": "message", "role": "user", "content": content}
+        )
+
+    assert shown(f"data:image/png;base64,{picture}") == [Pictures((b"\x89PNG",))]
+    assert picture not in json.dumps(talk.told)
+    assert shown("https://example.org/cat.png") == []
+    assert talk.error()["param"] == "item.content.image_url"
+
+
+def test_a_conversation_that_fails_leaves_nothing_open():
+    talk = Talk()
+    talk.tell(ReplyBegan("a"), ReplyWords("yes"))
+    talk.tell(Over("error", "the engine is gone"))
+    assert talk.error()["message"] == "the engine is gone"
+    assert talk.dialect.goodbye("error") == (1011, "error")
+    talk.order.over()
+
+
+# LiveKit's order: created, item, part, deltas, item done, response done
+
+
+def one_response() -> list[Message]:
+    talk = Talk()
+    since = len(talk.told)
+    talk.tell(ReplyBegan("a"), ReplyAudio(b"\0\0", 20), ReplyWords("yes"), ReplyOver("a"))
+    return talk.told[since:]
+
+
+def test_a_response_is_told_in_the_one_order_that_generations_are_built_in():
+    assert [message["type"] for message in one_response()] == [
+        "response.created",
+        "response.output_item.added",
+        "conversation.item.added",
+        "response.content_part.added",
+        "response.output_audio.delta",
+        "response.output_audio_transcript.delta",
+        "response.output_audio.done",
+        "response.output_audio_transcript.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "conversation.item.done",
+        "response.done",
+    ]
+
+
+@pytest.mark.parametrize("left_out", range(11))
+def test_the_machine_that_watches_the_order_misses_whatever_is_left_out(left_out: int):
+    order = Order()
+    order.take({"type": "session.created", "event_id": "first"})
+    told = one_response()
+    # That a sound is missing nobody can tell.
+    if told[left_out]["type"] == "response.output_audio.delta":
+        return
+    with pytest.raises((AssertionError, KeyError)):
+        for place, each in enumerate(told):
+            if place != left_out:
+                order.take(each)
+        order.over()

@@ -1,0 +1,54 @@
+"""What docs/openai_realtime.md tells people to write down is Python, and speaks of things that there are."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI
+from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
+
+from protocols.openai_realtime.reading import Reader
+from protocols.openai_realtime.state import State
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = (ROOT / "docs/openai_realtime.md").read_text()
+EXAMPLES = dict(re.findall(r"```python\n# (\w+)\n(.*?)```", DOCUMENT, re.DOTALL))
+
+
+def keywords(source: str, name: str) -> set[str]:
+    """Arguments by name of the calls of something."""
+    wrapped = "async def example():\n" + "".join(f"    {line}\n" for line in source.splitlines())
+    return {
+        keyword.arg or ""
+        for node in ast.walk(ast.parse(wrapped))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(name)
+        for keyword in node.keywords
+    }
+
+
+@pytest.mark.parametrize("name", ["openai", "agents", "pipecat", "livekit"])
+def test_every_client_has_an_example_that_is_python(name: str):
+    assert "localhost:7860" in EXAMPLES[name]
+    keywords(EXAMPLES[name], "")
+
+
+def test_the_examples_arguments_are_those_of_the_clients():
+    assert keywords(EXAMPLES["openai"], "AsyncOpenAI") <= inspect.signature(AsyncOpenAI).parameters.keys()
+    assert (
+        keywords(EXAMPLES["openai"], "connect")
+        <= inspect.signature(AsyncOpenAI(api_key="x").realtime.connect).parameters.keys()
+    )
+    settings = inspect.signature(OpenAIRealtimeLLMService.Settings).parameters.keys()
+    assert keywords(EXAMPLES["pipecat"], "Settings") <= settings
+    service = inspect.signature(OpenAIRealtimeLLMService).parameters.keys()
+    assert keywords(EXAMPLES["pipecat"], "LLMService") <= service
+
+
+def test_the_table_names_every_event_that_is_read():
+    kept = set(
+        re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", DOCUMENT.split("## What is kept")[1].split("- Audio")[0])
+    )
+    read = set(Reader(State("m"), lambda _schema: ())._handlers) - {"input_audio_buffer.clear"}
+    assert read <= kept

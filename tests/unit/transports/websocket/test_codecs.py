@@ -1,0 +1,70 @@
+"""Audio as bytes of a client's format and back."""
+
+import numpy as np
+import pytest
+
+from core.errors import ShapeError
+from protocols.surface import Codec, Format
+from transports.websocket.codecs import Decoder, Encoder
+
+PIPELINE_HZ = 16_000
+
+
+def sine(rate_hz: int, ms: int, level: float = 0.5) -> np.ndarray:
+    return (level * np.sin(2 * np.pi * 440 * np.arange(rate_hz * ms // 1000) / rate_hz)).astype(np.float32)
+
+
+def pcm(samples: np.ndarray) -> bytes:
+    return (samples * 32_767).astype("<i2").tobytes()
+
+
+@pytest.mark.parametrize(
+    "format_",
+    [
+        Format(Codec.PCM16, 24_000),
+        Format(Codec.PCMU, 8_000),
+        Format(Codec.PCMA, 8_000),
+        Format(Codec.FLOAT32, 16_000),
+    ],
+)
+def test_there_and_back_is_the_same_sound(format_: Format):
+    encoder, decoder = Encoder(), Decoder(PIPELINE_HZ)
+    whole = pcm(sine(PIPELINE_HZ, 500))
+    pieces = [whole[start : start + 640] for start in range(0, len(whole), 640)]
+    data = [encoder.encode(piece, PIPELINE_HZ, format_) for piece in pieces]
+    back = np.frombuffer(b"".join(decoder.decode(each, format_) for each in data), "<i2") / 32_768
+    asked = sine(PIPELINE_HZ, 500)
+    lag = int(np.argmax(np.correlate(asked, back[1_000:3_000], "valid")))
+    error = asked[lag : lag + 2_000] - back[1_000:3_000]
+    assert 10 * np.log10(np.mean(asked**2) / np.mean(error**2)) > 30
+
+
+def test_nothing_of_a_reply_is_left_for_the_next():
+    encoder, format_ = Encoder(), Format(Codec.PCM16, 24_000)
+    first = encoder.encode(pcm(sine(PIPELINE_HZ, 100)), PIPELINE_HZ, format_)
+    tail = encoder.flush(format_)
+    # All of it has left, and no more.
+    assert abs(len(first + tail) // 2 - 2_400) <= 1
+    assert np.abs(np.frombuffer(encoder.encode(bytes(3_200), PIPELINE_HZ, format_), "<i2")).max() == 0
+
+
+def test_nothing_is_left_behind_an_interruption_either():
+    encoder, format_ = Encoder(), Format(Codec.PCM16, 24_000)
+    encoder.encode(pcm(sine(PIPELINE_HZ, 100)), PIPELINE_HZ, format_)
+    encoder.reset()
+    assert np.abs(np.frombuffer(encoder.encode(bytes(3_200), PIPELINE_HZ, format_), "<i2")).max() == 0
+    assert encoder.flush(Format(Codec.PCM16, PIPELINE_HZ)) is not None
+
+
+def test_a_format_that_changes_in_the_middle_takes_nothing_along():
+    decoder = Decoder(PIPELINE_HZ)
+    decoder.decode(pcm(sine(24_000, 100)), Format(Codec.PCM16, 24_000))
+    quiet = np.frombuffer(decoder.decode(b"\xff" * 800, Format(Codec.PCMU, 8_000)), "<i2")
+    assert np.abs(quiet).max() == 0
+
+
+def test_half_a_sample_is_refused():
+    with pytest.raises(ShapeError):
+        Decoder(PIPELINE_HZ).decode(b"\0\0\0", Format(Codec.FLOAT32, PIPELINE_HZ))
+    with pytest.raises(ShapeError):
+        Encoder().encode(b"\0\0", PIPELINE_HZ, Format(Codec.OGG_OPUS, PIPELINE_HZ))

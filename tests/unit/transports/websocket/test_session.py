@@ -1,0 +1,233 @@
+"""One client of a socket, in virtual time: what it may do, and what becomes of one that does not read."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from protocols.openai_realtime import OpenAIRealtime
+from protocols.surface import Action, Began, Pictures, Refusal, ReplyBegan, Speech, Typed, Wish
+from tests.virtual_time import run
+from transports.websocket.session import SocketSettings, SurfaceSession
+
+
+class ScriptedPeer:
+    """The other side of a socket on virtual time: what it says when, and whether it reads.
+
+    Attributes:
+        sent: what it has read.
+        closed: how its socket was closed.
+        reads: set while it does.
+    """
+
+    def __init__(self, said: list[tuple[float, str | Refusal]], *, stays_s: float = 60) -> None:
+        self._said = said
+        self._stays_s = stays_s
+        self.sent: list[dict[str, Any]] = []
+        self.closed: tuple[int, str] | None = None
+        self.reads = asyncio.Event()
+        self.reads.set()
+
+    async def receive(self) -> str | None:
+        if not self._said:
+            await asyncio.sleep(self._stays_s)
+            return None
+        wait_s, text = self._said.pop(0)
+        await asyncio.sleep(wait_s)
+        if isinstance(text, Refusal):
+            raise text
+        return text
+
+    async def send(self, text: str) -> bool:
+        await self.reads.wait()
+        self.sent.append(json.loads(text))
+        return True
+
+    async def close(self, code: int, reason: str) -> None:
+        self.closed = (code, reason)
+
+    def codes(self) -> list[str]:
+        return [message["error"]["code"] for message in self.sent if message["type"] == "error"]
+
+
+def held(
+    peer: ScriptedPeer,
+    during: Callable[[SurfaceSession], Awaitable[None]],
+    *,
+    check: Callable[[Action], None] | None = None,
+    **settings: Any,
+) -> SurfaceSession:
+    """A client's session around something that happens."""
+    sessions: list[SurfaceSession] = []
+
+    async def scene() -> None:
+        session = SurfaceSession(
+            peer, OpenAIRealtime("m"), settings=SocketSettings(**settings), rate_hz=16_000, check=check
+        )
+        sessions.append(session)
+        session.open()
+        session.happen(Began("s"))
+        await during(session)
+        await session.close()
+
+    run(scene())
+    return sessions[0]
+
+
+def event(type_: str, **fields: Any) -> str:
+    return json.dumps({"type": type_, **fields})
+
+
+def typed(text: str) -> Iterator[tuple[float, str]]:
+    content = [{"type": "input_text", "text": text}]
+    yield (
+        0.01,
+        event("conversation.item.create", item={"type": "message", "role": "user", "content": content}),
+    )
+    yield 0.01, event("response.create")
+
+
+async def second(_session: SurfaceSession) -> None:
+    await asyncio.sleep(1)
+
+
+def test_a_client_is_greeted_and_closed_in_good_order():
+    peer = ScriptedPeer([])
+    held(peer, second)
+    assert [message["type"] for message in peer.sent] == ["session.created"]
+    assert peer.closed == (1000, "stopped")
+
+
+def test_what_is_wrong_is_answered_and_the_next_is_taken():
+    peer = ScriptedPeer([(0.1, "{"), (0.1, Refusal("bytes", code="invalid_payload")), *typed("Tea.")])
+    done: list[Action] = []
+
+    async def during(session: SurfaceSession) -> None:
+        async def act(action: Action) -> None:
+            done.append(action)
+
+        await session.attend(act)
+        await asyncio.sleep(1)
+
+    held(peer, during)
+    assert peer.codes() == ["invalid_json", "invalid_payload"]
+    assert done == [Typed("Tea.")]
+
+
+def test_too_many_wrong_messages_in_a_row_end_the_call():
+    peer = ScriptedPeer([(0.1, "{")] * 10)
+    session = held(peer, second, most_refusals=3)
+    assert len(peer.codes()) == 3
+    assert peer.closed is not None
+    assert peer.closed[0] == 1008
+    assert session.gone.is_set()
+
+
+def test_messages_that_come_too_fast_are_refused_until_time_has_passed():
+    clear = event("input_audio_buffer.clear")
+    peer = ScriptedPeer([*[(0.0, clear)] * 15, (1.0, clear)])
+    held(peer, lambda _session: asyncio.sleep(2), burst_messages=10, messages_per_s=10)
+    assert set(peer.codes()) == {"rate_limited"}
+    assert peer.sent[-1]["type"] == "input_audio_buffer.cleared"
+    assert len([m for m in peer.sent if m["type"].endswith("cleared")]) == 11
+
+
+def test_a_client_that_does_not_read_is_given_up_when_too_much_waits():
+    peer = ScriptedPeer([])
+
+    async def during(session: SurfaceSession) -> None:
+        peer.reads.clear()
+        for number in range(100):
+            session.happen(ReplyBegan(f"reply-{number}"))
+        assert session.gone.is_set()
+        peer.reads.set()
+
+    held(peer, during, most_unsent_bytes=10_000)
+    assert peer.closed == (1013, "what you were sent was not read")
+
+
+def test_a_client_that_takes_too_long_over_one_message_is_given_up():
+    peer = ScriptedPeer([])
+
+    async def during(session: SurfaceSession) -> None:
+        peer.reads.clear()
+        session.happen(ReplyBegan("a"))
+        await asyncio.sleep(2.5)
+        assert session.gone.is_set()
+
+    held(peer, during, send_s=2)
+    assert peer.closed == (1013, "what you were sent was not read")
+
+
+def test_what_comes_before_anybody_acts_is_done_in_order_and_one_that_fails_holds_up_no_other():
+    peer = ScriptedPeer([*typed("One."), *typed("Two."), *typed("Three.")])
+    done: list[str] = []
+
+    async def during(session: SurfaceSession) -> None:
+        await asyncio.sleep(0.5)
+
+        async def act(action: Action) -> None:
+            assert isinstance(action, Typed)
+            if action.text == "Two.":
+                raise Refusal("not that", code="not_supported")
+            done.append(action.text)
+
+        await session.attend(act)
+        await asyncio.sleep(0.5)
+
+    held(peer, during)
+    assert done == ["One.", "Three."]
+    assert peer.codes() == ["not_supported"]
+
+
+def test_what_a_deployment_cannot_do_is_refused_before_any_of_it_is_done():
+    def check(action: Action) -> None:
+        if isinstance(action, Wish | Pictures):
+            raise Refusal("not here", code="not_supported", param="session.tools")
+
+    peer = ScriptedPeer([(0.1, event("session.update", session={"instructions": "Be kind."}))])
+    session = held(peer, second, check=check)
+    assert session.wish == Wish()
+    assert [message["type"] for message in peer.sent] == ["session.created", "error"]
+
+
+def test_who_is_gone_ends_both_tasks_and_is_told_nothing_more():
+    peer = ScriptedPeer([], stays_s=0.5)
+
+    async def during(session: SurfaceSession) -> None:
+        await asyncio.sleep(1)
+        assert session.gone.is_set()
+        session.happen(ReplyBegan("a"))
+
+    held(peer, during)
+    assert [message["type"] for message in peer.sent] == ["session.created"]
+
+
+def test_a_client_that_still_sends_when_the_call_is_over_is_not_heard():
+    append = event("input_audio_buffer.append", audio="AAAAAAAA")
+    peer = ScriptedPeer([(0.01, append)] * 10_000)
+    session = held(peer, second)
+    assert session.line.held_ms == 0
+    assert peer.codes() == []
+    assert peer.closed == (1000, "stopped")
+
+
+def test_a_turn_that_was_recorded_is_heard_at_once_where_the_pipeline_can():
+    async def during(session: SurfaceSession) -> None:
+        session.hears_at_once = True
+        await session._do(Speech(bytes(24_000 * 2 * 3), is_whole=True))
+        heard = 0
+        while isinstance(taken := session.line.take(0), bytes):
+            heard += len(taken)
+        assert heard > 16_000 * 2 * 2.9
+
+    held(ScriptedPeer([]), during)
+
+
+@pytest.mark.parametrize("text", ["[]", '"x"', "1" * 10_000])
+def test_no_json_ends_the_reader(text: str):
+    peer = ScriptedPeer([(0.1, text), (0.1, event("input_audio_buffer.clear"))])
+    held(peer, second)
+    assert peer.sent[-1]["type"] == "input_audio_buffer.cleared"
