@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import wave
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,19 @@ def voices(folder: Path, **bounds: Any) -> Voices:
     return Voices(folder, VoiceSettings(**bounds))
 
 
+@pytest.fixture(autouse=True)
+def _others() -> Iterator[None]:
+    """Other tests of this process keep children, as recognisers."""
+    OTHERS.clear()
+    OTHERS.update(psutil.Process().children())
+    yield
+
+
+OTHERS: set[psutil.Process] = set()
+
+
 def children() -> list[psutil.Process]:
-    return psutil.Process().children()
+    return [child for child in psutil.Process().children() if child not in OTHERS]
 
 
 # What is decoded.

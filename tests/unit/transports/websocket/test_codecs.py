@@ -66,5 +66,24 @@ def test_a_format_that_changes_in_the_middle_takes_nothing_along():
 def test_half_a_sample_is_refused():
     with pytest.raises(ShapeError):
         Decoder(PIPELINE_HZ).decode(b"\0\0\0", Format(Codec.FLOAT32, PIPELINE_HZ))
-    with pytest.raises(ShapeError):
-        Encoder().encode(b"\0\0", PIPELINE_HZ, Format(Codec.OGG_OPUS, PIPELINE_HZ))
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000])
+def test_opus_comes_back_as_the_tone_that_it_was(rate_hz: int):
+    opus = Format(Codec.OGG_OPUS, 24_000)
+    encoder, decoder = Encoder(), Decoder(PIPELINE_HZ)
+    spoken = pcm(sine(rate_hz, 1_000))
+    step = rate_hz // 50 * 2
+    pages = [encoder.encode(spoken[at : at + step], rate_hz, opus) for at in range(0, len(spoken), step)]
+    heard = np.frombuffer(b"".join(decoder.decode(page, opus) for page in pages), "<i2")
+    assert abs(len(heard) / PIPELINE_HZ - 1) < 0.06
+    loud = np.abs(np.fft.rfft(heard[1_600:9_600].astype(np.float64)))
+    assert abs(loud.argmax() * PIPELINE_HZ / 8_000 - 440) <= 4
+
+
+def test_opus_without_its_head_is_refused():
+    opus = Format(Codec.OGG_OPUS, 24_000)
+    pages = Encoder().encode(bytes(96_000), 24_000, opus)
+    behind_head = pages[pages.index(b"OggS", 4) :]
+    with pytest.raises(ShapeError, match="head"):
+        Decoder(PIPELINE_HZ).decode(behind_head, opus)
