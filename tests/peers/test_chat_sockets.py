@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from evals.tiny_qwen3 import install_tiny_qwen3
 from tests.peers.minicpm_page import Page, float32_base64, page, samples_in
@@ -185,7 +186,9 @@ async def test_what_is_no_request_is_answered_and_the_next_one_is_taken(server: 
 
 async def test_a_message_that_is_too_large_closes_the_socket(server: RunningServer):
     async with page(server.url, "/ws/chat") as client:
-        await client.send(**body(user("x" * 4_100_000)))
+        # The server need not have read all of it before it closes.
+        with suppress(ConnectionClosed):
+            await client.send(**body(user("x" * 4_100_000)))
         assert (await client.until_closed())[0] == 1009
 
 
@@ -398,9 +401,9 @@ async def test_clients_that_come_and_go_leave_nothing_behind(server: RunningServ
                     await client.until("done")
                 client.vanish()
 
-        before = (await http.get("/health")).json()
+        before = (await http.get("/health")).json()["calls"]
         for start in range(0, 24, 4):
             await asyncio.gather(*(one(start + number) for number in range(4)))
         async with asyncio.timeout(15):
-            while (await http.get("/health")).json() != before:
+            while (await http.get("/health")).json()["calls"] != before:
                 await asyncio.sleep(0.1)

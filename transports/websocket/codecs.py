@@ -72,13 +72,6 @@ class Encoder:
                 self._opus = self._opus or OpusEncoder(format_.rate_hz)
                 return self._opus.encode(pcm)
 
-    @property
-    def held_ms(self) -> float:
-        """What the resampler holds back of the stream."""
-        if self._resampler is None or not self._rates[0]:
-            return 0.0
-        return self._resampler.delay_samples * 1000 / self._rates[0]
-
     def flush(self, format_: Format) -> bytes:
         """The end of the stream, which the resampler holds back; what comes next follows nothing."""
         resampler, rate_hz = self._resampler, self._rates[0]

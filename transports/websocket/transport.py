@@ -334,10 +334,10 @@ class SocketOutput(InterruptibleOutput):
         if reply_id in self._written or reply_id in self._contexts.values():
             return
         format_ = self._socket.session.dialect.output_format
-        tail_ms = self._encoder.held_ms
         tail = self._encoder.flush(format_)
         if tail:
-            self.happen(ReplyAudio(tail, tail_ms))
+            # How long it is was told with what went in.
+            self.happen(ReplyAudio(tail, 0.0))
         # Behind what was sent of it, so that its last words are told before.
         self._ahead.append((max(self._next_us, self._clock.now_us()), reply_id))
         self._sent.set()
