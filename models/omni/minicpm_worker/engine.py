@@ -17,6 +17,7 @@ Slow: every wait has a deadline. Dead or wrong: the connection is given up, and 
 """
 
 import secrets
+import socket
 import ssl
 import threading
 import time
@@ -191,7 +192,7 @@ class MiniCpmWorkerEngine:
             self._begin(first)
             self._is_begun = True
         except Exception:
-            self._give_up()
+            self._break_off()
             self._host.release(self._number)
             self._phases.take_back(Call.PREPARE, before)
             raise
@@ -224,7 +225,7 @@ class MiniCpmWorkerEngine:
                 return self._silence()
             return self._saying.result(self._said(result), forced=force_listen)
         except EngineError:
-            self._give_up()
+            self._break_off()
             raise
 
     def finalize(self) -> None:
@@ -376,6 +377,13 @@ class MiniCpmWorkerEngine:
         if self._connection is None:
             raise self._error("the connection is gone")
         return self._connection
+
+    def _break_off(self) -> None:
+        """It failed: a peer that hangs is not waited for, as a closing handshake would for ``CLOSE_S``."""
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.socket.shutdown(socket.SHUT_RDWR)
+        self._give_up()
 
     def _give_up(self) -> None:
         self._connection = None
