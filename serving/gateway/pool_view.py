@@ -52,13 +52,13 @@ class WorkerView(BaseModel):
         worker_id: its name.
         host: where it listens; for the operator only.
         port: the same.
-        gpu_id: number of the device that its settings name.
+        gpu_id: number of the device that its settings name, or that it says.
         status: in that server's words; ``busy`` where it is neither of its two kinds: it cleans up, or
             somebody else has it.
         state: in its own words (``serving.worker.lifecycle``); null of one that is not there.
         current_session_id: beginning of the session that has it; for the operator only.
         total_requests: conversations that this gateway has placed on it.
-        avg_inference_time_ms: not known.
+        avg_inference_time_ms: what a worker of a MiniCPM-o server says; not known of any other.
         last_heartbeat: when it last said how it stands.
         current_request_type: what it is had for, by this gateway.
         task_started_at: since when.
@@ -234,11 +234,12 @@ class PoolView:
             worker_id=worker.name,
             host=address.hostname if whole else None,
             port=address.port if whole else None,
-            gpu_id=_gpu(worker.device),
+            gpu_id=worker.facts.get("gpu_id", _gpu(worker.device)),
             status=status_of(worker),
             state=None if state is None else str(state),
             current_session_id=session_id[:SHOWN_CHARS] if whole and session_id else None,
             total_requests=worker.placed,
+            avg_inference_time_ms=worker.facts.get("avg_inference_time_ms"),
             last_heartbeat=None if worker.heard_s is None else datetime.fromtimestamp(worker.heard_s, UTC),
             current_request_type=REQUEST_TYPES[run.task] if run else None,
             task_started_at=self._wall(run.since_ms) if run else None,
@@ -292,13 +293,16 @@ def status_of(worker: SeenWorker) -> Status:
     state = worker.facts.get("state")
     if state is None or state == "dead":
         return "loading" if worker.is_starting else "offline"
-    if worker.is_silent or state == "suspect":
+    if worker.is_silent or state in ("suspect", "error"):
         return "error"
     if state in ("loading", "duplex_active", "duplex_paused"):
         return "loading" if state == "loading" else state
     if worker.runs:
         # It was given away, and its next word will say so; or it drains with its last conversation.
         return _BY_TASK[worker.runs[0].task] if state != "busy" else _busy(worker.runs[0].task)
+    if state in ("busy_chat", "busy_half_duplex"):
+        # A worker of that server, which somebody else has.
+        return "busy_chat" if state == "busy_chat" else "busy_half_duplex"
     return "idle" if state == "idle" else "busy"
 
 

@@ -102,6 +102,7 @@ class PooledConversation:
         self.takes_frames = host.takes_frames
         self._session_id, self._epoch = session_id, epoch
         self._task = task
+        self._sees = host.takes_frames
         self._on_queue = on_queue
         self._executors = executors
         self._placed: Placed | None = None
@@ -207,6 +208,8 @@ class PooledConversation:
     async def _leased(self, placed: Placed) -> OmniEngine:
         thread = self._executors()
         try:
+            if placed.server is not None:
+                return await placed.server.opened(thread, sees=self._sees)
             opening = thread.submit(lambda: WorkerOmniEngine(_There(self._pool, placed), self._settings))
             try:
                 return await asyncio.wrap_future(opening)

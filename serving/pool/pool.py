@@ -9,6 +9,10 @@ A waiter that is cancelled leaves the queue at once. A worker that is lost tells
 (``Placed.lost``); each waits at the head of the queue again, and ``regain`` returns when it has another
 worker. What a conversation does not want any more it gives back with ``release``, whatever became of it.
 
+A worker of a MiniCPM-o server says nothing by itself and is asked (``health``). It knows no leases: while one
+from here is on, what it does is that; when that is over nobody is given it until it has said, asked since
+then, that it is idle.
+
 A worker that holds what nobody here gave it (another gateway's, or one that is still being cleaned up) is not
 granted until it says that it is free. Owns a task for each worker and one for deadlines; ``close`` ends them.
 """
@@ -25,9 +29,12 @@ from typing import Any, Self
 from loguru import logger
 
 from core.errors import CapacityError, ConfigError
+from models.omni.minicpm_worker.health import TAKEN, Health
 from protocols.worker_link import LinkMessage, Type
 from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
 from runtime.loop_clock import LoopClock
+from serving.pool.health import HealthWatch
+from serving.pool.minicpm_server import ServerWorker
 from serving.pool.process import WorkerProcess
 from serving.pool.settings import PoolSettings, WorkerSpec
 from serving.pool.streams import StreamWorkers
@@ -56,8 +63,11 @@ _STANDINGS: Mapping[str, Standing] = {
     "busy": Standing.READY,
     "duplex_active": Standing.READY,
     "duplex_paused": Standing.READY,
+    "busy_chat": Standing.READY,
+    "busy_half_duplex": Standing.READY,
     "draining": Standing.DRAINING,
     "suspect": Standing.SUSPECT,
+    "error": Standing.SUSPECT,
 }
 _REASONS: Mapping[Reason, str] = {
     Reason.QUEUE_FULL: "the queue is full ({limit} wait), try again later",
@@ -92,6 +102,7 @@ class Placed:
         url: of the worker.
         first: the first message to the worker; valid for ``token_s``.
         lost: set when the worker is gone.
+        server: of a worker of a MiniCPM-o server, which is sent no ``first``; None of any other.
     """
 
     ticket_id: str
@@ -99,6 +110,7 @@ class Placed:
     url: str
     first: LinkMessage
     lost: asyncio.Event
+    server: ServerWorker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +154,13 @@ class _Kept:
     """A worker that is looked after."""
 
     spec: WorkerSpec
-    watch: Watch
+    watch: Watch | HealthWatch
     process: WorkerProcess | None = None
+    server: ServerWorker | None = None
+    # Of one without leases: how often it was gone, since when what it says counts, whether it is to be left.
+    lives: int = 0
+    counts_s: float = 0.0
+    drains: bool = False
     url: str | None = None
     watching: asyncio.Task[None] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -247,7 +264,8 @@ class Pool:
         """A conversation is over, wherever it is; see ``Scheduler.release``."""
         ticket, now_ms = placed.ticket_id, self._clock.now_ms()
         self._again.pop(ticket, None)
-        if self._placed.pop(ticket, None) is not None:
+        if (left := self._placed.pop(ticket, None)) is not None:
+            self._doubt(left)
             self._apply(self._scheduler.release(ticket, now_ms, well=well, kept=kept))
         elif self._waiters.pop(ticket, None) is not None:
             self._apply(self._scheduler.cancel(ticket, now_ms))
@@ -336,7 +354,12 @@ class Pool:
         kept = self._kept[worker]
         if kept.process is not None:
             kept.process.retire()
-        await kept.watch.drain()
+        if isinstance(kept.watch, Watch):
+            await kept.watch.drain()
+        else:
+            # It is not ours to end.
+            kept.drains = True
+            kept.watch.again()
 
     # Inside: conversations.
 
@@ -355,7 +378,8 @@ class Pool:
         except BaseException:
             # Cancelled, and perhaps granted in the same moment.
             self._waiters.pop(ticket_id, None)
-            self._placed.pop(ticket_id, None)
+            if (left := self._placed.pop(ticket_id, None)) is not None:
+                self._doubt(left)
             self._apply(self._scheduler.cancel(ticket_id, self._clock.now_ms()))
             raise
 
@@ -363,6 +387,7 @@ class Pool:
         if self._placed.get(placed.ticket_id) is not placed:
             return
         del self._placed[placed.ticket_id]
+        self._doubt(placed)
         placed.lost.set()
         self._again[placed.ticket_id] = self._wait(placed.ticket_id, None)
         self._apply(lose(placed.ticket_id, self._clock.now_ms()))
@@ -392,7 +417,7 @@ class Pool:
         kept.placed += 1
         url = kept.url
         assert url is not None
-        placed = Placed(granted.ticket_id, lease, url, self.first(lease), asyncio.Event())
+        placed = Placed(granted.ticket_id, lease, url, self.first(lease), asyncio.Event(), kept.server)
         self._placed[granted.ticket_id] = placed
         if not waiter.placed.done():
             waiter.placed.set_result(placed)
@@ -435,6 +460,19 @@ class Pool:
 
     def _looked_after(self, spec: WorkerSpec) -> _Kept:
         kept: _Kept
+        if spec.is_minicpm_server:
+            assert spec.url is not None
+            server = ServerWorker(spec.url, spec.conversation(), answer_ms=self.settings.silent_ms)
+            asked = HealthWatch(
+                self.settings,
+                server,
+                on_health=lambda health, asked_s: self._on_health(kept, health, asked_s),
+                on_silent=lambda: self._on_silent(kept),
+                on_dead=lambda: self._on_dead(kept),
+                patience_ms=lambda: self._patience_ms(kept),
+            )
+            kept = _Kept(spec, asked, url=spec.url, server=server)
+            return kept
         watch = Watch(
             self.settings,
             first=partial(self._first_watch, spec.name),
@@ -456,7 +494,10 @@ class Pool:
 
     async def _watch(self, kept: _Kept) -> None:
         assert kept.url is not None
-        await kept.watch.run(kept.url)
+        if isinstance(kept.watch, Watch):
+            await kept.watch.run(kept.url)
+        else:
+            await kept.watch.run()
 
     def _on_url(self, kept: _Kept, url: str | None) -> None:
         watching, kept.watching = kept.watching, None
@@ -493,6 +534,31 @@ class Pool:
         ready_ms = now_ms + self.settings.load_estimate_ms
         self._apply(self._scheduler.worker_up(offer, now_ms, standing=standing, ready_ms=ready_ms))
 
+    def _doubt(self, left: Placed) -> None:
+        """A conversation leaves: a worker without leases is free when it says so, asked from now on."""
+        kept = self._kept[left.lease.worker]
+        if isinstance(kept.watch, HealthWatch):
+            kept.counts_s = asyncio.get_running_loop().time()
+            now_ms = self._clock.now_ms()
+            self._apply(self._scheduler.worker_stands(kept.spec.name, Standing.SUSPECT, now_ms))
+            kept.watch.again()
+
+    def _on_health(self, kept: _Kept, health: Health, asked_s: float) -> None:
+        """In the words of our own workers."""
+        if asked_s < kept.counts_s:
+            return
+        held = [{"session_id": health.current_session_id or ""}] if health.state in TAKEN else []
+        facts = {
+            "state": "draining" if kept.drains else health.state,
+            "kind": "omni",
+            "incarnation": f"{kept.spec.name}.{kept.lives}",
+            "engine": {"slots": 1},
+            "held": held,
+            "gpu_id": health.gpu_id,
+            "avg_inference_time_ms": health.avg_inference_time_ms,
+        }
+        self._on_state(kept, facts)
+
     def _on_stream_state(self, kept: _Kept, standing: Standing | None) -> None:
         if standing is Standing.READY and kept.process is not None:
             kept.process.is_ready()
@@ -501,6 +567,9 @@ class Pool:
 
     def _holds_strangers(self, name: str, facts: Mapping[str, Any]) -> bool:
         ours = {placed.lease.session_id for placed in self._placed.values() if placed.lease.worker == name}
+        if self._kept[name].server is not None:
+            # It knows no sessions of ours: what it does while one is there is that one.
+            return bool(facts["held"]) and not ours
         return any(held["session_id"] not in ours for held in facts.get("held", ()))
 
     def _on_silent(self, kept: _Kept) -> None:
@@ -527,6 +596,7 @@ class Pool:
 
     def _on_ended(self, kept: _Kept) -> None:
         kept.facts = {}
+        kept.lives += 1
         self.streams.on_gone(kept.spec.name)
         if not self._is_closed:
             self._apply(self._scheduler.worker_down(kept.spec.name, self._clock.now_ms()))
@@ -537,7 +607,9 @@ def _secret(settings: PoolSettings) -> bytes:
     if given and len(given) < LEAST_SECRET_BYTES:
         raise ConfigError(f"{settings.secret_env}: expected at least {LEAST_SECRET_BYTES} characters")
     if not given:
-        others = [spec.name for spec in settings.workers if spec.url is not None]
+        others = [
+            spec.name for spec in settings.workers if spec.url is not None and not spec.is_minicpm_server
+        ]
         if others:
             raise ConfigError(
                 f"{settings.secret_env} is not set: without what the workers know too, "

@@ -2,10 +2,15 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from models.omni.minicpm_worker.settings import PooledSettings
 from serving.scheduler.eta import EtaSettings
 from serving.scheduler.scheduler import SchedulerSettings
+
+# A worker of the MiniCPM-o server, which speaks that server's protocol and not the worker link.
+MINICPM_SERVER = "minicpm_o_server"
+_SCHEMES = {True: ("http://", "https://"), False: ("ws://", "wss://")}
 
 
 class WorkerSpec(BaseModel):
@@ -14,12 +19,16 @@ class WorkerSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1, max_length=100, description="of the worker, as its tokens say it")
-    url: str | None = Field(None, pattern=r"^wss?://[^/\s]+", description="of one that runs already")
+    url: str | None = Field(None, pattern=r"^(ws|http)s?://[^/\s]+", description="of one that runs already")
     engine: str | None = Field(None, description="of one that is started here")
-    kind: Literal["omni", "stt", "tts"] | None = Field(
-        None, description="of its engine, where several kinds have one of that name"
+    kind: Literal["omni", "stt", "tts", "minicpm_o_server"] | None = Field(
+        None,
+        description="of its engine, where several kinds have one of that name; minicpm_o_server: url is that "
+        "of a worker of a MiniCPM-o server, http:// or https://",
     )
-    settings: dict[str, Any] = Field(default_factory=dict, description="of its engine")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="of its engine; of conversations with a minicpm_o_server"
+    )
     limits: dict[str, Any] = Field(default_factory=dict, description="of the worker")
     python: str | None = Field(None, description="executable of its environment; None: this one")
     kv_bytes: int | None = Field(None, ge=1, description="of memory for caches; None: its places alone count")
@@ -28,9 +37,41 @@ class WorkerSpec(BaseModel):
     def _is_one_of_both(self) -> "WorkerSpec":
         if (self.url is None) == (self.engine is None):
             raise ValueError("expected either url or engine")
-        if self.url is not None and (self.settings or self.limits or self.python or self.kind):
+        if self.url is None:
+            if self.is_minicpm_server:
+                raise ValueError(
+                    f"kind {MINICPM_SERVER}: expected its url; such a worker is not started here"
+                )
+            return self
+        if self.limits or self.python or (not self.is_minicpm_server and (self.settings or self.kind)):
             raise ValueError("settings, limits, kind and python are of a worker that is started here")
+        schemes = _SCHEMES[self.is_minicpm_server]
+        if not self.url.startswith(schemes):
+            raise ValueError(f"url: expected {' or '.join(schemes)}")
+        if self.is_minicpm_server:
+            self.conversation()
         return self
+
+    @property
+    def is_minicpm_server(self) -> bool:
+        """Whether it is asked for its health, and knows no leases."""
+        return self.kind == MINICPM_SERVER
+
+    def conversation(self) -> PooledSettings:
+        """How a conversation with a worker of a MiniCPM-o server goes.
+
+        Raises:
+            ValueError: an unknown setting, or one out of range.
+        """
+        try:
+            return PooledSettings.model_validate(self.settings)
+        except ValidationError as error:
+            faults = []
+            for fault in error.errors():
+                place = ".".join(("settings", *map(str, fault["loc"])))
+                faults.append(f"{place}: {fault['msg']}")
+            known = ", ".join(PooledSettings.model_fields)
+            raise ValueError(f"{'; '.join(faults)} (known settings: {known})") from error
 
 
 class PoolSettings(BaseModel):
@@ -45,6 +86,9 @@ class PoolSettings(BaseModel):
         "PARLEY_WORKER_SECRET",
         description="environment variable with what the workers know too; one is made up where all are "
         "started here",
+    )
+    health_ms: int = Field(
+        500, ge=50, le=60_000, description="between two questions to a worker of a MiniCPM-o server"
     )
     silent_ms: int = Field(
         1_000, ge=100, le=60_000, description="a worker that says nothing for so long is suspect"

@@ -2,21 +2,33 @@
 
 One thread for each connection, serial within it, as the real worker is. What goes wrong is asked for by the
 model's stand-in (see there), or by ``Faults`` for what the server itself does.
+
+``minicpm_worker`` is one worker of it: one conversation at a time, its health at ``GET /health``. It is taken
+from the handshake on and refuses another one before that is accepted, which a client sees as HTTP 403, as the
+real one's close with 1013 is. ``python -m tests.peers.minicpm_server`` is one in a process, which can be
+stopped and killed.
 """
 
 import base64
 import io
 import json
+import signal
 import ssl
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
 from tests.fakes.minicpm_duplex import StandInDuplex
@@ -214,5 +226,140 @@ def minicpm_server(
             thread.join(5)
 
 
+@dataclass(slots=True)
+class MiniCpmWorker(MiniCpmServer):
+    """A worker of the server, with its own words about itself.
+
+    Attributes:
+        status: of its model.
+        doing: what it does: ``worker_status``.
+        model_loaded: as its health says it.
+        current: session that it says it has.
+        cleans_s: how long it is taken behind a conversation.
+        answers: whether it answers to ``GET /health`` at all.
+        tells_nothing: it refuses conversations and calls itself idle.
+        hook: asked in place of ``ask``.
+        asked: for its health, so often.
+    """
+
+    status: str = "healthy"
+    doing: str = "idle"
+    model_loaded: bool = True
+    current: str | None = None
+    cleans_s: float = 0.0
+    answers: bool = True
+    tells_nothing: bool = False
+    hook: Callable[[ServerConnection, Request], Response | None] | None = None
+    asked: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ends: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def base(self) -> str:
+        """Its address."""
+        return self.url.partition("/ws/")[0].replace("ws", "http", 1)
+
+    def ask(self, connection: ServerConnection, request: Request) -> Response | None:
+        """What is answered before a conversation; None: it is accepted."""
+        if request.path == "/health":
+            self.asked += 1
+            if not self.answers:
+                self.ends.wait(30)
+            return self._health()
+        with self.lock:
+            if self.doing != "idle" or not self.model_loaded or self.tells_nothing:
+                return connection.respond(403, "")
+            self.doing = "duplex_active"
+            self.current = "20260101_000000_" + request.path.partition("session_id=")[2]
+        return None
+
+    def serve(self, connection: ServerConnection) -> None:
+        """One conversation."""
+        try:
+            # The zero arguments of super() are lost in a dataclass with slots.
+            MiniCpmServer.serve(self, connection)
+        finally:
+            time.sleep(self.cleans_s)
+            self.doing, self.current = "idle", None
+
+    def _health(self) -> Response:
+        body = json.dumps(
+            {
+                "status": self.status,
+                "worker_status": self.doing,
+                "gpu_id": 3,
+                "model_loaded": self.model_loaded,
+                "current_session_id": self.current,
+                "total_requests": 7,
+                "avg_inference_time_ms": 41.5,
+                "kv_cache_length": 0,
+            }
+        ).encode()
+        headers = Headers(
+            {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
+        )
+        return Response(200, "OK", headers, body)
+
+
+@contextmanager
+def minicpm_worker(port: int = 0, **state: Any) -> Iterator[MiniCpmWorker]:
+    """One that listens on loopback."""
+    made = MiniCpmWorker(**state)
+    with serve(
+        made.serve,
+        "127.0.0.1",
+        port,
+        process_request=lambda *asked: (made.hook or made.ask)(*asked),
+        compression=None,
+        max_size=128 * 1024 * 1024,
+    ) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        made.url = f"ws://127.0.0.1:{server.socket.getsockname()[1]}/ws/duplex?session_id={{session}}"
+        try:
+            yield made
+        finally:
+            made.ends.set()
+            server.shutdown()
+            thread.join(5)
+
+
+@dataclass
+class WorkerChild:
+    """A worker in a process of its own.
+
+    Attributes:
+        base: its address.
+        process: it.
+    """
+
+    base: str
+    process: "subprocess.Popen[bytes]"
+
+    def signal(self, number: signal.Signals) -> None:
+        """Stop it, let it go on, kill it."""
+        self.process.send_signal(number)
+
+
+@contextmanager
+def minicpm_worker_process(port: int = 0) -> Iterator[WorkerChild]:
+    """One that can be killed."""
+    command = [sys.executable, "-m", "tests.peers.minicpm_server", str(port)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield WorkerChild(process.stdout.readline().decode().strip(), process)
+    finally:
+        process.kill()
+        process.wait(5)
+        process.stdout.close()
+
+
 def _floats(data: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(data), dtype="<f4")
+
+
+if __name__ == "__main__":
+    with minicpm_worker(int(sys.argv[1])) as worker:
+        print(worker.base, flush=True)
+        signal.pause()

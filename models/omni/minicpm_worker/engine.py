@@ -16,22 +16,23 @@ Slow: every wait has a deadline. Dead or wrong: the connection is given up, and 
 ``stop`` is seen within ``POLL_S`` by whatever waits.
 """
 
+import secrets
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from core.errors import CapacityError, ConfigError, EngineError, PeerError, ShapeError
-from models.omni import OmniEngine, Preparation, UnitResult, Vote
+from models.omni import Preparation, UnitResult, Vote
 from models.omni.minicpm_o.saying import Said, Saying
 from models.omni.minicpm_o.settings import (
     INPUT_RATE_HZ,
@@ -44,6 +45,7 @@ from models.omni.minicpm_o.settings import (
     with_history,
 )
 from models.omni.minicpm_worker import wire
+from models.omni.minicpm_worker.settings import ConversationSettings
 from models.omni.phases import Call, Phases, checked_audio, checked_frames
 from runtime.blocking_socket import connect_for
 
@@ -60,28 +62,12 @@ ERRORS_IN_A_ROW = 3
 MOST_STALE = 64
 
 
-class MiniCpmWorkerSettings(BaseModel):
+class MiniCpmWorkerSettings(ConversationSettings):
     """One server, or one worker of it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     url: str = Field(description="ws:// or wss:// of the duplex socket; {session} becomes the id")
-    ca_file: Path | None = Field(None, description="PEM of who signed the server's certificate")
     sessions: int = Field(1, ge=1, le=1_000, description="conversations at a time: the workers behind it")
-    sampling: SamplingSettings = SamplingSettings()
-    sees: bool = Field(True, description="false: no pictures are sent")
-    frames_per_unit: int = Field(1, ge=1, le=8, description="that are expected, to know when it is full")
-    context_tokens: int = Field(8_192, ge=1_024, le=65_536, description="that the server's model holds")
-    voice: Path | None = Field(
-        None, description="WAV of whom it sounds like when the caller's side says nothing"
-    )
-    history_chars: int = Field(
-        2_000, ge=0, le=20_000, description="of the talk before that a new context gets"
-    )
-    connect_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a connection")
     queue_timeout_s: float = Field(20, gt=0, le=3_600, description="longest wait in the gateway's queue")
-    prepare_timeout_s: float = Field(20, gt=0, le=600, description="longest beginning of a conversation")
-    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a result")
 
     @field_validator("url")
     @classmethod
@@ -114,12 +100,12 @@ class MiniCpmWorkerHost:
         self._busy: set[int] = set()
         self._opened = 0
 
-    def open_engine(self) -> OmniEngine:
-        """See ``OmniHost``."""
+    def open_engine(self, *, sees: bool = True) -> "MiniCpmWorkerEngine":
+        """See ``OmniHost``; ``sees``: whether this conversation has pictures, where the settings say so."""
         with self._lock:
             self._check_room()
             self._opened += 1
-            return MiniCpmWorkerEngine(self, self._opened)
+            return MiniCpmWorkerEngine(self, self._opened, sees=sees)
 
     def claim(self, number: int) -> None:
         """An engine begins a conversation.
@@ -151,17 +137,17 @@ class MiniCpmWorkerEngine:
     input_rate_hz = INPUT_RATE_HZ
     output_rate_hz = OUTPUT_RATE_HZ
 
-    def __init__(self, host: MiniCpmWorkerHost, number: int) -> None:
+    def __init__(self, host: MiniCpmWorkerHost, number: int, *, sees: bool = True) -> None:
         self._host, self._number = host, number
         self._settings = host.settings
-        self.takes_frames = self._settings.sees
+        self.takes_frames = self._settings.sees and sees
         self._phases = Phases()
         self._exit = ExitStack()
+        self._connection: ClientConnection | None = None
         self._forget(self._settings.sampling)
 
     def _forget(self, sampling: SamplingSettings) -> None:
         self._sampling = sampling
-        self._connection: ClientConnection | None = None
         self._saying = Saying(UNIT_MS, engine=ENGINE)
         self._unit: tuple[np.ndarray, tuple[np.ndarray, ...]] | None = None
         self._errors = 0
@@ -171,6 +157,15 @@ class MiniCpmWorkerEngine:
             max_slice_nums=sampling.max_slice_nums,
             frames_per_unit=self._settings.frames_per_unit if self.takes_frames else 0,
         )
+
+    def reach(self) -> None:
+        """Connect already: a worker is taken by whoever connects first, and not by who prepares.
+
+        Raises:
+            EngineError: it is not reached, or refuses.
+        """
+        if self._connection is None:
+            self._connection = self._connect()
 
     def prepare(self, preparation: Preparation) -> None:
         """See ``OmniEngine``; the settings are those of ``SamplingSettings``.
@@ -197,7 +192,7 @@ class MiniCpmWorkerEngine:
             self._begin(first)
             self._is_begun = True
         except Exception:
-            self._give_up()
+            self._break_off()
             self._host.release(self._number)
             self._phases.take_back(Call.PREPARE, before)
             raise
@@ -230,7 +225,7 @@ class MiniCpmWorkerEngine:
                 return self._silence()
             return self._saying.result(self._said(result), forced=force_listen)
         except EngineError:
-            self._give_up()
+            self._break_off()
             raise
 
     def finalize(self) -> None:
@@ -253,15 +248,14 @@ class MiniCpmWorkerEngine:
 
     # The connection.
 
-    def _begin(self, first: str) -> None:
-        """Connect, wait in the queue, begin."""
+    def _connect(self) -> ClientConnection:
         settings = self._settings
-        # The gateway tells the kinds by the beginning of the id.
+        # The gateway tells the kinds by the beginning of the id; whoever guesses the rest has the recording.
         url = settings.url.replace(
-            "{session}", f"{'omni' if self.takes_frames else 'adx'}_{time.time_ns():x}"
+            "{session}", f"{'omni' if self.takes_frames else 'adx'}_{secrets.token_hex(16)}"
         )
         try:
-            self._connection = self._exit.enter_context(
+            return self._exit.enter_context(
                 connect(
                     url,
                     sock=connect_for(url, open_s=settings.connect_timeout_s, write_s=settings.unit_timeout_s),
@@ -277,6 +271,11 @@ class MiniCpmWorkerEngine:
             raise self._error(f"the server refuses with HTTP {status}: not ready, or switched off") from error
         except (OSError, WebSocketException) as error:
             raise self._error(f"no connection: {type(error).__name__}") from error
+
+    def _begin(self, first: str) -> None:
+        """Connect, wait in the queue, begin."""
+        settings = self._settings
+        self.reach()
         self._send(first)
         deadline_s = time.monotonic() + settings.prepare_timeout_s
         queue_deadline_s = time.monotonic() + settings.queue_timeout_s
@@ -378,6 +377,13 @@ class MiniCpmWorkerEngine:
         if self._connection is None:
             raise self._error("the connection is gone")
         return self._connection
+
+    def _break_off(self) -> None:
+        """It failed: a peer that hangs is not waited for, as a closing handshake would for ``CLOSE_S``."""
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.socket.shutdown(socket.SHUT_RDWR)
+        self._give_up()
 
     def _give_up(self) -> None:
         self._connection = None

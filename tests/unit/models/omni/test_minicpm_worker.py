@@ -387,3 +387,25 @@ def test_no_more_conversations_than_workers(server: MiniCpmServer) -> None:
     third.prepare(Preparation())
     second.cleanup()
     third.cleanup()
+
+
+def test_whoever_connects_early_is_the_same_conversation(server: MiniCpmServer) -> None:
+    engine = host(server).open_engine()
+    engine.reach()
+    eventually(lambda: server.paths)
+    engine.reach()
+    engine.prepare(Preparation("Be kind."))
+    run(engine)
+    engine.cleanup()
+    # A new context is a new connection, under another id.
+    engine.prepare(Preparation("Be kind."))
+    assert len(server.prepared) == len(set(server.paths)) == 2
+    engine.cleanup()
+
+
+def test_one_that_is_told_to_see_nothing_takes_no_frames(server: MiniCpmServer) -> None:
+    engine = host(server).open_engine(sees=False)
+    assert not engine.takes_frames
+    engine.prepare(Preparation())
+    assert server.paths[0].startswith("/ws/duplex/adx_")
+    engine.cleanup()

@@ -1,0 +1,36 @@
+"""How a conversation with a MiniCPM-o server goes, wherever that is."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from models.omni.minicpm_o.settings import SamplingSettings
+
+
+class ConversationSettings(BaseModel):
+    """Of every conversation with one server."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ca_file: Path | None = Field(None, description="PEM of who signed the server's certificate")
+    sampling: SamplingSettings = SamplingSettings()
+    sees: bool = Field(True, description="false: no pictures are sent")
+    frames_per_unit: int = Field(1, ge=1, le=8, description="that are expected, to know when it is full")
+    context_tokens: int = Field(8_192, ge=1_024, le=65_536, description="that the server's model holds")
+    voice: Path | None = Field(
+        None, description="WAV of whom it sounds like when the caller's side says nothing"
+    )
+    history_chars: int = Field(
+        2_000, ge=0, le=20_000, description="of the talk before that a new context gets"
+    )
+    connect_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a connection")
+    prepare_timeout_s: float = Field(20, gt=0, le=600, description="longest beginning of a conversation")
+    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a result")
+
+
+class PooledSettings(ConversationSettings):
+    """The same of a worker of a pool, where another one can go on."""
+
+    unit_timeout_s: float = Field(
+        2.5, gt=0, le=60, description="longest wait for a result: a worker that is behind hangs"
+    )
