@@ -22,13 +22,16 @@ from configs.deployment import Choice, Deployment, Thinking
 from configs.engines import settings_model
 from core.errors import ConfigError, EngineError
 from models.llm import LLM, LanguageModel, Message
+from models.llm.hosted.engine import HostedLlm, WorkerLlm
+from models.llm.kv import Replies
+from models.llm.kv.dialogue import Prefilled
 from models.tools import TOOLS, Tool, ToolSettings
 from pipelines.choices import engine_settings, service_row
 from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.engine_llm import messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit
-from processors.dialogue.services import LLM_SERVICES, LlmRow, Transformers
+from processors.dialogue.services import LLM_SERVICES, LlmRow, Transformers, Worker
 from processors.service_rows import ServiceRow, Shared
 from runtime.engine_thread import EngineThread
 from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
@@ -36,7 +39,6 @@ from session_store.conversation import Conversation
 from session_store.events import Event
 
 if TYPE_CHECKING:
-    from models.llm.kv.causal import Prefilled
     from models.llm.kv.replies import CausalReplies
 
 DOCUMENTS = "documents"
@@ -141,7 +143,7 @@ class Answering:
         deployment: Deployment,
         plan: AnsweringPlan,
         documents: LanguageModel | None,
-        causal: "Causal | None" = None,
+        causal: "Causal | HostedLlm | None" = None,
     ) -> None:
         self.documents = documents
         self._causal = causal
@@ -164,9 +166,11 @@ class Answering:
         documents = None
         if plan.documents is not None:
             documents = await asyncio.to_thread(LLM.create, DOCUMENTS, plan.documents)
-        causal = None
+        causal: Causal | HostedLlm | None = None
         if isinstance(plan.row, Transformers):
             causal = await asyncio.to_thread(Causal, plan.row)
+        elif isinstance(plan.row, Worker):
+            causal = await _hosted(plan.row, guarded=plan.guarded)
         return cls(deployment, plan, documents, causal)
 
     @property
@@ -278,15 +282,15 @@ class Memory:
     A ``LanguageModel`` that outlives the service of a turn: it has nothing that such a service would close.
     """
 
-    def __init__(self, replies: "CausalReplies") -> None:
+    def __init__(self, replies: Replies) -> None:
         self._replies = replies
 
     def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
         """See ``LanguageModel``."""
         return self._replies.reply(messages)
 
-    async def prefill(self, context: LLMContext, instruction: str) -> "Prefilled":
-        """Read what a service will be asked with this context. Raises as ``CausalReplies.prefill``."""
+    async def prefill(self, context: LLMContext, instruction: str) -> Prefilled:
+        """Read what a service will be asked with this context. Raises as ``Replies.prefill``."""
         return await self._replies.prefill(messages_of(context, instruction))
 
     def generated_tokens(self, text: str) -> int | None:
@@ -321,6 +325,24 @@ class Causal:
         """Forget every conversation, behind the answer that is being made. Returns at once."""
         self._thread.submit(self._model.forget_all)
         self._thread.shutdown(wait=False)
+
+
+async def _hosted(row: Worker, *, guarded: bool) -> HostedLlm:
+    """The language model of a worker. One that is not there is asked again by each conversation, where
+    another model answers meanwhile.
+
+    Raises:
+        ConfigError: it has an engine of another kind.
+        EngineError: it is not there, and nothing stands behind it.
+    """
+    hosted = WorkerLlm(row.settings)
+    try:
+        await asyncio.to_thread(hosted.wait_until_loaded)
+    except EngineError as error:
+        if not guarded:
+            raise
+        logger.warning(f"the worker of thinking.llm is not there, the fallback answers: {error}")
+    return hosted
 
 
 def _log_failover(failover: Failover) -> None:
