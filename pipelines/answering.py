@@ -31,9 +31,10 @@ from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.engine_llm import messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit
-from processors.dialogue.services import LLM_SERVICES, LlmRow, Transformers, Worker
+from processors.dialogue.services import LLM_SERVICES, LlmRow, Pool, Transformers, Worker
 from processors.service_rows import ServiceRow, Shared
 from runtime.engine_thread import EngineThread
+from serving.pool.streams import StreamWorkers, pooled_llm
 from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from session_store.conversation import Conversation
 from session_store.events import Event
@@ -60,6 +61,11 @@ class AnsweringPlan:
     guarded: bool
     tools: tuple[tuple[str, ToolSettings], ...] = ()
 
+    @property
+    def in_workers(self) -> bool:
+        """Whether workers of this deployment answer."""
+        return isinstance(self.row, Pool)
+
 
 def plan_answering(deployment: Deployment) -> AnsweringPlan:
     """Resolve the choices of ``thinking``.
@@ -78,6 +84,8 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
         behind = fallback.settings if fallback is not None else {}
         embedded, where = Choice(name=DOCUMENTS, settings={**behind, **own.settings}), "thinking.llm"
     row = cast(LlmRow, service_row(LLM_SERVICES, service, where="thinking.llm"))
+    if isinstance(row, Pool):
+        _check_workers(deployment, row)
     tools = _plan_tools(thinking)
     if embedded is None:
         return AnsweringPlan(row, None, guarded=False, tools=tools)
@@ -89,6 +97,20 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
     given = {"folder": knowledge, "name": deployment.bot.name}
     settings = engine_settings(LLM, embedded, given, where=where)
     return AnsweringPlan(row, settings, guarded=thinking.llm.name != DOCUMENTS, tools=tools)
+
+
+def _check_workers(deployment: Deployment, row: Pool) -> None:
+    """Refuse a pool that is none.
+
+    Raises:
+        ConfigError: there are no workers, or none of a name.
+    """
+    known = tuple(spec.name for spec in deployment.workers.workers)
+    if not known:
+        raise ConfigError("thinking.llm: 'pool' means workers of this deployment: workers.workers names none")
+    for name in row.settings.workers:
+        if name not in known:
+            raise ConfigError(f"thinking.llm: no worker is named {name!r}", known=known)
 
 
 def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
@@ -157,8 +179,15 @@ class Answering:
         self._tools = SharedTools([TOOLS.create(name, settings, self.http) for name, settings in plan.tools])
 
     @classmethod
-    async def load(cls, deployment: Deployment, plan: AnsweringPlan) -> "Answering":
+    async def load(
+        cls, deployment: Deployment, plan: AnsweringPlan, workers: StreamWorkers | None = None
+    ) -> "Answering":
         """Read the documents, in a thread, when the plan needs them.
+
+        Args:
+            deployment: see the model.
+            plan: of it.
+            workers: of the deployment, where ``plan.in_workers``.
 
         Raises:
             ConfigError: the folder holds no passage, or a package is missing.
@@ -169,8 +198,8 @@ class Answering:
         causal: Causal | HostedLlm | None = None
         if isinstance(plan.row, Transformers):
             causal = await asyncio.to_thread(Causal, plan.row)
-        elif isinstance(plan.row, Worker):
-            causal = await _hosted(plan.row, guarded=plan.guarded)
+        elif isinstance(plan.row, Worker | Pool):
+            causal = await _hosted(plan.row, workers, guarded=plan.guarded)
         return cls(deployment, plan, documents, causal)
 
     @property
@@ -327,21 +356,30 @@ class Causal:
         self._thread.shutdown(wait=False)
 
 
-async def _hosted(row: Worker, *, guarded: bool) -> HostedLlm:
+async def _hosted(row: Worker | Pool, workers: StreamWorkers | None, *, guarded: bool) -> HostedLlm:
     """The language model of a worker. One that is not there is asked again by each conversation, where
     another model answers meanwhile.
 
     Raises:
-        ConfigError: it has an engine of another kind.
+        ConfigError: it has an engine of another kind, or the deployment's workers are not started.
         EngineError: it is not there, and nothing stands behind it.
     """
-    hosted = WorkerLlm(row.settings)
+    hosted: HostedLlm
+    if isinstance(row, Worker):
+        hosted = one = WorkerLlm(row.settings)
+        wait = one.wait_until_loaded
+    elif workers is not None:
+        settings = row.settings
+        hosted = pooled_llm(workers, settings)
+        wait = partial(workers.wait_until_loaded, "llm", settings.workers, settings.load_timeout_s)
+    else:
+        raise ConfigError("thinking.llm: the workers of the deployment are not started here")
     try:
-        await asyncio.to_thread(hosted.wait_until_loaded)
+        await asyncio.to_thread(wait)
     except EngineError as error:
         if not guarded:
             raise
-        logger.warning(f"the worker of thinking.llm is not there, the fallback answers: {error}")
+        logger.warning(f"no worker of thinking.llm is there, the fallback answers: {error}")
     return hosted
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from core.errors import ConfigError
 from core.registry import Registry, Row
-from models.llm.hosted.engine import WorkerLlmSettings
+from models.llm.hosted.engine import PoolLlmSettings, WorkerLlmSettings
 from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
             extra="local-llm",
         ),
         "worker": Row(f"{__name__}:Worker", "the causal model of a worker (runner.py), which keeps the same"),
+        "pool": Row(f"{__name__}:Pool", "the same in any worker of this deployment (workers.workers)"),
         "anthropic": Row(
             f"{__name__}:Anthropic",
             "Claude, prompt caching on",
@@ -179,6 +180,29 @@ class Worker(ServiceRow[WorkerSettings]):
     def check(self) -> None:
         """See ``ServiceRow.check``."""
         self.settings.check()
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> "LLMService[Any]":
+        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        return _of_conversation(self.name, self.settings.piece_timeout_ms, shared, system_instruction)
+
+
+class PoolSettings(PoolLlmSettings, RowSettings):
+    """Causal models in the workers of this deployment.
+
+    Attributes:
+        piece_timeout_ms: longest wait for the next piece of an answer, however alive the worker is.
+    """
+
+    piece_timeout_ms: int = Field(default=30_000, ge=100, le=600_000)
+
+
+class Pool(ServiceRow[PoolSettings]):
+    """A conversation with the model of a worker of the pool (``Shared.open_replies``) as a service."""
+
+    name = "pool"
+    settings_type = PoolSettings
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None

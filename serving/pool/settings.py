@@ -16,7 +16,7 @@ class WorkerSpec(BaseModel):
     name: str = Field(min_length=1, max_length=100, description="of the worker, as its tokens say it")
     url: str | None = Field(None, pattern=r"^wss?://[^/\s]+", description="of one that runs already")
     engine: str | None = Field(None, description="of one that is started here")
-    kind: Literal["omni", "stt", "tts"] | None = Field(
+    kind: Literal["omni", "stt", "tts", "llm"] | None = Field(
         None, description="of its engine, where several kinds have one of that name"
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="of its engine")

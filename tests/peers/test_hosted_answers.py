@@ -427,6 +427,41 @@ async def test_a_socket_of_turns_says_what_the_worker_had_in_its_cache(url: str,
         assert 0 < second_read["input_tokens"] < first_read["input_tokens"]
 
 
+async def test_the_workers_of_a_deployment_answer_what_is_typed(folder: Path, tmp_path: Path) -> None:
+    settings = f"{{model: {folder}, device: cpu, threads: 1, answer_tokens: {ANSWER_TOKENS}}}"
+    (tmp_path / "own.yaml").write_text(
+        f"thinking: {{llm: {{name: pool, settings: {{request_timeout_s: {WITHIN_S}}}}}}}\n"
+        f"workers: {{workers: [{{name: brain, engine: transformers, kind: llm, settings: {settings}}}]}}\n"
+        f"remembering: {{store: {{url: 'sqlite:///{tmp_path}/sessions.db'}}}}\n"
+    )
+    command = [sys.executable, "bot.py", "--mode", "text", "--config", str(tmp_path / "own.yaml")]
+    child = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(90):
+            out, _ = await child.communicate(b"Hello?\n")
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    assert child.returncode == 0
+    deployment = load_deployment(tmp_path / "own.yaml")
+    dialogue = [Message("system", deployment.bot.system_prompt), HELLO]
+    greeting = deployment.bot.greeting
+    if greeting:
+        assert out.decode().startswith(greeting)
+    assert (
+        out.decode().removeprefix(f"{greeting}\n").strip() == (await said(embedded(folder), dialogue)).strip()
+    )
+
+
+def test_a_pool_without_workers_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("thinking: {llm: {name: pool}}\n")
+    with pytest.raises(ConfigError, match="workers.workers names none"):
+        plan_answering(load_deployment(tmp_path / "own.yaml"))
+
+
 def test_a_deployment_without_the_secret_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = own(tmp_path, "ws://127.0.0.1:1")
     monkeypatch.delenv(SECRET_ENV)

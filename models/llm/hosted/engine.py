@@ -55,6 +55,7 @@ class PoolLlmSettings(AnswerLimits):
     """Language models in the workers of this deployment."""
 
     workers: tuple[str, ...] = Field((), description="names of those that are meant; none: all of the kind")
+    load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait until the first is loaded")
 
 
 class SessionLeasing(Protocol):
