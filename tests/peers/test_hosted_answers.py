@@ -34,7 +34,7 @@ from models.llm.kv.dialogue import Asked, Prefilled
 from models.llm.kv.replies import CausalReplies
 from models.llm.kv.segments import CacheHandle
 from pipelines.answering import Answering, plan_answering
-from pipelines.chat import Answered, ask
+from pipelines.chat import Answered, Piece, ask
 from pipelines.sessions import open_conversations
 from protocols.worker_link import Type
 from runtime.engine_thread import EngineThread
@@ -410,6 +410,29 @@ async def test_typed_turns_are_answered_by_the_worker_and_by_the_fallback_when_i
     with pytest.raises(EngineError, match="not reached"):
         async with typing(own(tmp_path, url)):
             pass
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_typed_answer_whose_worker_ends_in_the_middle_is_not_left_open(
+    folder: Path, tmp_path: Path, blow: signal.Signals
+) -> None:
+    with started(folder, answer_tokens=6_000) as (process, url):
+        config = own(tmp_path, url, "  fallback: {name: documents}\n")
+        deployment = load_deployment(config)
+        answering = await Answering.load(deployment, plan_answering(deployment))
+        try:
+            async with open_conversations(deployment, answering) as opened, opened.open() as held:
+                async with asyncio.timeout(30):
+                    async for event in ask(held, answering, QUESTION):
+                        if isinstance(event, Piece):
+                            os.kill(process.pid, blow)
+                        last = event
+                assert isinstance(last, Answered)
+                # What was said of it stays said, and the documents go on.
+                text = str(last.turn.payload["text"])
+                assert "I lost my connection" in text and "ten until two" in text
+        finally:
+            await answering.close()
 
 
 async def test_a_socket_of_turns_says_what_the_worker_had_in_its_cache(url: str, tmp_path: Path) -> None:
