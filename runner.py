@@ -4,9 +4,10 @@
 starts the workers that the deployment names; ``all`` is the same, said of one machine.
 
 ``python runner.py --role worker --engine moshi --port 22400`` loads the engine, says that it is ready and
-lets one conversation at a time have it, or as many streams as it takes (recognisers and voices), by the
-worker link (docs/workers.md). It runs in whatever Python environment has the engine's packages: nothing here
-imports Pipecat or a web framework. SIGTERM and Ctrl-C drain it, a second one ends it at once.
+lets one conversation at a time have it, or as many streams as it takes (recognisers, voices, language
+models), by the worker link (docs/workers.md). It runs in whatever Python environment has the engine's
+packages: nothing here imports Pipecat or a web framework. SIGTERM and Ctrl-C drain it, a second one ends it
+at once.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from configs.engines import checked_settings
 from configs.load import parse_settings
 from core.errors import ConfigError
 from core.registry import Registry
+from models.llm.kv import CAUSAL
 from models.omni import OMNI
 from models.stt import STT
 from models.tts import TTS
@@ -38,7 +40,7 @@ from serving.worker.streams import HOSTING
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-KINDS: Mapping[str, Registry[Any]] = {"omni": OMNI, "stt": STT, "tts": TTS}
+KINDS: Mapping[str, Registry[Any]] = {"omni": OMNI, "stt": STT, "tts": TTS, "llm": CAUSAL}
 # The two-tier engine has its large tier in the bot's process, and a worker is no other worker's.
 _NOT_HOSTED = ("two_tier", "worker")
 HOSTED: Mapping[str, tuple[str, ...]] = {

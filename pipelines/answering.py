@@ -22,21 +22,24 @@ from configs.deployment import Choice, Deployment, Thinking
 from configs.engines import settings_model
 from core.errors import ConfigError, EngineError
 from models.llm import LLM, LanguageModel, Message
+from models.llm.hosted.engine import HostedLlm, WorkerLlm
+from models.llm.kv import Replies
+from models.llm.kv.dialogue import Prefilled
 from models.tools import TOOLS, Tool, ToolSettings
 from pipelines.choices import engine_settings, service_row
 from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.engine_llm import messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit
-from processors.dialogue.services import LLM_SERVICES, Documents, LlmRow, Transformers
+from processors.dialogue.services import LLM_SERVICES, Documents, LlmRow, Pool, Transformers, Worker
 from processors.service_rows import ServiceRow, Shared
 from runtime.engine_thread import EngineThread
+from serving.pool.streams import StreamWorkers, pooled_llm
 from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from session_store.conversation import Conversation
 from session_store.events import Event
 
 if TYPE_CHECKING:
-    from models.llm.kv.causal import Prefilled
     from models.llm.kv.replies import CausalReplies
 
 DOCUMENTS = "documents"
@@ -58,6 +61,11 @@ class AnsweringPlan:
     guarded: bool
     tools: tuple[tuple[str, ToolSettings], ...] = ()
 
+    @property
+    def in_workers(self) -> bool:
+        """Whether workers of this deployment answer."""
+        return isinstance(self.row, Pool)
+
 
 def plan_answering(deployment: Deployment) -> AnsweringPlan:
     """Resolve the choices of ``thinking``.
@@ -76,6 +84,8 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
         behind = fallback.settings if fallback is not None else {}
         embedded, where = Choice(name=DOCUMENTS, settings={**behind, **own.settings}), "thinking.llm"
     row = cast(LlmRow, service_row(LLM_SERVICES, service, where="thinking.llm"))
+    if isinstance(row, Pool):
+        _check_workers(deployment, row)
     tools = _plan_tools(thinking)
     if embedded is None:
         return AnsweringPlan(row, None, guarded=False, tools=tools)
@@ -87,6 +97,20 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
     given = {"folder": knowledge, "name": deployment.bot.name}
     settings = engine_settings(LLM, embedded, given, where=where)
     return AnsweringPlan(row, settings, guarded=thinking.llm.name != DOCUMENTS, tools=tools)
+
+
+def _check_workers(deployment: Deployment, row: Pool) -> None:
+    """Refuse a pool that is none.
+
+    Raises:
+        ConfigError: there are no workers, or none of a name.
+    """
+    known = tuple(spec.name for spec in deployment.workers.workers)
+    if not known:
+        raise ConfigError("thinking.llm: 'pool' means workers of this deployment: workers.workers names none")
+    for name in row.settings.workers:
+        if name not in known:
+            raise ConfigError(f"thinking.llm: no worker is named {name!r}", known=known)
 
 
 def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
@@ -141,7 +165,7 @@ class Answering:
         deployment: Deployment,
         plan: AnsweringPlan,
         documents: LanguageModel | None,
-        causal: "Causal | None" = None,
+        causal: "Causal | HostedLlm | None" = None,
     ) -> None:
         self.documents = documents
         self._causal = causal
@@ -155,8 +179,15 @@ class Answering:
         self._tools = SharedTools([TOOLS.create(name, settings, self.http) for name, settings in plan.tools])
 
     @classmethod
-    async def load(cls, deployment: Deployment, plan: AnsweringPlan) -> "Answering":
+    async def load(
+        cls, deployment: Deployment, plan: AnsweringPlan, workers: StreamWorkers | None = None
+    ) -> "Answering":
         """Read the documents, in a thread, when the plan needs them.
+
+        Args:
+            deployment: see the model.
+            plan: of it.
+            workers: of the deployment, where ``plan.in_workers``.
 
         Raises:
             ConfigError: the folder holds no passage, or a package is missing.
@@ -164,9 +195,11 @@ class Answering:
         documents = None
         if plan.documents is not None:
             documents = await asyncio.to_thread(LLM.create, DOCUMENTS, plan.documents)
-        causal = None
+        causal: Causal | HostedLlm | None = None
         if isinstance(plan.row, Transformers):
             causal = await asyncio.to_thread(Causal, plan.row)
+        elif isinstance(plan.row, Worker | Pool):
+            causal = await _hosted(plan.row, workers, guarded=plan.guarded)
         return cls(deployment, plan, documents, causal)
 
     @property
@@ -293,15 +326,15 @@ class Memory:
     A ``LanguageModel`` that outlives the service of a turn: it has nothing that such a service would close.
     """
 
-    def __init__(self, replies: "CausalReplies") -> None:
+    def __init__(self, replies: Replies) -> None:
         self._replies = replies
 
     def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
         """See ``LanguageModel``."""
         return self._replies.reply(messages)
 
-    async def prefill(self, context: LLMContext, instruction: str) -> "Prefilled":
-        """Read what a service will be asked with this context. Raises as ``CausalReplies.prefill``."""
+    async def prefill(self, context: LLMContext, instruction: str) -> Prefilled:
+        """Read what a service will be asked with this context. Raises as ``Replies.prefill``."""
         return await self._replies.prefill(messages_of(context, instruction))
 
     def generated_tokens(self, text: str) -> int | None:
@@ -336,6 +369,33 @@ class Causal:
         """Forget every conversation, behind the answer that is being made. Returns at once."""
         self._thread.submit(self._model.forget_all)
         self._thread.shutdown(wait=False)
+
+
+async def _hosted(row: Worker | Pool, workers: StreamWorkers | None, *, guarded: bool) -> HostedLlm:
+    """The language model of a worker. One that is not there is asked again by each conversation, where
+    another model answers meanwhile.
+
+    Raises:
+        ConfigError: it has an engine of another kind, or the deployment's workers are not started.
+        EngineError: it is not there, and nothing stands behind it.
+    """
+    hosted: HostedLlm
+    if isinstance(row, Worker):
+        hosted = one = WorkerLlm(row.settings)
+        wait = one.wait_until_loaded
+    elif workers is not None:
+        settings = row.settings
+        hosted = pooled_llm(workers, settings)
+        wait = partial(workers.wait_until_loaded, "llm", settings.workers, settings.load_timeout_s)
+    else:
+        raise ConfigError("thinking.llm: the workers of the deployment are not started here")
+    try:
+        await asyncio.to_thread(wait)
+    except EngineError as error:
+        if not guarded:
+            raise
+        logger.warning(f"no worker of thinking.llm is there, the fallback answers: {error}")
+    return hosted
 
 
 def _log_failover(failover: Failover) -> None:

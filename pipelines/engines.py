@@ -393,11 +393,12 @@ class Engines:
                 return host
 
             async def load_answering() -> Answering:
-                loaded = await Answering.load(deployment, planned.answering)
+                streams = None if workers is None else workers.streams
+                loaded = await Answering.load(deployment, planned.answering, streams)
                 opened.push_async_callback(loaded.close)
                 return loaded
 
-            if any(
+            if planned.answering.in_workers or any(
                 isinstance(each, POOLED)
                 for each in (stt, planned.tts, *(chosen for _, chosen in planned.omni))
             ):

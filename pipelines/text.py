@@ -12,7 +12,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TextIO
 
 from configs.deployment import Deployment
@@ -20,6 +20,7 @@ from core.errors import CapacityError, ConfigError, EngineError
 from pipelines.answering import Answering, plan_answering
 from pipelines.chat import Piece, ask
 from pipelines.sessions import open_conversations
+from serving.pool.pool import Pool
 from session_store.conversation import Conversation
 
 ANSWER_TIMEOUT_S = 60.0
@@ -53,18 +54,19 @@ async def talk_in_terminal(
     source, out = source or sys.stdin, out or sys.stdout
     if source is None or out is None:
         raise ConfigError("--mode text needs standard input and output, and one of them is closed")
-    answering = await Answering.load(deployment, await asyncio.to_thread(plan_answering, deployment))
-    try:
-        async with (
-            open_conversations(deployment, answering) as conversations,
-            conversations.open(session_id) as conversation,
-        ):
-            greeting = deployment.bot.greeting_again if conversation.events else deployment.bot.greeting
-            if greeting:
-                _write(out, f"{greeting}\n")
-            await _ask_all(conversation, answering, source, out, answer_timeout_s)
-    finally:
-        await answering.close()
+    planned = await asyncio.to_thread(plan_answering, deployment)
+    async with AsyncExitStack() as opened:
+        streams = None
+        if planned.in_workers:
+            streams = (await opened.enter_async_context(Pool(deployment.workers))).streams
+        answering = await Answering.load(deployment, planned, streams)
+        opened.push_async_callback(answering.close)
+        conversations = await opened.enter_async_context(open_conversations(deployment, answering))
+        conversation = await opened.enter_async_context(conversations.open(session_id))
+        greeting = deployment.bot.greeting_again if conversation.events else deployment.bot.greeting
+        if greeting:
+            _write(out, f"{greeting}\n")
+        await _ask_all(conversation, answering, source, out, answer_timeout_s)
     return 0
 
 

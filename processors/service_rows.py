@@ -38,7 +38,8 @@ class Shared:
 
     Attributes:
         language_model: the engine behind the ``documents`` row, loaded once per process.
-        open_replies: a language model for one conversation, of the weights behind the ``transformers`` row.
+        open_replies: a language model for one conversation, of the weights behind the ``transformers`` row,
+            or in a worker.
         http: the process's HTTP session; its owner closes it.
     """
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import ConfigError, EngineError
 from models.hosted.link import ConversationLink
+from models.llm.kv.segments import CacheHandle
 from protocols.worker_link import LinkMessage, Type
 from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
 
@@ -79,6 +80,10 @@ class OneWorker:
         """See ``Leasing``: any process of the worker will do; the session is of this conversation alone."""
         return self._address.url, self._first(Type.LEASE, uuid.uuid4().hex)
 
+    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, LinkMessage]:
+        """See ``models.llm.hosted.engine.SessionLeasing``."""
+        return self._address.url, self._first(Type.LEASE, session_id, epoch)
+
     def not_taken(self, url: str) -> bool:
         """See ``StreamLeasing``: there is no other one."""
         return False
@@ -87,8 +92,8 @@ class OneWorker:
         """The first message of whoever wants to know how the worker stands."""
         return self._first(Type.WATCH, "")
 
-    def _first(self, type_: Type, session_id: str) -> LinkMessage:
-        claim = Claim(self._address.name, "", session_id, 0, int(time.time()) + TOKEN_S)
+    def _first(self, type_: Type, session_id: str, epoch: int = 0) -> LinkMessage:
+        claim = Claim(self._address.name, "", session_id, epoch, int(time.time()) + TOKEN_S)
         return LinkMessage(type_, facts=claim.facts(sign(self._secret, claim)))
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 
 from core.errors import ConfigError
 from core.registry import Registry, Row
+from models.llm.hosted.engine import PoolLlmSettings, WorkerLlmSettings
 from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
             "any causal model on this machine; what was read stays read between turns",
             extra="local-llm",
         ),
+        "worker": Row(f"{__name__}:Worker", "the causal model of a worker (runner.py), which keeps the same"),
+        "pool": Row(f"{__name__}:Pool", "the same in any worker of this deployment (workers.workers)"),
         "anthropic": Row(
             f"{__name__}:Anthropic",
             "Claude, prompt caching on",
@@ -133,17 +136,79 @@ class Transformers(ServiceRow[TransformersSettings]):
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
         """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
-        if shared.open_replies is None:
-            raise ConfigError(f"{self.name!r} needs the weights of the process")
-        from processors.dialogue.engine_llm import EngineLlmService
+        return _of_conversation(self.name, self.settings.piece_timeout_ms, shared, system_instruction)
 
-        return EngineLlmService(
-            shared.open_replies(),
-            engine_name=self.name,
-            piece_timeout_s=self.settings.piece_timeout_ms / 1000,
-            system_instruction=system_instruction,
-            owns_engine=True,
-        )
+
+def _of_conversation(
+    name: str, piece_timeout_ms: int, shared: Shared, system_instruction: str | None
+) -> "LLMService[Any]":
+    """The language model of one conversation as a service, which ends with it."""
+    if shared.open_replies is None:
+        raise ConfigError(f"{name!r} needs the weights of the process, or its worker")
+    from processors.dialogue.engine_llm import EngineLlmService
+
+    return EngineLlmService(
+        shared.open_replies(),
+        engine_name=name,
+        piece_timeout_s=piece_timeout_ms / 1000,
+        system_instruction=system_instruction,
+        owns_engine=True,
+    )
+
+
+class WorkerSettings(WorkerLlmSettings, RowSettings):
+    """A causal model in a worker.
+
+    Attributes:
+        piece_timeout_ms: longest wait for the next piece of an answer, however alive the worker is.
+    """
+
+    piece_timeout_ms: int = Field(default=30_000, ge=100, le=600_000)
+
+
+class Worker(ServiceRow[WorkerSettings]):
+    """A conversation with the model of a worker (``Shared.open_replies``) as a Pipecat service."""
+
+    name = "worker"
+    settings_type = WorkerSettings
+
+    @property
+    def secret_envs(self) -> tuple[str, ...]:
+        """See ``ServiceRow.secret_envs``."""
+        return (self.settings.secret_env,)
+
+    def check(self) -> None:
+        """See ``ServiceRow.check``."""
+        self.settings.check()
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> "LLMService[Any]":
+        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        return _of_conversation(self.name, self.settings.piece_timeout_ms, shared, system_instruction)
+
+
+class PoolSettings(PoolLlmSettings, RowSettings):
+    """Causal models in the workers of this deployment.
+
+    Attributes:
+        piece_timeout_ms: longest wait for the next piece of an answer, however alive the worker is.
+    """
+
+    piece_timeout_ms: int = Field(default=30_000, ge=100, le=600_000)
+
+
+class Pool(ServiceRow[PoolSettings]):
+    """A conversation with the model of a worker of the pool (``Shared.open_replies``) as a service."""
+
+    name = "pool"
+    settings_type = PoolSettings
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> "LLMService[Any]":
+        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        return _of_conversation(self.name, self.settings.piece_timeout_ms, shared, system_instruction)
 
 
 class AnthropicSettings(RowSettings):

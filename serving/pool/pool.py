@@ -276,8 +276,8 @@ class Pool:
         claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
         return LinkMessage(Type.LEASE, facts=claim.facts(sign(self._secret, claim)))
 
-    def _first_of_stream(self, worker: str, incarnation: str, session_id: str) -> LinkMessage:
-        return self.first(Lease(session_id, worker, incarnation, 0))
+    def _first_of_stream(self, worker: str, incarnation: str, session_id: str, epoch: int) -> LinkMessage:
+        return self.first(Lease(session_id, worker, incarnation, epoch))
 
     def throw_out(self, ticket_id: str, *, reason: Reason = Reason.CANCELLED) -> bool:
         """An operator, or ``reason`` says who, takes somebody out of the queue; False when nobody of that

@@ -21,7 +21,7 @@ class WorkerSpec(BaseModel):
     name: str = Field(min_length=1, max_length=100, description="of the worker, as its tokens say it")
     url: str | None = Field(None, pattern=r"^(ws|http)s?://[^/\s]+", description="of one that runs already")
     engine: str | None = Field(None, description="of one that is started here")
-    kind: Literal["omni", "stt", "tts", "minicpm_o_server"] | None = Field(
+    kind: Literal["omni", "stt", "tts", "llm", "minicpm_o_server"] | None = Field(
         None,
         description="of its engine, where several kinds have one of that name; minicpm_o_server: url is that "
         "of a worker of a MiniCPM-o server, http:// or https://",

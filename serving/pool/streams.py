@@ -1,8 +1,9 @@
-"""Which of the pool's workers a stream goes to: recognisers and voices, many streams each.
+"""Which of the pool's workers a stream goes to: recognisers, voices, language models, many streams each.
 
 In: what workers say of themselves, on the loop. Out: where to go with a new stream, asked by the threads that
 open one. The least loaded worker of the kind with a stream left is taken; one that is suspect, draining,
-silent or gone never, and one that did not take a stream a moment ago not now. There is no queue: a caller who
+silent or gone never, and one that did not take a stream a moment ago not now. A conversation with a language
+model goes back to the process that has read it, where that has a stream left. There is no queue: a caller who
 speaks cannot wait for a recogniser, and the engine behind (``speaking.fallback``) answers at once.
 
 What is known is a guess, some milliseconds old: the worker decides, and whoever it refuses asks here again.
@@ -19,6 +20,8 @@ from pydantic import Field
 
 from core.errors import EngineBusyError, EngineError
 from models.hosted.streams import StreamLimits
+from models.llm.hosted.engine import HostedLlm, PoolLlmSettings
+from models.llm.kv.segments import CacheHandle
 from models.stt.hosted.engine import HostedStt
 from models.tts.hosted.engine import HostedTts, VoiceLimits
 from protocols.worker_link import LinkMessage
@@ -67,10 +70,11 @@ class StreamWorkers:
     """See the module. Thread-safe.
 
     Args:
-        first: the first message to a worker for a stream: its name, its incarnation, the session.
+        first: the first message to a worker for a stream: its name, its incarnation, the session and its
+            epoch.
     """
 
-    def __init__(self, first: Callable[[str, str, str], LinkMessage]) -> None:
+    def __init__(self, first: Callable[[str, str, str, int], LinkMessage]) -> None:
         self._first = first
         self._known: dict[str, _Known] = {}
         self._changed = threading.Condition()
@@ -122,18 +126,42 @@ class StreamWorkers:
         Raises:
             EngineError: none is, in time.
         """
+        return self._loaded(kind, names, within_s).rate_hz
 
-        def loaded() -> list[_Known]:
-            return self._of(kind, names)
+    def wait_until_loaded(self, kind: str, names: tuple[str, ...], within_s: float) -> None:
+        """Return when a worker of a kind is loaded. Blocks.
 
+        Raises:
+            EngineError: none is, in time.
+        """
+        self._loaded(kind, names, within_s)
+
+    def _loaded(self, kind: str, names: tuple[str, ...], within_s: float) -> _Known:
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or loaded(), within_s)
-            if not loaded():
+            self._changed.wait_for(lambda: self._is_closed or bool(self._of(kind, names)), within_s)
+            if not (loaded := self._of(kind, names)):
                 raise EngineError(f"{ENGINE}: no worker with {kind} is loaded", engine=ENGINE)
-            return loaded()[0].rate_hz
+            return loaded[0]
 
-    def place(self, kind: str, names: tuple[str, ...], rate_hz: int) -> tuple[str, LinkMessage]:
+    def place(
+        self,
+        kind: str,
+        names: tuple[str, ...],
+        rate_hz: int,
+        *,
+        session_id: str | None = None,
+        epoch: int = 0,
+        near: CacheHandle | None = None,
+    ) -> tuple[str, LinkMessage]:
         """Where a new stream goes, and the first message there.
+
+        Args:
+            kind: of the engine.
+            names: of the workers that are meant; none: all of the kind.
+            rate_hz: of the audio; 0 of an engine that has none.
+            session_id: of a conversation that may come back; None: the stream is of nothing else.
+            epoch: of the session.
+            near: who has read something of it: a guess, which is preferred.
 
         Raises:
             EngineBusyError: every worker is full.
@@ -148,7 +176,13 @@ class StreamWorkers:
             ]
             if not there:
                 raise EngineError(f"{ENGINE}: no worker with {kind} is there", engine=ENGINE)
+            had = None if near is None else self._known.get(near.worker)
+            # A process that was started again has read nothing.
+            if had is None or near is None or had.incarnation != near.incarnation:
+                had = None
             chosen = min(there, key=lambda known: known.load)
+            if had is not None and had.load < 1 and any(known is had for known in there):
+                chosen = had
             if chosen.load >= 1:
                 raise EngineBusyError(
                     f"{ENGINE}: every {kind} stream of {len(there)} is taken", engine=ENGINE
@@ -156,7 +190,7 @@ class StreamWorkers:
             chosen.sent += 1
             name = next(name for name, known in self._known.items() if known is chosen)
             url, incarnation = chosen.url, chosen.incarnation
-        return url, self._first(name, incarnation, uuid.uuid4().hex)
+        return url, self._first(name, incarnation, session_id or uuid.uuid4().hex, epoch)
 
     def not_taken(self, url: str) -> None:
         """A worker did not take a stream."""
@@ -174,7 +208,7 @@ class StreamWorkers:
 
 
 class _Placing:
-    """See ``StreamLeasing``: streams of one kind."""
+    """See ``StreamLeasing`` and ``SessionLeasing``: streams of one kind."""
 
     def __init__(self, workers: StreamWorkers, kind: str, names: tuple[str, ...], rate_hz: int) -> None:
         self._workers = workers
@@ -182,6 +216,9 @@ class _Placing:
 
     def lease(self) -> tuple[str, LinkMessage]:
         return self._workers.place(*self._wanted)
+
+    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, LinkMessage]:
+        return self._workers.place(*self._wanted, session_id=session_id, epoch=epoch, near=near)
 
     def not_taken(self, url: str) -> bool:
         self._workers.not_taken(url)
@@ -206,3 +243,8 @@ def pooled_tts(workers: StreamWorkers, settings: PoolTtsSettings) -> HostedTts:
     """
     rate_hz = workers.rate_hz("tts", settings.workers, settings.load_timeout_s)
     return HostedTts(_Placing(workers, "tts", settings.workers, rate_hz), settings, rate_hz)
+
+
+def pooled_llm(workers: StreamWorkers, settings: PoolLlmSettings) -> HostedLlm:
+    """Language models in the workers of a pool. Waits for none of them."""
+    return HostedLlm(_Placing(workers, "llm", settings.workers, 0), settings)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from models.llm.kv.segments import CacheHandle
+
 
 class Task(StrEnum):
     """What a worker is wanted for; each kind lasts about as long as its own."""
@@ -16,23 +18,6 @@ class Task(StrEnum):
     def is_live(self) -> bool:
         """Whether a person waits in a call, and not for a text."""
         return self is not Task.CHAT
-
-
-@dataclass(frozen=True, slots=True)
-class CacheHandle:
-    """What a worker said that it kept of a conversation. A condition for it, and never a fact about it.
-
-    Attributes:
-        worker: that said so.
-        incarnation: of its process.
-        digest: of the segments that it really fed to its model, generated ones included.
-        kv_tokens: of them.
-    """
-
-    worker: str
-    incarnation: str
-    digest: str
-    kv_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

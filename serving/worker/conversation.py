@@ -26,7 +26,7 @@ from websockets.exceptions import ConnectionClosed
 from core.errors import AgentError, CapacityError, ConfigError, EngineBusyError, PeerError
 from protocols.worker_link import LinkMessage, Type, decode, encode
 from runtime.engine_thread import EngineThread
-from serving.worker.hosting import Hosted, Talk
+from serving.worker.hosting import Hosted, Lessee, Talk
 from serving.worker.leases import Held
 from serving.worker.lifecycle import Event
 from serving.worker.settings import WorkerServerSettings
@@ -65,6 +65,7 @@ class Conversation:
         socket: of whoever has it.
         hosted: the engine.
         held: the lease.
+        lessee: whose it is, for the engine.
         settings: deadlines.
         on_event: told what happens to the worker by it.
         renew: the other side is still there.
@@ -84,6 +85,7 @@ class Conversation:
         hosted: Hosted,
         held: Held,
         *,
+        lessee: Lessee,
         settings: WorkerServerSettings,
         on_event: Callable[[Event], None],
         renew: Callable[[], bool],
@@ -92,6 +94,7 @@ class Conversation:
         self._socket = socket
         self._hosted = hosted
         self.held = held
+        self._lessee = lessee
         self._settings = settings
         self._on_event = on_event
         self._renew = renew
@@ -230,14 +233,16 @@ class Conversation:
         """
         if self._is_unwanted(number):
             return False
+        # It is there, and works.
+        self._due_s = self._loop.time() + self._within_s
+        if not facts and not payload:
+            return True
         data = encode(LinkMessage(Type.PIECE, number, facts, payload))
         limit = self._settings.waiting_bytes
         with self._unsent_lock:
             if self._unsent_bytes + len(data) > limit:
                 raise CapacityError("what was said before is not taken", limit=limit)
             self._unsent_bytes += len(data)
-        # It is there, and works.
-        self._due_s = self._loop.time() + self._within_s
         self._loop.call_soon_threadsafe(self._unsent.put_nowait, (number, data))
         return True
 
@@ -255,7 +260,7 @@ class Conversation:
 
     async def _open(self) -> None:
         try:
-            self._talk = await self._call(self._hosted.open, self._settings.prepare_ms)
+            self._talk = await self._call(lambda: self._hosted.open(self._lessee), self._settings.prepare_ms)
         except _Over:
             raise
         except Exception as error:  # the edge of a conversation: whatever the engine's code raises

@@ -7,6 +7,7 @@ conversation's own: an engine that hangs holds nobody else's.
 
 import gc
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from core.errors import PeerError
@@ -15,8 +16,24 @@ from models.omni.hosted import codec
 from protocols.worker_link import Type
 
 Answer = tuple[dict[str, Any], bytes]
-# Sends a piece of an answer, facts and bytes; False: nobody wants any more of it. Never waits.
+# Sends a piece of an answer, facts and bytes; False: nobody wants any more of it. Never waits. With neither
+# it sends nothing, and only asks.
 Emit = Callable[[dict[str, Any], bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Lessee:
+    """Whose conversation it is, and which process it is with.
+
+    Attributes:
+        session_id: as the lease's token says it.
+        worker: its name.
+        incarnation: of the process.
+    """
+
+    session_id: str
+    worker: str
+    incarnation: str
 
 
 class Talk(Protocol):
@@ -50,7 +67,7 @@ class Hosted(Protocol):
     """An engine with its weights.
 
     Attributes:
-        kind: of the engine: omni, stt or tts.
+        kind: of the engine: omni, stt, tts or llm.
         slots: conversations at a time.
         is_duplex: whether a conversation holds it in a call, and may pause.
         unit_ms: of a conversation; None where it has no units.
@@ -65,7 +82,7 @@ class Hosted(Protocol):
         """What whoever wants it has to know."""
         ...
 
-    def open(self) -> Talk:
+    def open(self, lessee: Lessee) -> Talk:
         """A conversation; blocks."""
         ...
 
@@ -117,7 +134,7 @@ class HostedOmni:
         """See ``Hosted``."""
         return self._offers
 
-    def open(self) -> Talk:
+    def open(self, lessee: Lessee) -> Talk:
         """See ``Hosted``."""
         return _OmniTalk(self._host.open_engine())
 

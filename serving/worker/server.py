@@ -34,7 +34,7 @@ from protocols.worker_tokens import Claim, claimed, is_signed
 from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
 from serving.worker.conversation import SEND_S, Conversation, Hangs, Why
-from serving.worker.hosting import Hosted, Load
+from serving.worker.hosting import Hosted, Lessee, Load
 from serving.worker.leases import LeaseRefused, Leases, RefusedBecause
 from serving.worker.lifecycle import Event, State, follow
 from serving.worker.settings import WorkerServerSettings
@@ -332,6 +332,7 @@ class WorkerServer:
             socket,
             hosted,
             held,
+            lessee=Lessee(claim.session_id, self.settings.name, self.incarnation),
             settings=self.settings,
             on_event=self._on_if_it_may,
             renew=lambda: self._leases.renew(claim.session_id, claim.epoch, self._clock.now_ms()),

@@ -23,7 +23,7 @@ class WorkerServerSettings(BaseModel):
         None, ge=50, le=600_000, description="longest call of a unit; None: two units, half a second at least"
     )
     streams: int = Field(
-        8, ge=1, le=1_000, description="conversations at a time of an engine that recognises or speaks"
+        8, ge=1, le=1_000, description="conversations at a time of an engine that takes several"
     )
     call_ms: int = Field(
         10_000, ge=50, le=600_000, description="of such an engine: longest call without a sign of it"

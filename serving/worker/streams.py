@@ -1,36 +1,49 @@
-"""Engines with many streams in a worker: recognisers and voices. See ``hosting``.
+"""Engines with many streams in a worker: recognisers, voices, language models. See ``hosting``.
 
 Each stream is a conversation: its calls are in a thread of its own, and the engines that are hosted here are
 shared by threads. What a stream took goes back when its conversation is over, however that ends.
 """
 
 import gc
+import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from core.errors import PeerError
+from models.llm.hosted.codec import of_answered, of_prefilled, to_asked
+from models.llm.kv.dialogue import Answered, Prefilled
 from models.stt import SpeechStream, SpeechToText
 from models.stt.hosted.codec import of_transcript
 from models.tts import SpeechPiece, TextToSpeech
 from models.tts.hosted.codec import of_piece
 from protocols.worker_link import Type
 from runtime.engine_host import begin
-from serving.worker.hosting import Answer, Emit, Hosted, Talk
+from serving.worker.hosting import Answer, Emit, Hosted, Lessee, Talk
+
+if TYPE_CHECKING:
+    from models.llm.kv.causal import CausalLm
 
 # Longer than anything that a bot says in one breath.
 MOST_CHARACTERS = 10_000
+# Whoever waits for an answer hears so often that it is being made.
+SIGN_S = 1.0
+# A digest that nothing has.
+OF_NOTHING = ""
 
 
 class _Streams:
-    """What both kinds have in common."""
+    """What all kinds have in common."""
 
     kind = ""
     is_duplex = False
     unit_ms: int | None = None
 
-    def __init__(self, name: str, rate_hz: int, streams: int) -> None:
+    def __init__(self, name: str, streams: int, **offers: Any) -> None:
         self.slots = streams
-        self._offers = {"kind": self.kind, "name": name, "slots": streams, "rate_hz": rate_hz}
+        self._offers = {"kind": self.kind, "name": name, "slots": streams, **offers}
         # The weights live as long as the process: keep the collector from walking them.
         gc.collect()
         gc.freeze()
@@ -57,10 +70,10 @@ class HostedRecogniser(_Streams):
     def __init__(self, engine: SpeechToText, name: str, *, streams: int) -> None:
         # Whatever keeps it from having streams is found before it says that it is ready.
         engine.open_stream().close()
-        super().__init__(name, engine.rate_hz, streams)
+        super().__init__(name, streams, rate_hz=engine.rate_hz)
         self._engine = engine
 
-    def open(self) -> Talk:
+    def open(self, lessee: Lessee) -> Talk:
         """See ``Hosted``."""
         return _Listening(self._engine.open_stream())
 
@@ -77,12 +90,32 @@ class HostedVoice(_Streams):
     kind = "tts"
 
     def __init__(self, engine: TextToSpeech, name: str, *, streams: int) -> None:
-        super().__init__(name, engine.rate_hz, streams)
+        super().__init__(name, streams, rate_hz=engine.rate_hz)
         self._engine = engine
 
-    def open(self) -> Talk:
+    def open(self, lessee: Lessee) -> Talk:
         """See ``Hosted``."""
         return _Speaking(self._engine)
+
+
+class HostedDialogues(_Streams):
+    """A language model: a stream is a conversation, whose context is found again by its session.
+
+    Args:
+        engine: with its weights.
+        name: of the engine.
+        streams: at a time.
+    """
+
+    kind = "llm"
+
+    def __init__(self, engine: "CausalLm", name: str, *, streams: int) -> None:
+        super().__init__(name, streams, context_tokens=engine.settings.context_tokens)
+        self._engine = engine
+
+    def open(self, lessee: Lessee) -> Talk:
+        """See ``Hosted``."""
+        return _Dialogue(self._engine, lessee)
 
 
 class _Listening:
@@ -141,5 +174,77 @@ class _Speaking:
         pass
 
 
+class _Dialogue:
+    # What it has read is found again, here or, with more time, anywhere.
+    is_between = True
+
+    def __init__(self, engine: "CausalLm", lessee: Lessee) -> None:
+        self._engine = engine
+        self._lessee = lessee
+        # By the session that the lease's token names: nobody else's context has this root.
+        self._scope = engine.scope(lessee.session_id)
+        self._stopped = threading.Event()
+
+    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
+        self._stopped.clear()
+        match type_:
+            case Type.PREFILL | Type.GENERATE:
+                answered = self._answered(facts, payload, emit, only_reads=type_ is Type.PREFILL)
+                if answered is None:
+                    return {"handle": None}, b""
+                return of_answered(answered, self._lessee.worker, self._lessee.incarnation), b""
+            case Type.DISCARD:
+                self._engine.forget(self._scope)
+                return {}, b""
+            case _:
+                raise PeerError(f"a language model does not {type_.value}")
+
+    def _answered(
+        self, facts: Mapping[str, Any], payload: bytes, emit: Emit, *, only_reads: bool
+    ) -> Answered | None:
+        """What became of the question; None: it was stopped before all of it was read."""
+        asked, handle = to_asked(facts, payload)
+        mine = (self._lessee.worker, self._lessee.incarnation)
+        if handle is not None and (handle.worker, handle.incarnation) != mine:
+            # Of a process that is gone, or of another worker: the model is to refuse it as it does any other.
+            asked = replace(asked, condition=OF_NOTHING)
+        is_read = False
+        signed_s = time.monotonic()
+
+        def is_stopped() -> bool:
+            nonlocal signed_s
+            if self._stopped.is_set() or not emit({}, b""):
+                return True
+            now_s = time.monotonic()
+            if now_s - signed_s >= SIGN_S:
+                signed_s = now_s
+                emit({"works": True}, b"")
+            return is_read and only_reads
+
+        answered = None
+        with closing(self._engine.answer(self._scope, asked, is_stopped=is_stopped)) as told:
+            for each in told:
+                if isinstance(each, Prefilled):
+                    is_read = True
+                    counts = of_prefilled(each, is_conditional=asked.condition is not None)
+                    emit({"prefilled": counts}, b"")
+                elif isinstance(each, Answered):
+                    answered = each
+                else:
+                    emit({"text": each}, b"")
+        return answered
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def close(self) -> None:
+        # The session may come back, to this process.
+        pass
+
+
 # How an engine of a registry is hosted, by its kind.
-HOSTING: Mapping[str, Callable[..., Hosted]] = {"stt": HostedRecogniser, "tts": HostedVoice}
+HOSTING: Mapping[str, Callable[..., Hosted]] = {
+    "stt": HostedRecogniser,
+    "tts": HostedVoice,
+    "llm": HostedDialogues,
+}

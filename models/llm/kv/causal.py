@@ -6,10 +6,12 @@ of what a context has really read decides (``segments``): the same as the condit
 crop; anything else, refuse and read everything. Of an answer those tokens count that went through the model,
 however much of it anybody heard.
 
-Blocks; one thread at a time. ``is_stopped`` is asked once a token and once in ``prefill_tokens``. Contexts
-that nobody uses are kept up to ``kept_tokens`` in all; the one that goes is the least loss: cheap to read
-again, or not used for long. Full: a dialogue of more than ``context_tokens`` is refused. A model whose cache
-cannot be cropped (a sliding window, a recurrent state) is asked everything anew where a crop would be needed.
+Blocks. Threads that each have a conversation take turns, a token or ``prefill_tokens`` at a time; who asks of
+the same conversation twice at once has two contexts, of which the later is kept. ``is_stopped`` is asked once
+a token and once in ``prefill_tokens``. Contexts that nobody uses are kept up to ``kept_tokens`` and
+``kept_bytes`` in all; the one that goes is the least loss: cheap to read again, or not used for long. Full: a
+dialogue of more than ``context_tokens`` is refused. A model whose cache cannot be cropped (a sliding window,
+a recurrent state) is asked everything anew where a crop would be needed.
 """
 
 import hashlib
@@ -17,7 +19,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,8 +30,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from core.errors import ConfigError, EngineError
 from models.llm import Message
-from models.llm.kv.dialogue import Answered, Asked
+from models.llm.kv.dialogue import Answered, Asked, Prefilled
 from models.llm.kv.segments import Fed, Scope
+from runtime.fair_lock import FairLock
 
 ENGINE = "causal"
 CONFIG_FILE = "config.json"
@@ -57,6 +59,9 @@ class CausalSettings(BaseModel):
     kept_tokens: int = Field(
         65_536, ge=0, le=16_777_216, description="of contexts that nobody uses at the moment, in all"
     )
+    kept_bytes: int = Field(
+        8_589_934_592, ge=0, le=1_099_511_627_776, description="the same, of their keys and values"
+    )
     temperature: float = Field(0.0, ge=0, le=5, description="0: the likeliest token")
     seed: int | None = Field(None, ge=0, lt=2**63, description="the same draws again; None: others each time")
     template: dict[str, bool | int | str] = Field(
@@ -69,26 +74,17 @@ class CausalSettings(BaseModel):
             raise ConfigError(f"{ENGINE!r} needs {self.model / CONFIG_FILE}, which is not there")
 
 
-@dataclass(frozen=True, slots=True)
-class Prefilled:
-    """The question was read.
-
-    Attributes:
-        cached_tokens: that were in the context already.
-        input_tokens: that were read.
-        refused: there was a condition, and it did not hold.
-    """
-
-    cached_tokens: int
-    input_tokens: int
-    refused: bool
-
-
 class _Context:
     def __init__(self, fed: Fed, cache: DynamicCache) -> None:
         self.fed = fed
         self.cache = cache
         self.used_s = time.monotonic()
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of keys and values; of whatever else a layer keeps nothing is known."""
+        tensors = (getattr(layer, name, None) for layer in self.cache.layers for name in ("keys", "values"))
+        return sum(int(each.nbytes) for each in tensors if each is not None)
 
     def worth(self, now_s: float) -> float:
         return float(self.fed.tokens * 0.5 ** ((now_s - self.used_s) / HALF_LIFE_S))
@@ -137,13 +133,21 @@ class CausalLm:
             f"{self._tokenizer.chat_template}{sorted(settings.template.items())}".encode()
         ).hexdigest()
         self._layout = f"{dtype}, {self._model.config._attn_implementation}"
+        # Those that nobody uses at the moment.
         self._contexts: dict[str, _Context] = {}
         self._lock = threading.Lock()
+        # Whose turn it is to have the device, and the tokenizer, whose library is not made for threads.
+        self._turn = FairLock()
 
     @property
     def kept_tokens(self) -> int:
-        """Of all contexts."""
+        """Of all contexts that nobody uses."""
         return sum(context.fed.tokens for context in self._contexts.values())
+
+    @property
+    def kept_bytes(self) -> int:
+        """The same, of their keys and values."""
+        return sum(context.kv_bytes for context in self._contexts.values())
 
     def scope(self, session: str, *, salt: str = "") -> Scope:
         """Of a conversation with this model. ``salt``: of its tenant."""
@@ -185,38 +189,41 @@ class CausalLm:
         with self._lock:
             # Whatever fails in the middle, what is left of it is not known: it comes back when it is.
             known = self._contexts.pop(scope.root, None)
+        had = 0 if known is None else known.fed.tokens
+        with self._turn:
             context, ids, refused = self._begun(scope, asked, known)
-            cached = context.fed.tokens
-            if cached + len(ids) + 1 > self.settings.context_tokens:
-                raise EngineError(
-                    f"{ENGINE}: {cached + len(ids)} tokens do not fit in {self.settings.context_tokens}",
-                    engine=ENGINE,
-                    retryable=False,
-                )
-            logits = self._read(context, ids, is_stopped)
-            if logits is None:
-                self._keep(scope, context)
-                return
-            asked_digest = context.fed.digest
-            writing = _Writing(self._tokenizer)
-            is_known = False
-            try:
-                yield Prefilled(cached, len(ids), refused)
-                yield from self._write(context, logits, writing, is_stopped)
-                is_known = True
-            except GeneratorExit:
-                # Whoever asked has gone, between two tokens.
-                is_known = True
-                raise
-            finally:
-                if is_known:
-                    if writing.fed:
-                        context.fed.append(writing.fed)
-                    self._keep(scope, context)
-            fed = context.fed
-            yield Answered(
-                asked_digest, fed.digest, fed.tokens, writing.text, tuple(writing.char_ends), fed.chain
+        cached = context.fed.tokens
+        cropped = had - cached if context is known else 0
+        if cached + len(ids) + 1 > self.settings.context_tokens:
+            raise EngineError(
+                f"{ENGINE}: {cached + len(ids)} tokens do not fit in {self.settings.context_tokens}",
+                engine=ENGINE,
+                retryable=False,
             )
+        logits = self._read(context, ids, is_stopped)
+        if logits is None:
+            self._keep(scope, context)
+            return
+        asked_digest = context.fed.digest
+        writing = _Writing(self._tokenizer)
+        is_known = False
+        try:
+            yield Prefilled(cached, len(ids), refused, cropped)
+            yield from self._write(context, logits, writing, is_stopped)
+            is_known = True
+        except GeneratorExit:
+            # Whoever asked has gone, between two tokens.
+            is_known = True
+            raise
+        finally:
+            if is_known:
+                if writing.fed:
+                    context.fed.append(writing.fed)
+                self._keep(scope, context)
+        fed = context.fed
+        yield Answered(
+            asked_digest, fed.digest, fed.tokens, writing.text, tuple(writing.char_ends), fed.chain
+        )
 
     def _begun(self, scope: Scope, asked: Asked, known: _Context | None) -> tuple[_Context, list[int], bool]:
         """The context to go on from, what is to be read behind it, and whether the condition was refused."""
@@ -352,7 +359,7 @@ class CausalLm:
 
     def _forward(self, context: _Context, ids: list[int]) -> Any:
         """Logits behind the last of them: (vocabulary,)."""
-        with torch.inference_mode():
+        with self._turn, torch.inference_mode():
             inputs = torch.tensor([ids], device=self._device)
             result = self._model(
                 input_ids=inputs, past_key_values=context.cache, use_cache=True, logits_to_keep=1
@@ -360,12 +367,17 @@ class CausalLm:
             return result.logits[0, -1]
 
     def _keep(self, scope: Scope, context: _Context) -> None:
-        self._contexts[scope.root] = context
-        now_s = time.monotonic()
-        context.used_s = now_s
-        while self.kept_tokens > self.settings.kept_tokens and len(self._contexts) > 1:
-            others = {root: each for root, each in self._contexts.items() if each is not context}
-            del self._contexts[min(others, key=lambda root: others[root].worth(now_s))]
+        with self._lock:
+            self._contexts[scope.root] = context
+            now_s = time.monotonic()
+            context.used_s = now_s
+            while self._is_too_much() and len(self._contexts) > 1:
+                others = {root: each for root, each in self._contexts.items() if each is not context}
+                del self._contexts[min(others, key=lambda root: others[root].worth(now_s))]
+
+    def _is_too_much(self) -> bool:
+        settings = self.settings
+        return self.kept_tokens > settings.kept_tokens or self.kept_bytes > settings.kept_bytes
 
 
 class _Writing:

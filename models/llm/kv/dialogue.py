@@ -39,6 +39,23 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The question was read.
+
+    Attributes:
+        cached_tokens: that were in the context already.
+        input_tokens: that were read.
+        refused: there was a condition, and it did not hold.
+        cropped_tokens: that the context had behind the condition, and has no more.
+    """
+
+    cached_tokens: int
+    input_tokens: int
+    refused: bool
+    cropped_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """What became of a question.
 

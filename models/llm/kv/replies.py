@@ -14,8 +14,8 @@ from contextlib import closing
 
 from core.errors import AgentError, EngineError
 from models.llm import Message
-from models.llm.kv.causal import ENGINE, CausalLm, Prefilled
-from models.llm.kv.dialogue import Answered, Remembered
+from models.llm.kv.causal import ENGINE, CausalLm
+from models.llm.kv.dialogue import Answered, Prefilled, Remembered
 
 
 class CausalReplies:

@@ -64,6 +64,23 @@ class Segment:
     media: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CacheHandle:
+    """What a worker said that it kept of a conversation. A condition for it, and never a fact about it.
+
+    Attributes:
+        worker: that said so.
+        incarnation: of its process.
+        digest: of the segments that it really fed to its model, generated ones included.
+        kv_tokens: of them.
+    """
+
+    worker: str
+    incarnation: str
+    digest: str
+    kv_tokens: int
+
+
 def extended(digest: str, token_ids: Sequence[int], media: str = "") -> str:
     """d_i of d_{i-1} and a segment."""
     whole = hashlib.sha256(bytes.fromhex(digest))

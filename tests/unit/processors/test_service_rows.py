@@ -22,6 +22,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "vllm": {"model": "m"},
     "ollama": {"model": "m"},
     "groq": {"model": "m"},
+    "worker": {"url": "ws://127.0.0.1:1"},
     "cartesia": {"voice": "v"},
     "xtts": {"voice": "v"},
 }

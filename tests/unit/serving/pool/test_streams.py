@@ -2,18 +2,21 @@
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from core.errors import EngineBusyError, EngineError
+from models.llm.kv.segments import CacheHandle
 from protocols.worker_link import LinkMessage, Type
 from serving.pool import streams
 from serving.pool.streams import PoolSttSettings, StreamWorkers, pooled_stt
 
 
-def first(name: str, incarnation: str, session_id: str) -> LinkMessage:
-    return LinkMessage(Type.LEASE, facts={"worker": name, "incarnation": incarnation, "session": session_id})
+def first(name: str, incarnation: str, session_id: str, epoch: int) -> LinkMessage:
+    facts = {"worker": name, "incarnation": incarnation, "session": session_id, "epoch": epoch}
+    return LinkMessage(Type.LEASE, facts=facts)
 
 
 def says(
@@ -130,3 +133,23 @@ def test_nobody_waits_for_ever_nor_for_a_pool_that_is_closed() -> None:
     with pytest.raises(EngineError, match="no worker with stt is loaded"):
         pooled_stt(workers, PoolSttSettings(load_timeout_s=30))
     assert time.monotonic() - began_s < 5
+
+
+def test_a_conversation_goes_back_to_the_process_that_has_read_it_while_that_has_a_stream_left() -> None:
+    workers = StreamWorkers(first)
+    for name, taken in (("a", 3), ("b", 0)):
+        workers.on_state(name, f"ws://{name}", says(taken, kind="llm", rate_hz=0))
+    near = CacheHandle("a", "1", "d", 40)
+
+    def back(near: CacheHandle | None, epoch: int) -> Any:
+        return workers.place("llm", (), 0, session_id="mine", epoch=epoch, near=near)[1].facts
+
+    assert back(near, 2) == {"worker": "a", "incarnation": "1", "session": "mine", "epoch": 2}
+    # It is full now, by what was sent there.
+    assert back(near, 3)["worker"] == "b"
+    workers.on_state("a", "ws://a", says(3, kind="llm", rate_hz=0, life="2"))
+    # It was started again, and has read nothing.
+    assert back(near, 4)["worker"] == "b"
+    assert back(replace(near, worker="gone"), 5)["worker"] == "b"
+    workers.on_state("a", "ws://a", says(3, kind="llm", rate_hz=0, state="suspect"))
+    assert back(near, 6)["worker"] == "b"

@@ -2,6 +2,9 @@
 
 import dataclasses
 import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -93,6 +96,7 @@ def test_what_was_read_is_not_read_again(lm: CausalLm) -> None:
         read.append(talk.prefilled)
         talk.check()
     assert [each.refused for each in read] == [False] * 5
+    assert [each.cropped_tokens for each in read] == [0] * 5
     # As much each time, however long the conversation is.
     assert len({each.input_tokens for each in read[1:]}) == 1
     assert all(
@@ -119,6 +123,7 @@ def test_an_interruption_cuts_the_context_to_what_was_heard(lm: CausalLm, heard_
     # A token that ends no character is not heard without the next one.
     kept = answered.char_ends.index(len(heard)) + 1 if heard else 0
     assert not talk.prefilled.refused and talk.prefilled.cached_tokens == asked_tokens + kept
+    assert talk.prefilled.cropped_tokens == len(answered.char_ends) - kept
     text = lm._tokenizer.decode(lm.token_ids(talk.scope))
     assert f"{heard} [interrupted]<|im_end|>" in text and answered.text not in text
     talk.check()
@@ -277,6 +282,51 @@ def test_contexts_that_nobody_uses_go_when_there_is_no_room(folder: Path) -> Non
     assert talks[0].prefilled.refused and not talks[2].prefilled.refused
     lm.forget(talks[0].scope)
     assert lm.kept_tokens == 0
+
+
+def test_contexts_that_nobody_uses_are_bounded_in_bytes_too(folder: Path) -> None:
+    cold = model(folder)
+    alone = Talk(cold)
+    alone.turn("Hello?")
+    # Two layers, two heads of eight: keys and values of float32.
+    assert cold.kept_bytes == cold.kept_tokens * 2 * 2 * 2 * 8 * 4
+    lm = model(folder, kept_bytes=2 * cold.kept_bytes)
+    talks = [Talk(lm, str(number)) for number in range(3)]
+    for talk in talks:
+        talk.turn("Hello?")
+        assert lm.kept_bytes <= 2 * cold.kept_bytes
+    assert [bool(lm.token_ids(talk.scope)) for talk in talks] == [False, True, True]
+
+
+def test_two_conversations_at_once_take_turns_and_neither_is_changed_by_the_other(folder: Path) -> None:
+    lm = model(folder, temperature=0.0, answer_tokens=40)
+    expected = [
+        Talk(model(folder, temperature=0.0, answer_tokens=40)).turn(text).text for text in ("Hello?", "No!")
+    ]
+    talks = [Talk(lm, name) for name in ("one", "other")]
+    begun = threading.Barrier(2)
+    ended_s: list[float] = []
+    first_s: list[float] = []
+
+    def answer(talk: Talk, text: str) -> str:
+        talk.dialogue.append(Message("user", text))
+        asked = talk.remembered.ask(talk.dialogue)
+        begun.wait(10)
+        told = []
+        for each in lm.answer(talk.scope, asked):
+            told.append(each)
+            if len(told) == 2:
+                first_s.append(time.monotonic())
+        ended_s.append(time.monotonic())
+        assert isinstance(told[-1], Answered)
+        return told[-1].text
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(answer, talks, ("Hello?", "No!"))) == expected
+    # Neither waited for the end of the other's answer.
+    assert max(first_s) < min(ended_s)
+    for talk in talks:
+        talk.check()
 
 
 def test_who_stops_it_keeps_what_went_through_the_model(lm: CausalLm) -> None:

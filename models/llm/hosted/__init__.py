@@ -1,0 +1,1 @@
+"""A language model in a worker of this deployment, by the worker link."""
