@@ -200,16 +200,16 @@ async def test_a_handle_is_appended_to_cropped_to_or_refused(url: str, folder: P
         assert (again.text, last) == (second.text, later)
         # The template shows an older answer otherwise than it was made: other tokens, another text.
         read_in_full = await said(embedded(folder), dialogue)
-        for wrong in (
-            replace(handle, digest="0" * 64),
-            replace(handle, incarnation="another"),
-            replace(handle, worker="another"),
-        ):
-            counts, cold, _ = session.answer(*dialogue, condition=wrong, append=1)
+        for wrong in ({"digest": "0" * 64}, {"incarnation": "another"}, {"worker": "another"}):
+            # One that would hold but for this.
+            _, _, handle = session.answer(HELLO)
+            counts, cold, handle_of_cold = session.answer(
+                *dialogue, condition=replace(handle, **wrong), append=1
+            )
             assert counts["condition"] == "refused" and counts["cached_tokens"] == 0
             assert cold.text == read_in_full
-            # Read as one segment, it is another context, and the old handle of it no condition that holds.
-            counts, _, handle_of_cold = session.answer(*dialogue, condition=handle, append=1)
+            # Read as one segment, it is another context, and the old handle no condition that holds.
+            counts, *_ = session.answer(*dialogue, condition=handle, append=1)
             assert counts["condition"] == "refused" and handle_of_cold.digest != last.digest
 
 
