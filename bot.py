@@ -344,12 +344,14 @@ async def converse_by_socket(
         rate_hz=INPUT_RATE_HZ,
         check=check_of(engines, arguments.mode),
     )
-    session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
+    body = arguments.body if isinstance(arguments.body, dict) else {}
+    session_id = body.get("session")
+    facts = {"next_token": body["next_token"]} if "next_token" in body else {}
     session.open()
     reason, message = "server_shutdown", "the server is stopping"
     try:
         async with conversations.open(session_id) as conversation:
-            await hold_surface(engines, conversation, session, mode=arguments.mode)
+            await hold_surface(engines, conversation, session, mode=arguments.mode, facts=facts)
             # A session that another process took, or somebody deleted, ends its call in good order.
             reason, message = reason_of(conversation.loss)
     except Exception as error:

@@ -8,6 +8,8 @@ writer gives a page for each packet: a voice waits for no more than its own.
 import struct
 from collections.abc import Iterator
 
+from core.errors import ShapeError
+
 _CAPTURE = b"OggS"
 _HEADER = struct.Struct("<4sBBqIIIB")
 _CONTINUED, _BEGINS, _ENDS = 1, 2, 4
@@ -15,6 +17,8 @@ _CONTINUED, _BEGINS, _ENDS = 1, 2, 4
 LONGEST_PAGE = 27 + 255 + 255 * 255
 LONGEST_PACKET = 65_025
 _POLYNOMIAL = 0x04C11DB7
+# In one piece of a stream. A checksum costs milliseconds, and rubbish makes one necessary for every pattern.
+MOST_BROKEN = 4
 
 
 def _table() -> tuple[int, ...]:
@@ -58,8 +62,13 @@ class OggReader:
         self.lost_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """More of it; the packets that are complete with it."""
+        """More of it; the packets that are complete with it.
+
+        Raises:
+            ShapeError: more pages are broken than a bad line breaks. What was held is forgotten.
+        """
         self._held += data
+        broken = 0
         while True:
             start = self._held.find(_CAPTURE)
             if start < 0:
@@ -75,6 +84,10 @@ class OggReader:
                 self._lose(len(_CAPTURE))
                 self._packet.clear()
                 self._skips = True
+                broken += 1
+                if broken > MOST_BROKEN:
+                    self._lose(len(self._held))
+                    raise ShapeError("Ogg whose pages are broken")
                 continue
             del self._held[:length]
             yield from self._packets(page)

@@ -65,6 +65,11 @@ class Client:
     change_tools: Callable[[], None] | None = None
 
 
+def told_to(wish: Wish, system_prompt: str) -> str:
+    """Who the bot is: as the client wants it, or else the deployment, and what it is to know besides."""
+    return "\n\n".join(part for part in (wish.instructions or system_prompt, wish.notes) if part)
+
+
 class Call:
     """What the parts of one call share.
 

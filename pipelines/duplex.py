@@ -50,7 +50,7 @@ from models.omni.two_tier.dialogue import Asked
 from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
 from models.stt import Transcript
-from pipelines.call import Call
+from pipelines.call import Call, told_to
 from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
@@ -582,7 +582,7 @@ async def _preparation(engines: Engines, call: Call) -> Preparation:
     llm, tts = wish.llm_ref_audio, wish.tts_ref_audio
     return replace(
         preparation,
-        system_prompt=preparation.system_prompt if wish.instructions is None else wish.instructions,
+        system_prompt=told_to(wish, preparation.system_prompt),
         llm_ref_audio=preparation.llm_ref_audio if llm is None else llm,
         tts_ref_audio=preparation.tts_ref_audio if tts is None else tts,
         history=history_of(call.conversation),

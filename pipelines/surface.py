@@ -25,7 +25,7 @@ from pipecat.transports.base_transport import TransportParams
 
 from core.errors import AgentError, EngineError
 from models.tools import EffectUnknownError
-from pipelines.call import Call, Client, playout_settings
+from pipelines.call import Call, Client, playout_settings, told_to
 from pipelines.cascade import run_conversation
 from pipelines.duplex import run_duplex
 from pipelines.engines import INPUT_RATE_HZ, Engines
@@ -121,8 +121,13 @@ class _Actor:
                 happen(Trimmed(reply_id, audio_ms))
             case ToolAnswer(call_id, output):
                 asked = self._asked.pop(call_id, None)
-                if asked is not None and not asked.done():
-                    asked.set_result(output)
+                if asked is None or asked.done():
+                    raise Refusal(
+                        "nobody waits for the output of this call any more",
+                        code="item_not_found",
+                        param="item.call_id",
+                    )
+                asked.set_result(output)
             case Wish():
                 await self._wish(action)
             case _:
@@ -210,14 +215,13 @@ class _Actor:
 
     @property
     def _instructions(self) -> str:
-        wished = self._session.wish.instructions
-        return self._engines.deployment.bot.system_prompt if wished is None else wished
+        return told_to(self._session.wish, self._engines.deployment.bot.system_prompt)
 
     async def _instruct(self, instructions: str) -> None:
         await self._report(LLMUpdateSettingsFrame(delta=LLMSettings(system_instruction=instructions)))
 
     async def _wish(self, wish: Wish) -> None:
-        if wish.instructions is not None:
+        if wish.instructions is not None or wish.notes is not None:
             await self._instruct(self._instructions)
         if wish.tools is not None and self._call.client.change_tools is not None:
             self._call.client.change_tools()
@@ -232,7 +236,12 @@ class _Actor:
 
 
 async def hold_surface(
-    engines: Engines, conversation: Conversation, session: SurfaceSession, *, mode: str
+    engines: Engines,
+    conversation: Conversation,
+    session: SurfaceSession,
+    *,
+    mode: str,
+    facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Hold one call.
 
@@ -241,6 +250,7 @@ async def hold_surface(
         conversation: open.
         session: of the client, open.
         mode: cascade or duplex.
+        facts: what the client is told with the beginning, where its protocol has a place for it.
     """
     dialect = session.dialect
     client = Client(
@@ -267,7 +277,7 @@ async def hold_surface(
     # A speech model hears at the pace of speech, whenever it was said.
     session.hears_at_once = mode == "cascade"
     client.run_tool = actor.run_tool
-    session.happen(Began(conversation.session_id, _facts(engines, mode)))
+    session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
     if not dialect.wants_units:
         await _until_wished(session)
     sees = mode == "duplex" and engines.sees
@@ -295,7 +305,7 @@ async def hold_surface(
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: SocketTransport, _client: object) -> None:
         # What came while the pipeline was built is in the wish, and nobody has been told yet.
-        await actor.act(Wish(instructions=session.wish.instructions, tools=session.wish.tools))
+        await actor.act(session.wish)
         await session.attend(actor.act)
 
     run = run_duplex if mode == "duplex" else run_conversation

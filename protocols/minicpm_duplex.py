@@ -98,6 +98,8 @@ class ChunkBook:
         self._unit_ms = unit_ms
         self._by_arrival = by_arrival
         self._owed: deque[float] = deque(maxlen=MOST_OWED)
+        # Units that chunks still wait for, taken as they come.
+        self._units_owed: deque[int] = deque(maxlen=MOST_OWED)
         self._last_ms = float(unit_ms)
         # Heard and not in a unit yet; passed and not in a result yet.
         self._heard_ms = self._passed_ms = 0.0
@@ -112,10 +114,17 @@ class ChunkBook:
             self._owed.append(long_ms)
             return False
         self._heard_ms += long_ms
-        if self._heard_ms < self._unit_ms:
+        units = int(self._heard_ms // self._unit_ms)
+        if not units:
             return True
-        self._heard_ms -= self._unit_ms
+        self._heard_ms -= units * self._unit_ms
+        self._units_owed.append(units)
         return False
+
+    def paused(self) -> None:
+        """What was heard and is in no unit yet is heard no more."""
+        self._heard_ms = 0.0
+        self._units_owed.clear()
 
     def audio(self, data: bytes) -> None:
         """More of what is said."""
@@ -130,7 +139,13 @@ class ChunkBook:
         """A unit is over: what its chunk is answered; None where there is more of that to come."""
         self._texts.append(unit.text)
         self._ends = self._ends or unit.end_of_turn
-        if not self._by_arrival:
+        if self._by_arrival:
+            if self._units_owed:
+                self._units_owed[0] -= 1
+                if self._units_owed[0]:
+                    return None
+                self._units_owed.popleft()
+        else:
             self._passed_ms += self._unit_ms
             due_ms = self._owed[0] if self._owed else self._last_ms
             # Whole units: a chunk may end in the middle of one.
@@ -173,6 +188,7 @@ class MiniCpmDuplex:
     def __init__(self, wall_s: Callable[[], float]) -> None:
         self._wall_s = wall_s
         self._session_id = ""
+        self._next_token: str | None = None
         self._book: ChunkBook | None = None
         self._is_prepared = self._is_paused = self._is_stopped = False
         self._is_queued = self._was_placed = self._was_ready = False
@@ -240,8 +256,9 @@ class MiniCpmDuplex:
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
         """See ``Dialect``."""
         match happening:
-            case Began(session_id):
+            case Began(session_id, facts):
                 self._session_id = session_id
+                self._next_token = facts.get("next_token")
                 return []
             case InQueue():
                 return self._queue(happening)
@@ -263,6 +280,8 @@ class MiniCpmDuplex:
                 self._book = None
                 return [{"type": "error", "error": message, "code": "inference_error"}]
             case Paused(pause_ms):
+                if self._book is not None:
+                    self._book.paused()
                 return [{"type": "paused", "timeout": pause_ms / 1000}]
             case Resumed():
                 return [{"type": "resumed"}]
@@ -308,6 +327,8 @@ class MiniCpmDuplex:
             "unit_ms": unit_ms,
             "recording_session_id": None,
         }
+        if self._next_token is not None:
+            prepared["next_token"] = self._next_token
         return [*self._queue(InQueue(0)), *([prepared] if is_first else [])]
 
     def _result(self, answer: Message, unit: UnitOver | None) -> Message:

@@ -179,7 +179,8 @@ class Wish:
     """How the client wants the conversation to be. None: as it is.
 
     Attributes:
-        instructions: who the bot is.
+        instructions: who the bot is; empty: as the deployment has it.
+        notes: what it is to know besides.
         tools: that the client runs.
         llm_ref_audio: a voice for a speech model to sound like, float32, (samples,), 16 kHz.
         tts_ref_audio: the same for what makes its sound.
@@ -187,6 +188,7 @@ class Wish:
     """
 
     instructions: str | None = None
+    notes: str | None = None
     tools: tuple[ClientTool, ...] | None = None
     llm_ref_audio: np.ndarray | None = None
     tts_ref_audio: np.ndarray | None = None

@@ -42,7 +42,8 @@ from protocols.surface import (
 
 VOICE = "parley"
 OPUS = Format(Codec.OGG_OPUS, 24_000)
-MOST_AUDIO_BYTES = 500_000
+# A second of Opus is some 4 kB.
+MOST_AUDIO_BYTES = 65_536
 MOST_CHARS = 32_768
 # What its front end shows of the conversation, for developers.
 MOST_SHOWN = 64

@@ -39,7 +39,7 @@ from protocols.surface import (
 )
 
 # Of one event, and of what waits for its commit.
-MOST_AUDIO_BYTES, MOST_HELD_MS = 1_500_000, 120_000
+MOST_AUDIO_BYTES, MOST_HELD_MS = 1_500_000, 55_000
 # A commit of less is refused, as by OpenAI.
 LEAST_COMMIT_MS = 100
 # What is over by so much is the rounding of the client's: it counts played samples in its own rate.
@@ -99,12 +99,10 @@ class Reader:
     def _update(self, given: Message) -> Iterator[Action]:
         state = self._state
         settings, tools = updated(state.settings, mapping(given, "session"), self._faults)
-        old_words = state.told()
-        old, state.settings = state.settings, settings
-        words = state.told()
-        state.settings = old
-        if words != old_words or tools is not None:
-            yield Wish(instructions=words if words != old_words else None, tools=tools)
+        old = state.settings
+        words = settings.instructions if settings.instructions != old.instructions else None
+        if words is not None or tools is not None:
+            yield Wish(instructions=words, tools=tools)
         if settings.input_format != old.input_format:
             # It was written in another format.
             state.held.clear()
@@ -206,7 +204,7 @@ class Reader:
             yield Said(words)
         elif words and role == "system":
             item.words = words
-            yield Wish(instructions="\n\n".join(part for part in (state.told(), words) if part))
+            yield Wish(notes="\n\n".join((*state.noted(), words)))
             state.notes.append(item)
         elif words:
             item.words = words
@@ -289,8 +287,7 @@ class Reader:
         state, item = self._state, self._known(given)
         if item in state.notes:
             notes = [note for note in state.notes if note is not item]
-            parts = (state.settings.instructions, *(note.words for note in notes))
-            yield Wish(instructions="\n\n".join(part for part in parts if part))
+            yield Wish(notes="\n\n".join(note.words for note in notes))
             state.notes = notes
         elif item in state.typed:
             state.typed.remove(item)

@@ -159,11 +159,9 @@ class State:
         self.asked: set[str] = set()
         self.cancels = False
 
-    def told(self) -> str:
-        """Who the bot is to be."""
-        return "\n\n".join(
-            part for part in (self.settings.instructions, *(note.words for note in self.notes)) if part
-        )
+    def noted(self) -> list[str]:
+        """What the bot is to know besides its instructions."""
+        return [note.words for note in self.notes]
 
     def long_ms(self, data: bytes | bytearray) -> float:
         """Of audio in the input's format."""

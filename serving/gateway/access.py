@@ -104,12 +104,30 @@ class Access:
         shown = _shown(connection)
         if not shown:
             raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
+        self._wrong.check(client_of(connection, trusted_proxies=self._settings.trusted_proxies))
         if self._is_key(shown):
             return None
         try:
             return self._take(shown)
         except HTTPException:
             self._wrong.take(client_of(connection, trusted_proxies=self._settings.trusted_proxies))
+            raise
+
+    def check(self, connection: HTTPConnection) -> None:
+        """The same as ``admit``, before anything else is looked at: the token stays as good as it is."""
+        if self.is_open:
+            return
+        shown = _shown(connection)
+        client = client_of(connection, trusted_proxies=self._settings.trusted_proxies)
+        if not shown:
+            raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
+        self._wrong.check(client)
+        if self._is_key(shown):
+            return
+        try:
+            self._unused(shown)
+        except HTTPException:
+            self._wrong.take(client)
             raise
 
     def router(self) -> APIRouter:
@@ -122,9 +140,13 @@ class Access:
                 raise HTTPException(
                     404, f"no token is needed here: {self._settings.call_keys_env} is not set"
                 )
-            shown = _shown(request)
+            shown, client = (
+                _shown(request),
+                client_of(request, trusted_proxies=self._settings.trusted_proxies),
+            )
+            self._wrong.check(client)
             if not shown or not self._is_key(shown):
-                self._wrong.take(client_of(request, trusted_proxies=self._settings.trusted_proxies))
+                self._wrong.take(client)
                 raise HTTPException(401, "a key is needed to get a token", {"WWW-Authenticate": "Bearer"})
             return {"token": self.mint(), "expires_s": self._settings.call_token_s}
 
@@ -145,7 +167,7 @@ class Access:
         # All of them are looked at, whichever it is.
         return any([hmac.compare_digest(shown.encode(), key) for key in self._keys])
 
-    def _take(self, shown: str) -> str | None:
+    def _unused(self, shown: str) -> _Token:
         token = self._read(shown)
         now_s = self._wall_s()
         while self._used and next(iter(self._used.values())) <= now_s:
@@ -154,6 +176,10 @@ class Access:
             raise HTTPException(401, "the token is too old, get another one")
         if token.token_id in self._used:
             raise HTTPException(401, "the token has been used, get another one")
+        return token
+
+    def _take(self, shown: str) -> str | None:
+        token, now_s = self._unused(shown), self._wall_s()
         if len(self._used) >= MOST_USED:
             raise HTTPException(503, "too many calls begin at this moment, try again later")
         self._used[token.token_id] = token.expires_s

@@ -22,7 +22,7 @@ from serving.gateway.settings import ServerSettings
 from serving.gateway.talk_sockets import deny
 
 Protocol = Literal["chat", "streaming"]
-Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[None]]
+Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[object]]
 
 
 @dataclass(kw_only=True)

@@ -20,6 +20,7 @@ from typing import Literal
 from fastapi import APIRouter, HTTPException, WebSocket
 from fastapi.responses import JSONResponse
 from pipecat.runner.types import RunnerArguments
+from starlette.websockets import WebSocketState
 
 from core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
 from models.tools.arguments import schema_faults
@@ -30,6 +31,7 @@ from protocols.minicpm_realtime import MiniCpmRealtime
 from protocols.openai_realtime import OpenAIRealtime
 from protocols.surface import Dialect
 from protocols.unmute import Unmute
+from serving.gateway.access import SUBPROTOCOLS as TOKENS
 from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError, AppId, Apps
 from serving.gateway.calls import CallTasks
@@ -41,9 +43,12 @@ from serving.gateway.settings import ServerSettings
 CheckBody = Callable[[Mapping[str, object]], Awaitable[None]]
 Mode = Literal["cascade", "duplex"]
 SUBPROTOCOL = "realtime"
+# That may be selected; what carries a token is never sent back.
+SUBPROTOCOLS = (SUBPROTOCOL, "parley")
 # What that server's clients put in front of their ids says which of its apps they are.
 AUDIO_PREFIX = "adx_"
 MOST_MODEL_CHARS = 100
+DENY_S = 3.0
 
 
 @dataclass(kw_only=True)
@@ -127,7 +132,7 @@ class TalkSockets:
                 refuses="" if kind in ("audio", "video") else "mode: audio or video",
             )
             return
-        if websocket.scope.get("subprotocols") == [SUBPROTOCOL] and "model" not in websocket.query_params:
+        if subprotocols_of(websocket) == [SUBPROTOCOL] and "model" not in websocket.query_params:
             await self.serve(websocket, Unmute, app="unmute")
             return
         model = websocket.query_params.get("model", "")[:MOST_MODEL_CHARS]
@@ -164,10 +169,13 @@ class TalkSockets:
         try:
             if refuses:
                 raise PeerError(refuses)
-            await self.admit(websocket, body, app=app)
+            next_token = await self.admit(websocket, body, app=app)
+            if next_token is not None:
+                body["next_token"] = next_token
             dialect = make()
-            offered = websocket.scope.get("subprotocols") or []
-            await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+            # A browser that offers any takes no socket that selects none.
+            offered = [name for name in subprotocols_of(websocket) if name in SUBPROTOCOLS]
+            await websocket.accept(offered[0] if offered else None)
             task = self._calls.start(
                 SocketArguments(websocket=websocket, dialect=dialect, mode=wanted, body=body),
                 call_id=f"socket.{secrets.token_hex(4)}",
@@ -178,7 +186,7 @@ class TalkSockets:
         else:
             await asyncio.wait({task})
 
-    async def admit(self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId) -> None:
+    async def admit(self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId) -> str | None:
         """Let a handshake pass, of any surface; the one place where that is decided.
 
         Args:
@@ -186,16 +194,27 @@ class TalkSockets:
             body: what is asked for: ``mode``, ``session``.
             app: the switch of the surface.
 
+        Returns:
+            A token for another beginning, as ``Access.admit``.
+
         Raises:
             HTTPException, AgentError: it does not; see ``deny``.
         """
         check_origin(websocket, allowed=self._settings.allowed_origins)
         self._apps.check(app)
         self._calls.check_room()
-        self._access.admit(websocket)
+        self._access.check(websocket)
         await self._check_body(body)
         if "session" not in body:
             self._new_sessions.take(client_of(websocket, trusted_proxies=self._settings.trusted_proxies))
+        # Last: a token is spent on a conversation that begins.
+        return self._access.admit(websocket)
+
+
+def subprotocols_of(websocket: WebSocket) -> list[str]:
+    """What a client offers, without what carries its token."""
+    offered = websocket.scope.get("subprotocols") or []
+    return [name for name in offered if not name.startswith(TOKENS)]
 
 
 def _mode_of(model: str) -> str | None:
@@ -206,6 +225,10 @@ def _mode_of(model: str) -> str | None:
 async def deny(websocket: WebSocket, error: Exception) -> None:
     """Refuse a handshake, with the reason where the server can send one."""
     status, message, retry_s = _status_of(error)
+    if websocket.application_state is not WebSocketState.CONNECTING:
+        # It was accepted, and somebody else has taken the last line meanwhile.
+        await close_socket(websocket, 1013 if status in (429, 503) else 1008, message, within_s=DENY_S)
+        return
     headers = {"Retry-After": str(max(1, round(retry_s)))} if retry_s else None
     try:
         await websocket.send_denial_response(

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -150,6 +152,29 @@ async def test_what_cannot_be_read_is_answered_and_the_conversation_goes_on(tmp_
                 assert (await other.prepared())["session_id"] != one.got[-1].get("session_id")
                 await other.chunk()
                 assert (await other.next("result", "error"))["type"] == "result"
+
+
+async def test_a_picture_that_is_none_costs_its_chunk_nothing(tmp_path: Path):
+    with minicpm_server() as model:
+        engine = f"{{name: minicpm_worker, settings: {{url: '{model.url}', sees: true}}}}"
+        with serving(tmp_path, "llm: {name: documents}", more=f"duplex: {{engine: {engine}}}\n") as at:
+            async with client(at) as one:
+                await one.prepared()
+                good = io.BytesIO()
+                Image.new("RGB", (64, 48), "red").save(good, "PNG")
+                png = good.getvalue()
+                # The head is right, and a chunk between the pictures' has no name that can be one.
+                place = png.index(b"IDAT") + 8
+                broken = png[:place] + b"\0\0\0\4" + b"\xff\0\xff\0" + png[place:]
+                for picture in (b"no picture", broken, png, png):
+                    await one.chunk(frame_base64_list=[base64.b64encode(picture).decode()])
+                    await one.next("result")
+                    await asyncio.sleep(0.9)
+                assert [message["code"] for message in one.got if message["type"] == "error"] == [
+                    "invalid_payload"
+                ] * 2
+                # One that is read is seen in the unit that begins behind it.
+                assert [len(chunk["frames"]) for chunk in model.chunks] == [0, 0, 0, 1]
 
 
 async def test_a_pause_holds_the_conversation_and_ends(tmp_path: Path):

@@ -13,6 +13,8 @@ from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from protocols.surface import Codec, Format
 from transports.websocket.opus import OpusDecoder, OpusEncoder
 
+BLOCK_SAMPLES = 12_000
+
 _LAWS = {Codec.PCMU: g711.Law.MU, Codec.PCMA: g711.Law.A}
 
 
@@ -39,9 +41,13 @@ class Decoder:
         if self._resampler is None and format_.codec is Codec.PCM16:
             return data
         samples = _floats(data, format_.codec) if self._opus is None else self._opus.decode(data)
-        if self._resampler is not None:
-            samples = self._resampler.feed(samples)
-        return float_to_pcm16(samples)
+        if self._resampler is None:
+            return float_to_pcm16(samples)
+        # A resampler holds what it works with some fifty times over.
+        blocks = range(0, len(samples), BLOCK_SAMPLES)
+        return b"".join(
+            float_to_pcm16(self._resampler.feed(samples[at : at + BLOCK_SAMPLES])) for at in blocks
+        )
 
 
 class Encoder:

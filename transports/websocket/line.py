@@ -13,9 +13,11 @@ from collections import deque
 from dataclasses import dataclass
 
 from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.surface import Action, Refusal
+from protocols.surface import Action, Pictures, Refusal
 
 _US_PER_S = 1_000_000
+# Of one client: wishes behind what it said, and files of pictures among them.
+MOST_WANTS, MOST_PICTURE_BYTES = 512, 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class SpeechLine:
         self._piece_bytes = rate_hz * piece_ms // 1000 * PCM_BYTES_PER_SAMPLE
         self._waiting: deque[_Piece | Action] = deque()
         self._held_us = 0
+        # What waits that is no speech.
+        self._wants = self._picture_bytes = 0
         # The clock's time at which all that went on would have been said.
         self._said_us = 0
 
@@ -65,24 +69,37 @@ class SpeechLine:
         Raises:
             Refusal: too much waits.
         """
-        if self._held_us + self._long_us(pcm) > self._most_us:
+        self.check_room(self._long_us(pcm) // 1000)
+        self._held_us += self._long_us(pcm)
+        for start in range(0, len(pcm), self._piece_bytes):
+            self._waiting.append(_Piece(pcm[start : start + self._piece_bytes], at_once))
+
+    def check_room(self, long_ms: float) -> None:
+        """Raises Refusal when so much more may not wait."""
+        if self._held_us + long_ms * 1000 > self._most_us:
             raise Refusal(
                 f"{self.held_ms // 1000} s of speech wait to be heard: send it as it is said",
                 code="too_fast",
                 param="audio",
             )
-        self._held_us += self._long_us(pcm)
-        for start in range(0, len(pcm), self._piece_bytes):
-            self._waiting.append(_Piece(pcm[start : start + self._piece_bytes], at_once))
 
     def want(self, action: Action) -> None:
-        """Behind what was said."""
+        """Behind what was said.
+
+        Raises:
+            Refusal: too much of it waits.
+        """
+        picture_bytes = _picture_bytes(action)
+        if self._wants >= MOST_WANTS or self._picture_bytes + picture_bytes > MOST_PICTURE_BYTES:
+            raise Refusal("too much waits behind what was said: send it as it is said", code="too_fast")
+        self._wants += 1
+        self._picture_bytes += picture_bytes
         self._waiting.append(action)
 
     def clear(self) -> None:
         """Forget what waits."""
         self._waiting.clear()
-        self._held_us = 0
+        self._held_us = self._wants = self._picture_bytes = 0
 
     def next_due_us(self) -> int | None:
         """When there is something to take; None while nothing waits."""
@@ -101,6 +118,8 @@ class SpeechLine:
         first = self._waiting[0]
         if not isinstance(first, _Piece):
             self._waiting.popleft()
+            self._wants -= 1
+            self._picture_bytes -= _picture_bytes(first)
             return first
         self._said_us = max(self._said_us, now_us)
         if first.at_once:
@@ -121,3 +140,7 @@ class SpeechLine:
 
     def _long_us(self, pcm: bytes) -> int:
         return len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self._rate_hz
+
+
+def _picture_bytes(action: Action) -> int:
+    return sum(map(len, action.files)) if isinstance(action, Pictures) else 0

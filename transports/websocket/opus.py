@@ -19,6 +19,8 @@ BITRATE = 32_000
 PRE_SKIP = 312
 # One packet is 120 ms at most.
 LONGEST_PACKET_SAMPLES = 5_760
+# Of one message. A byte of it may stand for 15 ms: half a megabyte would be hours, and gigabytes.
+LONGEST_MESSAGE_SAMPLES = 5 * GRANULE_HZ
 
 
 class OpusDecoder:
@@ -35,9 +37,17 @@ class OpusDecoder:
         """More of it: float32, (samples,).
 
         Raises:
-            ShapeError: it is no Opus of one or two channels.
+            ShapeError: it is no Opus of one or two channels, or too much of it at a time.
         """
-        heard = [piece for packet in self._reader.feed(data) if len(piece := self._packet(packet))]
+        heard: list[np.ndarray] = []
+        samples = 0
+        for packet in self._reader.feed(data):
+            piece = self._packet(packet)
+            samples += len(piece)
+            if samples > LONGEST_MESSAGE_SAMPLES:
+                raise ShapeError(f"over {LONGEST_MESSAGE_SAMPLES // GRANULE_HZ} s in one message")
+            if len(piece):
+                heard.append(piece)
         return np.concatenate(heard) if heard else np.zeros(0, np.float32)
 
     def _packet(self, packet: bytes) -> np.ndarray:

@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.errors import ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import (
+    SAMPLE_BYTES,
     Action,
     Begin,
     Dialect,
@@ -58,6 +59,8 @@ Check = Callable[[Action], None]
 IN_LINE = (EndTurn, MustListen, Pause, Resume, Pictures)
 # Actions of one client that wait for a pipeline that is being built.
 MOST_EARLY = 256
+# Speech that is longer is decoded in a thread; a message of so many characters counts as one.
+AT_ONCE_MS, CHARS_PER_MESSAGE = 2_000, 20_000
 # Behind a turn of a client whose microphone is off: voices and recognisers take their end from silence.
 QUIET_MS = 600
 
@@ -290,7 +293,9 @@ class SurfaceSession:
         passed_s = (now_us - self._counted_us) / 1_000_000
         self._counted_us = now_us
         limit = self.settings
-        self._tokens = min(limit.burst_messages, self._tokens + passed_s * limit.messages_per_s) - 1
+        self._tokens = min(limit.burst_messages, self._tokens + passed_s * limit.messages_per_s)
+        # A long one costs the loop as much as many.
+        self._tokens -= max(1.0, len(text) / CHARS_PER_MESSAGE)
         if self._tokens < 0:
             self._tokens = 0.0
             raise Refusal(
@@ -307,8 +312,15 @@ class SurfaceSession:
             case Begin():
                 self.began.set()
             case Speech(data, is_whole):
+                format_ = self.dialect.input_format
+                long_ms = len(data) * 1000 / (SAMPLE_BYTES.get(format_.codec, 4_000) * format_.rate_hz)
+                self.line.check_room(long_ms)
                 try:
-                    pcm = self._decoder.decode(data, self.dialect.input_format)
+                    if long_ms > AT_ONCE_MS:
+                        # A minute takes half a second.
+                        pcm = await asyncio.to_thread(self._decoder.decode, data, format_)
+                    else:
+                        pcm = self._decoder.decode(data, format_)
                 except ShapeError as error:
                     raise Refusal(str(error), code="invalid_payload", param="audio") from error
                 self.line.speak(pcm, at_once=is_whole and self.hears_at_once)
@@ -380,6 +392,7 @@ class SurfaceSession:
 def _merged(old: Wish, new: Wish) -> Wish:
     return Wish(
         instructions=old.instructions if new.instructions is None else new.instructions,
+        notes=old.notes if new.notes is None else new.notes,
         tools=old.tools if new.tools is None else new.tools,
         llm_ref_audio=old.llm_ref_audio if new.llm_ref_audio is None else new.llm_ref_audio,
         tts_ref_audio=old.tts_ref_audio if new.tts_ref_audio is None else new.tts_ref_audio,

@@ -1,6 +1,6 @@
 // A conversation over /ws/duplex: what is sent and what comes, and nothing of how it sounds or looks. Used once.
 
-import { subprotocols } from "./token.js";
+import { keepNext, subprotocols } from "./token.js";
 
 const PREPARED_MS = 15_000;
 const STOPPED_MS = 1_500;
@@ -103,6 +103,7 @@ export class DuplexSocket {
         return this.on.queued({ position: 0, estimated_wait_s: null });
       case "prepared":
         clearTimeout(this.#late);
+        keepNext(message);
         return this.on.prepared(message);
       case "result":
         return this.on.result(message, performance.now() - (this.#sent.shift() ?? performance.now()));

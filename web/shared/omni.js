@@ -26,6 +26,7 @@ class Conversation {
   #microphone = null;
   #camera = null;
   #isHeld = false;
+  #isClosed = false;
   #isReady = false;
   #forces = false;
   #lastPicture = 0;
@@ -38,11 +39,16 @@ class Conversation {
     return this.#isHeld;
   }
 
-  async open(prompt) {
+  /** Throws CallError. */
+  async open(prompt, { sees }) {
     this.#microphone = await openMicrophone({ raw });
+    if (this.#isClosed) return this.#end("");
+    if (sees) await this.useCamera(true);
     this.#context = new AudioContext({ sampleRate: RATE_HZ });
     await this.#context.resume();
     await this.#context.audioWorklet.addModule("/shared/capture_worklet.js");
+    // The person may have hung up while the browser asked.
+    if (this.#isClosed) return this.#end("");
     this.#player = new DuplexPlayer(this.#context);
     const samples = this.#samples(SHORT_CHUNK_MS);
     this.#capture = new AudioWorkletNode(this.#context, "capture", { numberOfOutputs: 0, processorOptions: { samples } });
@@ -55,7 +61,7 @@ class Conversation {
       error: (text) => this.on.error(text),
       end: (reason) => this.#end(reason),
     });
-    this.#socket.open({ prompt, voiceOnly: !this.#camera });
+    return this.#socket.open({ prompt, voiceOnly: !sees });
   }
 
   /** Shows what the camera sees, or nothing more (null). Throws CallError. */
@@ -78,6 +84,7 @@ class Conversation {
   }
 
   close() {
+    this.#isClosed = true;
     this.#socket?.close();
     this.#end("");
   }
@@ -187,7 +194,7 @@ async function start() {
   show("Connecting", "");
   write(parts.talk, "Hang up");
   parts.prompt.disabled = true;
-  conversation = new Conversation({
+  const mine = new Conversation({
     queued: ({ position, estimated_wait_s: waitS }) => {
       if (!position) return note("");
       show("Waiting", "");
@@ -218,23 +225,33 @@ async function start() {
     },
     error: (text) => note(`The server says: ${text}.`, { bad: true }),
     end: (reason) => {
+      if (conversation !== mine) return;
       idle();
       show(reason ? "Ended" : "Ready", reason ? "bad" : "");
       if (reason) note(`The conversation is over: ${reason}.`, { bad: true });
     },
   });
+  conversation = mine;
   try {
-    await conversation.open(parts.prompt.value.trim());
-    if (parts.camera.checked) await conversation.useCamera(true);
+    await mine.open(parts.prompt.value.trim(), { sees: parts.camera.checked });
   } catch (error) {
-    conversation?.close();
-    idle();
+    mine.close();
+    if (conversation === mine) idle();
     show("Ready", "bad");
     note(error.message, { bad: true });
   }
 }
 
-parts.talk.addEventListener("click", () => (conversation ? conversation.close() : start()));
+parts.talk.addEventListener("click", () => {
+  if (!conversation) return start();
+  conversation.close();
+  // Also where nothing had begun that could end.
+  if (conversation) {
+    idle();
+    show("Ready", "");
+  }
+  return undefined;
+});
 parts.pause.addEventListener("click", () => conversation?.pause());
 for (const [name, forces] of [["pointerdown", true], ["pointerup", false], ["pointerleave", false], ["blur", false]]) {
   parts.listen.addEventListener(name, () => conversation?.force(forces));

@@ -23,7 +23,8 @@ export function authorization() {
 export function subprotocols() {
   fromAddress();
   const token = sessionStorage.getItem(KEY);
-  return token ? [`parley.token.${token}`] : [];
+  // A browser takes no socket that selects none of what it offers, and what carries the token is never sent back.
+  return token ? ["parley", `parley.token.${token}`] : [];
 }
 
 /** Keeps the token for the next beginning, where an answer has one; what was used is forgotten. */

@@ -1,9 +1,11 @@
 """Ogg pages: what was written is read, whatever the pieces, and what is broken loses no more than itself."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from audio.ogg import LONGEST_PACKET, OggReader, OggWriter, begins_stream, checksum
+from core.errors import ShapeError
 
 PACKETS = st.lists(st.binary(min_size=1, max_size=1_000), min_size=1, max_size=12)
 
@@ -88,3 +90,13 @@ def test_the_checksum_is_that_of_the_standard():
             register = (register << 1) ^ (0x04C11DB7 if register & 0x80000000 else 0)
             register &= 0xFFFFFFFF
     assert checksum(page) == register
+
+
+def test_rubbish_in_the_shape_of_pages_costs_a_few_checksums_and_no_more():
+    reader = OggReader()
+    # Every pattern claims a page of 255 full segments.
+    rubbish = (b"OggS" + bytes(22) + b"\xff") * 3_000
+    with pytest.raises(ShapeError, match="broken"):
+        list(reader.feed(rubbish + b"\xff" * 66_000))
+    # What comes behind it is read.
+    assert list(reader.feed(b"".join(pages([b"one"])))) == [b"one"]

@@ -220,3 +220,31 @@ def test_the_realtime_dialect_by_its_states():
     error, closed = dialect.tell(Over("queue_full", "the queue is full"), 0)
     assert error["error"]["code"] == "queue_full" and closed["reason"] == "error"
     assert dialect.goodbye("queue_full")[0] == 1013
+
+
+@given(st.lists(st.sampled_from((500, 1_000, 1_500, 3_000, 5_000)), min_size=1, max_size=12))
+def test_chunks_of_any_length_have_one_answer_each(chunks_ms: list[int]):
+    book = ChunkBook(1_000, by_arrival=True)
+    heard_ms = answers = units = 0
+    for chunk_ms in chunks_ms:
+        answers += book.chunk(chunk_ms)
+        heard_ms += chunk_ms
+        while (units + 1) * 1_000 <= heard_ms:
+            units += 1
+            answers += book.unit(UnitOver("listen")) is not None
+    assert answers == len(chunks_ms)
+
+
+def test_what_waits_for_a_unit_is_forgotten_in_a_pause():
+    book = ChunkBook(1_000, by_arrival=True)
+    assert book.chunk(600)
+    book.paused()
+    # Nothing of it counts any more: this one is the beginning of another unit.
+    assert book.chunk(600)
+
+
+def test_the_next_token_comes_with_the_preparation():
+    dialect = MiniCpmDuplex(lambda: 1.0)
+    dialect.tell(Began("s", {"next_token": "t"}), 0)
+    [_, prepared] = dialect.tell(Ready(1_000, 0, True), 0)
+    assert prepared["next_token"] == "t"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.tools.arguments import schema_faults
+from pipelines.call import told_to
 from protocols.openai_realtime import OpenAIRealtime
 from protocols.surface import (
     Action,
@@ -403,13 +404,24 @@ def test_typed_words_wait_for_the_client_to_ask():
     assert talk.say("response.create") == [Typed("One.\nTwo.")]
 
 
+def test_a_note_stands_beside_the_instructions_and_not_in_their_place():
+    talk = Talk()
+    first = talk.say("conversation.item.create", item=message("Their name is Ada.", "system"))
+    second = talk.say("conversation.item.create", item=message("They are in a hurry.", "system"))
+    told = [action.notes for action in (*first, *second) if isinstance(action, Wish)]
+    assert told == ["Their name is Ada.", "Their name is Ada.\n\nThey are in a hurry."]
+    wish = Wish(notes=told[-1])
+    assert told_to(wish, "Be a bank.") == "Be a bank.\n\n" + told[-1]
+    assert told_to(Wish(instructions=""), "Be a bank.") == "Be a bank."
+
+
 def test_what_nobody_has_answered_can_be_deleted_and_what_was_said_cannot():
     talk = Talk()
     talk.say("conversation.item.create", item=message("One.", id="one"))
     talk.say("conversation.item.create", item=message("Be kind.", "system", id="note"))
     talk.say("conversation.item.delete", item_id="one")
     assert talk.told[-1]["type"] == "conversation.item.deleted"
-    assert talk.say("conversation.item.delete", item_id="note") == [Wish(instructions="")]
+    assert talk.say("conversation.item.delete", item_id="note") == [Wish(notes="")]
     assert talk.say("response.create") == [Respond()]
     talk.tell(ReplyBegan("a"), ReplyOver("a"))
     [item_id] = [m["item"]["id"] for m in talk.told if m["type"] == "response.output_item.added"]

@@ -155,3 +155,19 @@ async def test_the_wall_clock_is_the_default(monkeypatch: pytest.MonkeyPatch):
     token = access.mint()
     time.sleep(1.05)
     assert "too old" in refused(lambda: access.admit(connection(token)))
+
+
+async def test_looking_at_a_token_does_not_spend_it(access: Access):
+    token = access.mint()
+    access.check(connection(token))
+    access.check(connection(token))
+    assert access.admit(connection(token))
+    assert "used" in refused(lambda: access.check(connection(token)))
+
+
+async def test_who_has_guessed_too_often_is_not_even_compared(access: Access):
+    for _ in range(30):
+        refused(lambda: access.admit(connection("guess")))
+    # The right key neither: who guesses learns nothing.
+    with pytest.raises(ShareError):
+        access.admit(connection(KEY))

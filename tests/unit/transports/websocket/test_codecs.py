@@ -1,8 +1,12 @@
 """Audio as bytes of a client's format and back."""
 
+import struct
+import time
+
 import numpy as np
 import pytest
 
+from audio.ogg import OggWriter
 from core.errors import ShapeError
 from protocols.surface import Codec, Format
 from transports.websocket.codecs import Decoder, Encoder
@@ -87,3 +91,23 @@ def test_opus_without_its_head_is_refused():
     behind_head = pages[pages.index(b"OggS", 4) :]
     with pytest.raises(ShapeError, match="head"):
         Decoder(PIPELINE_HZ).decode(behind_head, opus)
+
+
+def test_a_message_that_stands_for_hours_of_speech_is_refused_early():
+    writer = OggWriter(1)
+    head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, 0, 48_000, 0, 0)
+    # A byte that says 60 ms of silence, thousands of times.
+    packets = [head, b"OpusTags" + bytes(8), *[b"\x18"] * 4_000]
+    data = b"".join(writer.page(packet, 0) for packet in packets)
+    began_s = time.monotonic()
+    with pytest.raises(ShapeError, match="in one message"):
+        Decoder(PIPELINE_HZ).decode(data, Format(Codec.OGG_OPUS, 24_000))
+    assert time.monotonic() - began_s < 2
+
+
+def test_long_speech_is_brought_to_the_rate_as_short_pieces_are():
+    long = pcm(sine(24_000, 3_000))
+    format_ = Format(Codec.PCM16, 24_000)
+    whole = Decoder(PIPELINE_HZ).decode(long, format_)
+    pieces, step = Decoder(PIPELINE_HZ), 4_800
+    assert whole == b"".join(pieces.decode(long[at : at + step], format_) for at in range(0, len(long), step))

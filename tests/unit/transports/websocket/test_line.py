@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocols.surface import EndTurn, Refusal
+from protocols.surface import EndTurn, Pictures, Refusal
 from transports.websocket.line import SpeechLine
 
 RATE_HZ = 16_000
@@ -94,3 +94,27 @@ def test_clearing_forgets_words_and_wishes():
     one.want(EndTurn())
     one.clear()
     assert (one.held_ms, one.next_due_us(), one.take(10**9)) == (0, None, None)
+
+
+def test_what_waits_behind_speech_is_bounded():
+    one = line()
+    one.speak(speech(1_000))
+    one.want(Pictures((bytes(9_000_000),)))
+    with pytest.raises(Refusal, match="too much"):
+        one.want(Pictures((bytes(9_000_000),)))
+    for _ in range(511):
+        one.want(EndTurn())
+    with pytest.raises(Refusal, match="too much"):
+        one.want(EndTurn())
+    # Where it was taken there is room again.
+    taken = [one.take(second * 1_000_000) for second in range(20)]
+    assert any(isinstance(each, Pictures) for each in taken)
+    one.want(Pictures((bytes(9_000_000),)))
+
+
+def test_room_is_asked_for_before_anything_is_decoded():
+    one = line(most_ms=1_000)
+    one.speak(speech(900))
+    one.check_room(100)
+    with pytest.raises(Refusal, match="as it is said"):
+        one.check_room(101)
