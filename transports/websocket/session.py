@@ -60,7 +60,7 @@ IN_LINE = (EndTurn, MustListen, Pause, Resume, Pictures)
 # Actions of one client that wait for a pipeline that is being built.
 MOST_EARLY = 256
 # Speech that is longer is decoded in a thread; a message of so many characters counts as one.
-AT_ONCE_MS, CHARS_PER_MESSAGE = 2_000, 20_000
+AT_ONCE_MS, CHARS_PER_MESSAGE = 2_000, 50_000
 # Behind a turn of a client whose microphone is off: voices and recognisers take their end from silence.
 QUIET_MS = 600
 
