@@ -99,36 +99,30 @@ class Access:
             HTTPException: 401, nothing was shown, or it is wrong, used or too old.
             ShareError: too much that was wrong came from there.
         """
-        if self.is_open:
-            return None
-        shown = _shown(connection)
-        if not shown:
-            raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
-        self._wrong.check(client_of(connection, trusted_proxies=self._settings.trusted_proxies))
-        if self._is_key(shown):
-            return None
-        try:
-            return self._take(shown)
-        except HTTPException:
-            self._wrong.take(client_of(connection, trusted_proxies=self._settings.trusted_proxies))
-            raise
+        shown = self._good(connection)
+        return None if shown is None else self._take(shown)
 
     def check(self, connection: HTTPConnection) -> None:
         """The same as ``admit``, before anything else is looked at: the token stays as good as it is."""
+        self._good(connection)
+
+    def _good(self, connection: HTTPConnection) -> str | None:
+        """The token that somebody shows, which was not used yet; None where none is needed."""
         if self.is_open:
-            return
+            return None
         shown = _shown(connection)
-        client = client_of(connection, trusted_proxies=self._settings.trusted_proxies)
         if not shown:
             raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
+        client = client_of(connection, trusted_proxies=self._settings.trusted_proxies)
         self._wrong.check(client)
         if self._is_key(shown):
-            return
+            return None
         try:
             self._unused(shown)
         except HTTPException:
             self._wrong.take(client)
             raise
+        return shown
 
     def router(self) -> APIRouter:
         """``POST /api/token``, for back ends that have a key."""
