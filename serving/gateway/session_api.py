@@ -143,8 +143,9 @@ def session_api(
 
     @router.post("", status_code=201)
     async def create(request: Request) -> dict[str, object]:
-        next_token = access.admit(request)
+        access.check(request)
         new_sessions.take(client_of(request, trusted_proxies=settings.trusted_proxies))
+        next_token = access.admit(request)
         made = asdict(await store.create())
         return made if next_token is None else {**made, "next_token": next_token}
 

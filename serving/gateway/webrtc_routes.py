@@ -83,7 +83,7 @@ class WebRtcRoutes:
         if transport != "webrtc":
             raise PeerError(f"transport {str(transport)[:40]!r} is not served here (known: webrtc)")
         self._calls.check_room()
-        next_token = self._access.admit(request)
+        self._access.check(request)
         given = body.get("body")
         await self._check_body(given if isinstance(given, dict) else {})
         # As text: parsed, a body of empty objects takes twenty times as much.
@@ -91,6 +91,8 @@ class WebRtcRoutes:
         kept = text.encode("utf-8", "surrogatepass")
         if len(kept) > self._settings.start_body_bytes:
             raise HTTPException(413, f"body: over {self._settings.start_body_bytes} bytes as JSON")
+        # Last: a token is spent on a call that may begin.
+        next_token = self._access.admit(request)
         session_id = self._sessions.open(kept, client=self._client(request))
         answer: dict[str, object] = {"sessionId": session_id}
         if next_token is not None:

@@ -142,6 +142,11 @@ def test_the_routes_ask_for_it(app: FastAPI):
         assert given["expires_s"] == 120
         user = {"authorization": f"Bearer {given['token']}"}
         assert client.post("/api/token", headers=user).status_code == 401
+        # What cannot begin spends nothing.
+        wrong = {"transport": "carrier pigeon"}
+        assert client.post("/start", json=wrong, headers=user).status_code == 400
+        wrong = {"body": {"mode": "opera"}}
+        assert client.post("/start", json=wrong, headers=user).status_code == 400
         started = client.post("/start", json={}, headers=user).json()
         assert started["sessionId"] and started["next_token"] != given["token"]
         again = client.post("/start", json={}, headers=user)
