@@ -17,9 +17,10 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from loguru import logger
@@ -35,6 +36,7 @@ from models.llm.kv.dialogue import Answered, Asked, Prefilled, Remembered
 from models.llm.kv.segments import CacheHandle
 from protocols.worker_link import LinkMessage, Type
 from runtime.engine_thread import EngineThread
+from runtime.told_pieces import Tell, told_pieces
 
 ENGINE = "worker"
 
@@ -148,9 +150,6 @@ class _Late(Exception):
     """The worker has had its time."""
 
 
-Tell = Callable[[str | AgentError | None], None]
-
-
 class HostedReplies:
     """See ``models.llm.kv.Replies``, and the module.
 
@@ -204,25 +203,10 @@ class HostedReplies:
         if not any(message.role == "user" and message.text.strip() for message in messages):
             return
         self.answered = None
-        loop = asyncio.get_running_loop()
-        # As many as an answer may have tokens: the thread is never held up by a slow reader.
-        pieces: asyncio.Queue[str | AgentError | None] = asyncio.Queue()
-        stopped = threading.Event()
-
-        def tell(piece: str | AgentError | None) -> None:
-            # A loop that has ended takes nothing, and nobody is there.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(pieces.put_nowait, piece)
-
-        working = self._thread.submit(self._answer, tuple(messages), stopped, tell)
-        try:
-            while (piece := await pieces.get()) is not None:
-                if isinstance(piece, AgentError):
-                    raise piece
+        told = told_pieces(self._thread, partial(self._answer, tuple(messages)))
+        async with aclosing(told):
+            async for piece in told:
                 yield piece
-        finally:
-            stopped.set()
-            working.cancel()
 
     # In the thread.
 

@@ -8,14 +8,16 @@ remembered, and the next dialogue says how much of it was heard.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import aclosing, closing
+from functools import partial
 
 from core.errors import AgentError, EngineError
 from models.llm import Message
 from models.llm.kv.causal import ENGINE, CausalLm
 from models.llm.kv.dialogue import Answered, Prefilled, Remembered
+from runtime.told_pieces import Tell, told_pieces
 
 
 class CausalReplies:
@@ -87,29 +89,16 @@ class CausalReplies:
         if not any(message.role == "user" and message.text.strip() for message in messages):
             return
         self.answered = None
-        loop = asyncio.get_running_loop()
-        # As many as an answer may have tokens: the thread is never held up by a slow reader.
-        pieces: asyncio.Queue[str | AgentError | None] = asyncio.Queue()
-        stopped = threading.Event()
-
-        def tell(piece: str | AgentError | None) -> None:
-            loop.call_soon_threadsafe(pieces.put_nowait, piece)
-
-        working = self._executor.submit(self._answer, tuple(messages), stopped, tell)
-        try:
-            while (piece := await pieces.get()) is not None:
-                if isinstance(piece, AgentError):
-                    raise piece
+        told = told_pieces(self._executor, partial(self._answer, tuple(messages)))
+        async with aclosing(told):
+            async for piece in told:
                 yield piece
-        finally:
-            stopped.set()
-            working.cancel()
 
     def _answer(
         self,
         messages: tuple[Message, ...],
         stopped: threading.Event,
-        tell: Callable[[str | AgentError | None], None],
+        tell: Tell,
     ) -> None:
         """In the thread."""
         asked = self._remembered.ask(messages)
