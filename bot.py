@@ -352,8 +352,11 @@ async def converse_by_socket(
     try:
         async with conversations.open(session_id) as conversation:
             await hold_surface(engines, conversation, session, mode=arguments.mode, facts=facts)
-            # A session that another process took, or somebody deleted, ends its call in good order.
-            reason, message = reason_of(conversation.loss)
+            task = asyncio.current_task()
+            # A pipeline that is cancelled ends, and does not hand that on.
+            if task is None or not task.cancelling():
+                # A session that another process took, or somebody deleted, ends its call in good order.
+                reason, message = reason_of(conversation.loss)
     except Exception as error:
         reason, message = reason_of(error)
         raise

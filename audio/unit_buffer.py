@@ -8,7 +8,8 @@ there when a unit is due:
   out what is oldest, ``MERGE`` the quietest pieces of 10 ms of all of it, so that pauses go and words stay;
 * less, because the other side is late: what there is, with silence behind it; the rest comes with the next.
 
-It never holds more than ``most_units``; what is older is lost. All that is left out is counted.
+It never holds more than ``most_units``; what is older is lost, in whole units where somebody counts those
+(``whole_units``). All that is left out is counted.
 
 Pure. Appending copies; taking a unit that was not late costs no more than its length.
 """
@@ -57,6 +58,7 @@ class UnitBuffer:
         overrun: see the module.
         slack_samples: more than a unit and this is too much.
         most_units: more is not kept.
+        whole_units: what is not kept is a number of units.
 
     Attributes:
         left_out_samples: so many were never taken.
@@ -71,6 +73,7 @@ class UnitBuffer:
         overrun: Overrun = Overrun.MERGE,
         slack_samples: int = 0,
         most_units: int = MOST_UNITS,
+        whole_units: bool = False,
     ) -> None:
         if unit_samples < 1 or slack_samples < 0 or most_units < 1:
             raise ShapeError("a unit has samples, and at least one is kept")
@@ -78,6 +81,7 @@ class UnitBuffer:
         self._piece = max(1, rate_hz // PIECES_PER_S)
         self._overrun = overrun
         self._most = most_units * unit_samples + slack_samples
+        self._step = unit_samples if whole_units else 1
         self._parts: deque[np.ndarray] = deque()
         self._held = self._lost = 0
         self.left_out_samples = self.missing_samples = 0
@@ -148,6 +152,7 @@ class UnitBuffer:
 
     def _forget(self, samples: int) -> None:
         if samples > 0:
+            samples = -(-samples // self._step) * self._step
             self._first(samples)
             self._count(samples)
 

@@ -43,7 +43,7 @@ from protocols.chat_ws import (
     prefill_done,
     streaming_message,
 )
-from protocols.surface import Message, Refusal
+from protocols.surface import STOPPING, Message, Refusal
 from session_store.conversation import Conversation, Conversations
 from session_store.events import Draft, Event, Kind
 from session_store.history import Parting, Said, parting
@@ -428,7 +428,7 @@ async def hold_chat(
         peer, read, is_stop=lambda message: isinstance(message, Stop), settings=settings
     )
     socket.open()
-    code, reason = 1001, "the server stops"
+    code, reason = STOPPING
     try:
         async with (
             conversations.open(session_id) as conversation,

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocols.surface import (
+    SHUTDOWN,
+    STOPPING,
     Action,
     Began,
     Begin,
@@ -342,6 +344,8 @@ class HalfDuplex:
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""
+        if reason == SHUTDOWN:
+            return STOPPING
         return (1011, reason) if reason == "error" else (1000, reason)
 
 

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from protocols.surface import (
+    SHUTDOWN,
+    STOPPING,
     Action,
     Began,
     Begin,
@@ -86,6 +88,10 @@ SAMPLING: Mapping[str, tuple[float, float]] = {
 }
 
 
+# The answer to a chunk in which no unit ended.
+NOTHING: Mapping[str, Any] = {"is_listen": True, "text": "", "audio": b""}
+
+
 class ChunkBook:
     """Which unit answers which chunk.
 
@@ -134,6 +140,18 @@ class ChunkBook:
         """What was said and not told is said no more."""
         self._audio.clear()
         self._was_cut = True
+
+    def lost(self, units: int) -> int:
+        """Units were heard and never taken: how many chunks are answered with nothing."""
+        answered = 0
+        while units and self._units_owed:
+            taken = min(units, self._units_owed[0])
+            units -= taken
+            self._units_owed[0] -= taken
+            if not self._units_owed[0]:
+                self._units_owed.popleft()
+                answered += 1
+        return answered
 
     def unit(self, unit: UnitOver) -> Message | None:
         """A unit is over: what its chunk is answered; None where there is more of that to come."""
@@ -222,7 +240,7 @@ class MiniCpmDuplex:
             raise Refusal("the conversation is paused, resume it first", code="invalid_state", param="type")
         actions, long_ms = chunk_of(message, audio="audio_base64", frames="frame_base64_list")
         if self._book.chunk(long_ms):
-            actions.append(Send(self._result({"is_listen": True, "text": "", "audio": b""}, None)))
+            actions.append(Send(self._result(NOTHING, None)))
         return actions
 
     def _pause(self, message: Message) -> list[Action]:
@@ -273,8 +291,7 @@ class MiniCpmDuplex:
                     self._book.cut()
                 return []
             case UnitOver():
-                answer = self._book.unit(happening) if self._book is not None else None
-                return [] if answer is None else [self._result(answer, happening)]
+                return self._unit(happening)
             case Faltered(message):
                 # What was sent to it is lost, and the next one has to be ready first.
                 self._book = None
@@ -294,11 +311,9 @@ class MiniCpmDuplex:
         """See ``Dialect``."""
         if reason in ("stopped", "timeout"):
             return 1000, reason
-        return (
-            (1013, "Queue full" if reason == "queue_full" else reason)
-            if reason in NO_ROOM
-            else (1011, reason)
-        )
+        if reason in NO_ROOM:
+            return 1013, "Queue full" if reason == "queue_full" else reason
+        return STOPPING if reason == SHUTDOWN else (1011, reason)
 
     def _queue(self, place: InQueue) -> list[Message]:
         if place.position:
@@ -331,7 +346,14 @@ class MiniCpmDuplex:
             prepared["next_token"] = self._next_token
         return [*self._queue(InQueue(0)), *([prepared] if is_first else [])]
 
-    def _result(self, answer: Message, unit: UnitOver | None) -> Message:
+    def _unit(self, unit: UnitOver) -> list[Message]:
+        if self._book is None:
+            return []
+        silent = [self._result(NOTHING, None) for _ in range(self._book.lost(unit.lost))]
+        answer = self._book.unit(unit)
+        return silent if answer is None else [*silent, self._result(answer, unit)]
+
+    def _result(self, answer: Mapping[str, Any], unit: UnitOver | None) -> Message:
         self._chunks += 1
         costs = unit.cost_ms if unit is not None else {}
         return {

@@ -21,6 +21,8 @@ from protocols.minicpm_duplex import (
     voice_in,
 )
 from protocols.surface import (
+    SHUTDOWN,
+    STOPPING,
     Action,
     Began,
     Begin,
@@ -154,6 +156,8 @@ class MiniCpmRealtime:
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""
+        if reason == SHUTDOWN:
+            return STOPPING
         return (1013, reason) if reason in NO_ROOM or reason in OUR_FAULT else (1000, reason)
 
     def _queue(self, place: InQueue) -> list[Message]:
@@ -174,19 +178,24 @@ class MiniCpmRealtime:
         return [{"type": "session.queue_done"}]
 
     def _unit(self, unit: UnitOver) -> list[Message]:
-        answer = self._book.unit(unit) if self._book is not None else None
-        if answer is None:
+        if self._book is None:
             return []
+        listens: Message = {"type": "response.listen", "kv_cache_length": unit.kv_tokens}
+        silent = [listens] * self._book.lost(unit.lost)
+        answer = self._book.unit(unit)
+        if answer is None:
+            return silent
         if answer["is_listen"]:
-            return [{"type": "response.listen", "kv_cache_length": unit.kv_tokens}]
+            return [*silent, listens]
         return [
+            *silent,
             {
                 "type": "response.output_audio.delta",
                 "text": answer["text"],
                 "audio": written(answer["audio"]),
                 "end_of_turn": answer["end_of_turn"],
                 "kv_cache_length": unit.kv_tokens,
-            }
+            },
         ]
 
     def _over(self, reason: str, message: str) -> list[Message]:

@@ -55,6 +55,9 @@ class Format:
     rate_hz: int
 
 
+# The reason for which a server that stops ends its calls, and how it closes their sockets.
+SHUTDOWN = "server_shutdown"
+STOPPING = (1012, "the server is stopping")
 SAMPLE_BYTES = {Codec.PCM16: 2, Codec.FLOAT32: 4, Codec.PCMU: 1, Codec.PCMA: 1}
 
 
@@ -372,6 +375,8 @@ class UnitOver:
         vote: what was decided: listen, speak, backchannel or yield.
         end_of_turn: nothing more of what is being said comes.
         cost_ms: by part: ``llm``, ``tts``, ``prefill``, ``all``.
+        lost: units in front of it that were heard and never taken, where units are taken as they come: the
+            model is slower than speech.
     """
 
     vote: str
@@ -382,6 +387,7 @@ class UnitOver:
     n_tokens: int = 0
     n_tts_tokens: int = 0
     kv_tokens: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from protocols.surface import (
+    SHUTDOWN,
+    STOPPING,
     Action,
     Began,
     Begin,
@@ -151,6 +153,8 @@ class Unmute:
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""
+        if reason == SHUTDOWN:
+            return STOPPING
         return (1000, reason) if reason in ("stopped", "timeout") else (1011, reason)
 
     def _words(self, text: str) -> list[Message]:

@@ -250,8 +250,13 @@ class DuplexOmniProcessor(FrameProcessor):
         self._hears_directly = True
 
     def must_listen(self) -> None:
-        """The bot has to listen in the next unit, and what it says ends."""
-        self._yields = self._drops_unit = True
+        """The bot has to listen: in the unit that hears what comes next, where units are taken as they come;
+        otherwise from here on, and what it says ends.
+        """
+        if self._ticker is not None and self._ticker.by_arrival:
+            self._ticker.listen_behind()
+        else:
+            self._yields = self._drops_unit = True
 
     def on_settled(self) -> None:
         """The answer that was owed begins, or does not come."""
@@ -274,8 +279,8 @@ class DuplexOmniProcessor(FrameProcessor):
                 self.hear(frame)
             return
         if isinstance(frame, InputImageRawFrame):
-            if not self._hears_directly:
-                self.see(frame)
+            if not self._hears_directly and self._ticker is not None and self._ticker.sees:
+                self._camera.take(frame)
             return
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMContextFrame):
@@ -336,10 +341,11 @@ class DuplexOmniProcessor(FrameProcessor):
             ticker.hear(audio)
 
     def see(self, frame: InputImageRawFrame) -> None:
-        """What the camera shows; the same."""
+        """What the camera shows: raw RGB of no more pixels than an engine takes; the same."""
         ticker = self._ticker
         if ticker is not None and ticker.sees:
-            self._camera.take(frame)
+            width, height = frame.size
+            ticker.see(np.frombuffer(frame.image, np.uint8).reshape(height, width, 3))
 
     def _show(self, picture: np.ndarray) -> float:
         """Returns how long a picture is enough for the engine that is on, in ms."""
@@ -515,7 +521,9 @@ class DuplexOmniProcessor(FrameProcessor):
         self.ticks += 1
         result, self._result = self._result, None
         if self._tells_units and result is not None:
-            self._tell(_unit_over(result, tick))
+            by_arrival = self._ticker is not None and self._ticker.by_arrival
+            lost = tick.left_out_ms // self.unit_ms if by_arrival and self.unit_ms else 0
+            self._tell(_unit_over(result, tick, lost=lost))
         if self._on_tick is not None:
             self._on_tick(tick)
 
@@ -584,7 +592,7 @@ class DuplexOmniProcessor(FrameProcessor):
             await self._on_pause_expired()
 
 
-def _unit_over(result: UnitResult, tick: Tick) -> UnitOver:
+def _unit_over(result: UnitResult, tick: Tick, *, lost: int) -> UnitOver:
     took_ms = tick.took_us / 1000
     return UnitOver(
         vote=result.vote.value,
@@ -600,4 +608,5 @@ def _unit_over(result: UnitResult, tick: Tick) -> UnitOver:
         n_tokens=result.n_tokens,
         n_tts_tokens=result.n_tts_tokens,
         kv_tokens=result.kv_tokens,
+        lost=lost,
     )

@@ -21,6 +21,10 @@ nothing is heard.
 
 Silence: units in which nobody speaks may be left out (``gate``).
 
+By arrival: whoever sends whole units is answered for each of them. A unit is due when it has been heard;
+pictures, and the wish that the bot listens, are of the unit that hears what follows them; nothing is gated;
+units that a slow engine never takes are counted in the tick of the next one.
+
 ``run`` is the only task. Cancelled in any phase, it stops the engine and gives it back.
 """
 
@@ -43,6 +47,9 @@ from processors.duplex.schedule import Due, UnitSchedule
 from runtime.loop_clock import LoopClock
 
 T = TypeVar("T")
+
+# Of units that have not begun; whoever wishes more often wishes the same.
+MOST_WISHES = 16
 
 
 class TickSettings(BaseModel):
@@ -119,17 +126,17 @@ class Ticker:
         executor: of one thread, of this conversation alone.
         settings: see the model.
         clock: of the units.
-        must_listen: whether the bot has to be silent in the unit that begins.
+        must_listen: whether the bot has to be silent in the unit that begins, whichever that is.
         is_quiet: whether nobody speaks: a context that is nearly full may be begun anew.
         hears_voice: whether the caller speaks: silence may be left out (``gate``).
         renewed: how a new context begins; None keeps the first preparation.
         on_result: told each result on the loop; must not block.
         on_tick: told what became of each unit, behind its result; must not block.
-        by_arrival: a unit is due when it has been heard, and not when the clock says so: whoever sends whole
-            units is answered at once, and who sends nothing is asked nothing.
+        by_arrival: a unit is due when it has been heard, and not when the clock says so; see the module.
         on_prepared: told that the engine has been prepared; must not block.
 
     Attributes:
+        by_arrival: as given.
         units: that were taken.
         missed: that were not.
         gated: that were left out because nobody spoke.
@@ -164,7 +171,7 @@ class Ticker:
         self._renewed = renewed
         self._on_result = on_result
         self._on_tick = on_tick
-        self._by_arrival = by_arrival
+        self.by_arrival = by_arrival
         self._on_prepared = on_prepared
         self._heard = asyncio.Event()
         rate_hz = engine.input_rate_hz
@@ -176,10 +183,14 @@ class Ticker:
             self._unit_samples,
             rate_hz=rate_hz,
             most_units=max(MOST_UNITS, -(-before_ms // engine.unit_ms) + 1),
+            whole_units=by_arrival,
             overrun=self._settings.overrun,
-            slack_samples=rate_hz * min(self._settings.slack_ms, engine.unit_ms) // 1000,
+            slack_samples=0 if by_arrival else rate_hz * min(self._settings.slack_ms, engine.unit_ms) // 1000,
         )
-        self._frames: list[np.ndarray] = []
+        # Each with what had been heard when it was seen; the same of wishes that the bot listens.
+        self._frames: list[tuple[int, np.ndarray]] = []
+        self._wishes: list[int] = []
+        self._heard_samples = 0
         self._finalizing: asyncio.Future[None] | None = None
         # Calls that the thread has not come back from.
         self._running: set[asyncio.Future[Any]] = set()
@@ -199,18 +210,26 @@ class Ticker:
         """What the caller says: float32, (samples,), at the engine's input rate. Appends, nothing else."""
         if not self._is_paused:
             self._buffer.append(audio)
+            self._heard_samples += len(audio)
             self._heard.set()
 
     def see(self, frame: np.ndarray) -> None:
         """What the camera shows: uint8, (height, width, 3).
 
-        Twice as many as are looked at are kept: whoever shows so many leaves no unit without one, and what is
-        looked at is of the whole unit.
+        Twice as many as are looked at are kept for each unit: whoever shows so many leaves no unit without
+        one, and what is looked at is of the whole unit.
         """
         if not self.sees:
             return
-        self._frames.append(frame)
-        del self._frames[: -2 * self._settings.frames_per_unit]
+        self._frames.append((self._heard_samples, frame))
+        units = MOST_UNITS + 1 if self.by_arrival else 1
+        del self._frames[: -2 * units * self._settings.frames_per_unit]
+
+    def listen_behind(self) -> None:
+        """By arrival: the bot has to be silent in the unit that hears what comes next."""
+        if not self._is_paused:
+            self._wishes.append(self._heard_samples)
+            del self._wishes[:-MOST_WISHES]
 
     @property
     def sees(self) -> bool:
@@ -278,11 +297,12 @@ class Ticker:
     def _forget_heard(self) -> None:
         self._buffer.clear()
         self._frames.clear()
+        self._wishes.clear()
 
     async def _next_due(self) -> Due:
         """Return when a unit is due; which one, is known then."""
         assert self._schedule is not None
-        if self._by_arrival:
+        if self.by_arrival:
             return await self._next_heard()
         now_us = self._clock.now_us()
         left_us = self._schedule.due(now_us).at_us - now_us
@@ -302,6 +322,8 @@ class Ticker:
     def _is_wanted(self, due: Due) -> bool:
         """Whether the gate is open; a closed one keeps what a voice may begin in."""
         assert self._gate is not None
+        if self.by_arrival:
+            return True
         is_active = self._speaks or self._hears_voice()
         if not self._gate.is_open(due.at_us // 1000, is_active=is_active):
             self.gated += 1 + due.missed
@@ -320,14 +342,14 @@ class Ticker:
             due = replace(due, missed=0)
             if self._is_paused:
                 return
-        await self._one(due, shortens=not self._by_arrival)
+        await self._one(due, shortens=not self.by_arrival)
 
     async def _one(self, due: Due, *, shortens: bool = True) -> None:
         began_us = self._clock.now_us()
         await self._barrier()
         ready_us = self._clock.now_us()
-        unit, frames = self._take(shortens=shortens)
-        forced = self._must_listen()
+        unit, frames, wished = self._take(shortens=shortens)
+        forced = self._must_listen() or wished
         result = await self._call(
             self._hear_and_say, unit.audio, frames, forced, within_ms=self._longest_unit_ms()
         )
@@ -362,13 +384,19 @@ class Ticker:
             )
             self._on_tick(tick)
 
-    def _take(self, *, shortens: bool) -> tuple[Unit, tuple[np.ndarray, ...]]:
+    def _take(self, *, shortens: bool) -> tuple[Unit, tuple[np.ndarray, ...], bool]:
+        """What is heard and seen in the unit that begins, and whether it was wished that the bot listens."""
         first_samples = self._engine.input_rate_hz * self._engine.first_unit_ms // 1000
         unit = self._buffer.take(first_samples if not self.units else None, shortens=shortens)
-        frames, self._frames = self._frames, []
+        # What was seen behind its last sample is of the next one.
+        ends = self._heard_samples - self._buffer.held_samples if self.by_arrival else self._heard_samples + 1
+        frames = [frame for place, frame in self._frames if place < ends]
+        self._frames = [each for each in self._frames if each[0] >= ends]
+        wished = any(place < ends for place in self._wishes)
+        self._wishes = [place for place in self._wishes if place >= ends]
         # The newest, and then every other one where there are more than are looked at.
         step = 2 if len(frames) > self._settings.frames_per_unit else 1
-        return unit, tuple(frames[::-step][: self._settings.frames_per_unit][::-1])
+        return unit, tuple(frames[::-step][: self._settings.frames_per_unit][::-1]), wished
 
     def _hear_and_say(self, audio: np.ndarray, frames: tuple[np.ndarray, ...], forced: bool) -> UnitResult:
         """In the engine's thread."""

@@ -20,7 +20,7 @@ from protocols.openai_realtime.reading import Reader
 from protocols.openai_realtime.shapes import Faults, error_event
 from protocols.openai_realtime.state import State
 from protocols.openai_realtime.telling import Teller
-from protocols.surface import Action, Format, Happening, Message, Refusal
+from protocols.surface import SHUTDOWN, STOPPING, Action, Format, Happening, Message, Refusal
 
 __all__ = ["OpenAIRealtime"]
 
@@ -78,4 +78,6 @@ class OpenAIRealtime:
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""
+        if reason == SHUTDOWN:
+            return STOPPING
         return (1011, reason) if reason == "error" else (1000, reason)

@@ -3,7 +3,8 @@
 In: arguments of a conversation and how to hang its peer up. Out: one named task per conversation, run by
 ``run_call``. However a conversation ends, its peer is hung up; a failure is logged once and ends that
 conversation only. A process that stops refuses new ones, lets running ones go on for ``drain_s``, then hangs
-all of them up at once and cancels what does not end.
+all of them up at once (those of sockets by cancelling them: they say goodbye themselves) and cancels what
+does not end.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ class CallTasks:
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._say_goodbye: set[asyncio.Task[None]] = set()
         self._stopping = False
 
     @property
@@ -53,7 +55,12 @@ class CallTasks:
         self._lines.check()
 
     def start(
-        self, arguments: RunnerArguments, *, call_id: str, hang_up: Callable[[], Awaitable[None]]
+        self,
+        arguments: RunnerArguments,
+        *,
+        call_id: str,
+        hang_up: Callable[[], Awaitable[None]],
+        says_goodbye: bool = False,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.
 
@@ -61,6 +68,7 @@ class CallTasks:
             arguments: for ``run_call``.
             call_id: names the task; not one of a running conversation.
             hang_up: called however the conversation ends; must have a deadline and not raise.
+            says_goodbye: it tells its peer why it ends when it is cancelled.
 
         Raises:
             CapacityError: every line is taken, or the server is stopping.
@@ -69,6 +77,9 @@ class CallTasks:
         line = self._lines.take()
         task = asyncio.create_task(self._run(arguments, hang_up), name=f"call.{call_id}")
         self._tasks[call_id] = task
+        if says_goodbye:
+            self._say_goodbye.add(task)
+            task.add_done_callback(self._say_goodbye.discard)
         task.add_done_callback(lambda _task: self._ended(call_id, line))
         return task
 
@@ -98,6 +109,8 @@ class CallTasks:
         """
         self._stopping = True
         await self._wait(self._drain_s)
+        for task in self._say_goodbye:
+            task.cancel()
         await hang_up_all()
         await self._wait(self._hang_up_s)
         for task in self._tasks.values():

@@ -79,6 +79,7 @@ class ChatSockets:
                 ChatArguments(websocket=websocket, protocol=protocol, body=body),
                 call_id=f"{protocol}.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
+                says_goodbye=True,
             )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)

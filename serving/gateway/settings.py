@@ -98,7 +98,7 @@ class ServerSettings(BaseModel):
         3.0, gt=0, le=60, description="how long ending one call may take, then it is cut"
     )
     stop_requests_s: int = Field(
-        2, ge=0, le=600, description="how long a stopping server waits for requests in flight, before drain_s"
+        2, ge=0, le=600, description="how long a stopping server waits for requests in flight, behind drain_s"
     )
     eval_socket: bool = Field(
         True, description="serve /ws, which only Pipecat's evaluation tool (pipecat eval run) can use"

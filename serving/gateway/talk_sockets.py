@@ -180,6 +180,7 @@ class TalkSockets:
                 SocketArguments(websocket=websocket, dialect=dialect, mode=wanted, body=body),
                 call_id=f"socket.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
+                says_goodbye=True,
             )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)

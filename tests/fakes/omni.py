@@ -82,6 +82,7 @@ class ScriptedOmni:
     Attributes:
         heard: the audio of each unit.
         seen: how many frames each unit had.
+        shown: those frames.
         forced: units that had to be silent.
         prepared: how each conversation began.
         finalized: how many units were ended.
@@ -98,6 +99,7 @@ class ScriptedOmni:
         self.context_units = script.context_units
         self.heard: list[np.ndarray] = []
         self.seen: list[int] = []
+        self.shown: list[tuple[np.ndarray, ...]] = []
         self.forced: list[int] = []
         self.prepared: list[Preparation] = []
         self.finalized = self.units = 0
@@ -131,6 +133,7 @@ class ScriptedOmni:
         if active:
             self.heard.append(heard)
             self.seen.append(len(seen))
+            self.shown.append(seen)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """See ``OmniEngine``."""
@@ -166,6 +169,7 @@ class ScriptedOmni:
         self._phases.enter(Call.CLEANUP)
         self.heard.clear()
         self.seen.clear()
+        self.shown.clear()
 
     def _wait(self, ms: float | None) -> None:
         """None: until somebody stops it."""

@@ -173,8 +173,8 @@ async def test_a_picture_that_is_none_costs_its_chunk_nothing(tmp_path: Path):
                 assert [message["code"] for message in one.got if message["type"] == "error"] == [
                     "invalid_payload"
                 ] * 2
-                # One that is read is seen in the unit that begins behind it.
-                assert [len(chunk["frames"]) for chunk in model.chunks] == [0, 0, 0, 1]
+                # One that is read is seen in the unit that it came with.
+                assert [len(chunk["frames"]) for chunk in model.chunks] == [0, 0, 1, 1]
 
 
 async def test_a_pause_holds_the_conversation_and_ends(tmp_path: Path):
@@ -263,7 +263,7 @@ async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(tmp_path: Pa
 async def test_the_realtime_dialect_keeps_its_states(tmp_path: Path):
     with (
         minicpm_server() as model,
-        serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url)) as at,
+        serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url, 2), calls=2) as at,
     ):
         async with client(at, "/v1/realtime?mode=audio") as one:
             assert (await one.next("session.queue_done"))["type"] == one.types[0]
@@ -287,6 +287,14 @@ async def test_the_realtime_dialect_keeps_its_states(tmp_path: Path):
             await one.send("session.close", reason="user_stop")
             assert (await one.ended())[0] == 1000
             assert one.got[-1] == {"type": "session.closed", "reason": "stopped"}
+        async with client(at, "/v1/realtime?mode=audio") as one:
+            await one.next("session.queue_done")
+            await one.send("session.update", session={"instructions": "Be kind."})
+            await one.next("session.created")
+            at.process.terminate()
+            # Told, and closed, by its own conversation.
+            assert await one.ended() == (1012, "the server is stopping")
+            assert one.got[-1] == {"type": "session.closed", "reason": "server_shutdown"}
 
 
 async def test_the_two_tier_engine_answers_a_spoken_question_in_results(tmp_path: Path):

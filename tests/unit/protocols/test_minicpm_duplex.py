@@ -25,6 +25,7 @@ from protocols.surface import (
     ReplyAudio,
     ReplyOver,
     Resumed,
+    Send,
     Speech,
     UnitOver,
     Wish,
@@ -248,3 +249,31 @@ def test_the_next_token_comes_with_the_preparation():
     dialect.tell(Began("s", {"next_token": "t"}), 0)
     [_, prepared] = dialect.tell(Ready(1_000, 0, True), 0)
     assert prepared["next_token"] == "t"
+
+
+@given(st.lists(st.tuples(st.sampled_from((500, 1_000, 2_000)), st.integers(0, 2)), min_size=1, max_size=12))
+def test_a_chunk_whose_units_were_never_taken_is_answered_with_silence(chunks: list[tuple[int, int]]):
+    dialect = MiniCpmDuplex(lambda: 1.0)
+    dialect.read(json.dumps({"type": "prepare", "system_prompt": "."}), 0)
+    dialect.tell(Ready(1_000, 0, True), 0)
+    heard_ms = accounted = 0
+    answers: list[Message] = []
+    for chunk_ms, most_lost in chunks:
+        audio = base64.b64encode(bytes(chunk_ms * 64)).decode()
+        actions = dialect.read(json.dumps({"type": "audio_chunk", "audio_base64": audio}), 0)
+        answers += [action.message for action in actions if isinstance(action, Send)]
+        heard_ms += chunk_ms
+        while (waiting := heard_ms // 1_000 - accounted) > 0:
+            lost = min(most_lost, waiting - 1)
+            answers += dialect.tell(UnitOver("listen", lost=lost), 0)
+            accounted += lost + 1
+    assert [(answer["type"], answer["is_listen"]) for answer in answers] == [("result", True)] * len(chunks)
+
+
+def test_of_the_realtime_dialect_too():
+    dialect = MiniCpmRealtime(sees=False)
+    dialect.tell(Ready(1_000, 0, True), 0)
+    for _ in range(3):
+        dialect.read(json.dumps({"type": "input_audio_buffer.append", "audio": SECOND}), 0)
+    told = dialect.tell(UnitOver("listen", kv_tokens=7, lost=2), 0)
+    assert told == [{"type": "response.listen", "kv_cache_length": 7}] * 3

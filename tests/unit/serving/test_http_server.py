@@ -213,3 +213,25 @@ async def test_a_socket_of_a_foreign_page_is_refused(headers: dict[str, str]):
         with pytest.raises(InvalidStatus) as refused:
             await gateway.socket(additional_headers=headers)
         assert refused.value.response.status_code == 403
+
+
+async def test_calls_end_before_their_sockets_are_closed_and_say_why_themselves():
+    async with running(drain_s=0.3) as gateway, gateway.socket() as peer:
+        await peer.send(EVAL_CONNECT)
+        await asyncio.wait_for(gateway.begun.wait(), 5)
+        gateway.server.should_exit = True
+        asyncio.get_running_loop().call_later(0.15, gateway.end.set)
+        # The call ended by itself in its time: 1000, and not uvicorn's 1012.
+        assert (await closed(peer))[0] == 1000
+        await asyncio.wait_for(gateway.serving, 5)
+
+
+async def test_a_server_that_is_told_twice_waits_for_nobody():
+    async with running(drain_s=600) as gateway, gateway.socket() as peer:
+        await peer.send(EVAL_CONNECT)
+        await asyncio.wait_for(gateway.begun.wait(), 5)
+        gateway.server.should_exit = True
+        await asyncio.sleep(0.2)
+        assert not gateway.serving.done()
+        gateway.server.force_exit = True
+        await asyncio.wait_for(gateway.serving, 5)

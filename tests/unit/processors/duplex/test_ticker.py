@@ -355,3 +355,59 @@ def test_what_was_heard_while_paused_is_in_no_unit_that_comes_whole():
 
     bench = play(Bench(OmniScript(unit_ms=1_000), by_arrival=True), caller)
     assert len(bench.results) == 1 and bench.ticks[0].heard_ms == 1_000
+
+
+def _whole(bench: Bench) -> None:
+    samples = RATE_HZ * bench.engine.unit_ms // 1000
+    bench.ticker.hear((np.arange(samples, dtype=np.float32) + bench.sent) / 1e6)
+    bench.sent += samples
+
+
+def test_what_is_shown_and_wished_in_front_of_a_unit_is_of_that_unit_however_slow_the_engine_is():
+    shown: list[tuple[np.ndarray, ...]] = []
+
+    async def caller(bench: Bench) -> None:
+        await asyncio.sleep(0.1)
+        for number in range(4):
+            if number == 2:
+                bench.ticker.listen_behind()
+            bench.ticker.see(np.full((2, 2, 3), number, np.uint8))
+            _whole(bench)
+            # The engine is in the unit before while the next comes, with what belongs to it.
+            await asyncio.sleep(0.8 if number else 0.1)
+        await asyncio.sleep(3)
+        shown.extend(bench.engine.shown)
+
+    bench = play(Bench(OmniScript(unit_ms=1_000), costs_ms={"hear_and_say": 900.0}, by_arrival=True), caller)
+    assert [tick.forced for tick in bench.ticks] == [False, False, True, False]
+    assert [[int(frame[0, 0, 0]) for frame in frames] for frames in shown] == [[0], [1], [2], [3]]
+
+
+def test_units_that_a_slow_engine_never_takes_are_whole_and_counted_in_front_of_the_next():
+    async def caller(bench: Bench) -> None:
+        await asyncio.sleep(0.1)
+        for _ in range(10):
+            _whole(bench)
+            await asyncio.sleep(1)
+        await asyncio.sleep(8)
+
+    bench = play(
+        Bench(OmniScript(unit_ms=1_000), costs_ms={"hear_and_say": 2_500.0}, by_arrival=True), caller
+    )
+    lost = [tick.left_out_ms for tick in bench.ticks]
+    assert all(ms % 1_000 == 0 for ms in lost) and sum(lost) >= 3_000
+    assert len(bench.ticks) + sum(lost) // 1_000 == 10
+    assert all(tick.heard_ms == 1_000 for tick in bench.ticks)
+
+
+def test_units_that_come_whole_are_taken_also_in_a_silence():
+    async def caller(bench: Bench) -> None:
+        await asyncio.sleep(0.1)
+        for _ in range(10):
+            _whole(bench)
+            await asyncio.sleep(1)
+
+    settings = gated("vad", hold_ms=1_000)
+    bench = Bench(OmniScript(unit_ms=1_000), settings=settings, hears_voice=lambda: False, by_arrival=True)
+    play(bench, caller)
+    assert len(bench.ticks) == 10 and not bench.ticker.gated
