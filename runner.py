@@ -32,7 +32,7 @@ from models.llm.kv import CAUSAL
 from models.omni import OMNI
 from models.stt import STT
 from models.tts import TTS
-from protocols.worker_tokens import LEAST_SECRET_BYTES
+from runtime.worker_secret import secret_in
 from serving.worker.hosting import Hosted, HostedOmni, Load
 from serving.worker.server import WorkerServer
 from serving.worker.settings import WorkerServerSettings
@@ -221,11 +221,11 @@ def _pairs(given: list[str]) -> dict[str, Any]:
 
 
 def _secret(settings: WorkerServerSettings) -> bytes:
-    secret = os.environ.get(settings.secret_env, "").encode()
-    if len(secret) < LEAST_SECRET_BYTES:
+    secret = secret_in(settings.secret_env)
+    if not secret:
         raise ConfigError(
-            f"a worker needs a secret of at least {LEAST_SECRET_BYTES} characters in the environment "
-            f"variable {settings.secret_env}: whoever has it may use the worker"
+            f"a worker needs a secret in the environment variable {settings.secret_env}: whoever has it may "
+            "use the worker"
         )
     return secret
 

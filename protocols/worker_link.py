@@ -44,7 +44,6 @@ class Type(StrEnum):
     # And of one that speaks: a clause.
     SPEAK = "speak"
     STOP = "stop"
-    RENEW = "renew"
     PAUSE = "pause"
     RESUME = "resume"
     RELEASE = "release"

@@ -4,7 +4,6 @@ Decides nothing but where to go: every conversation goes to the same worker. A p
 (``serving.pool``), behind the same ``Leasing``.
 """
 
-import os
 import time
 import uuid
 from typing import Any, Protocol
@@ -15,7 +14,8 @@ from core.errors import ConfigError, EngineError
 from models.hosted.link import ConversationLink
 from models.llm.kv.segments import CacheHandle
 from protocols.worker_link import LinkMessage, Type
-from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
+from protocols.worker_tokens import Claim, sign
+from runtime.worker_secret import secret_in
 
 # A token is used at once.
 TOKEN_S = 30
@@ -45,13 +45,13 @@ class WorkerAddress(BaseModel):
         Raises:
             ConfigError: it is not set, or too short.
         """
-        value = os.environ.get(self.secret_env, "").encode()
-        if len(value) < LEAST_SECRET_BYTES:
+        secret = secret_in(self.secret_env)
+        if not secret:
             raise ConfigError(
-                f"'worker' needs a secret of at least {LEAST_SECRET_BYTES} characters in the environment "
-                f"variable {self.secret_env}, the same as the worker's"
+                f"'worker' needs a secret in the environment variable {self.secret_env}, the same as the "
+                "worker's"
             )
-        return value
+        return secret
 
 
 class Leasing(Protocol):

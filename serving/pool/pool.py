@@ -18,7 +18,6 @@ granted until it says that it is free. Owns a task for each worker and one for d
 """
 
 import asyncio
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -31,8 +30,9 @@ from loguru import logger
 from core.errors import CapacityError, ConfigError
 from models.omni.minicpm_worker.health import TAKEN, Health
 from protocols.worker_link import LinkMessage, Type
-from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
+from protocols.worker_tokens import Claim, sign
 from runtime.loop_clock import LoopClock
+from runtime.worker_secret import secret_in
 from serving.pool.health import HealthWatch
 from serving.pool.minicpm_server import ServerWorker
 from serving.pool.process import WorkerProcess
@@ -603,9 +603,7 @@ class Pool:
 
 
 def _secret(settings: PoolSettings) -> bytes:
-    given = os.environ.get(settings.secret_env, "").encode()
-    if given and len(given) < LEAST_SECRET_BYTES:
-        raise ConfigError(f"{settings.secret_env}: expected at least {LEAST_SECRET_BYTES} characters")
+    given = secret_in(settings.secret_env)
     if not given:
         others = [
             spec.name for spec in settings.workers if spec.url is not None and not spec.is_minicpm_server

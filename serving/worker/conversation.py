@@ -195,8 +195,6 @@ class Conversation:
             match message.type:
                 case Type.STOP:
                     self._stop(message.facts.get("of"))
-                case Type.RENEW:
-                    pass
                 case Type.PAUSE if self._hosted.is_duplex:
                     self._pause(message.facts.get("pause_ms"))
                 case Type.RESUME if self._hosted.is_duplex:

@@ -127,14 +127,6 @@ class Leases:
         held.expires_ms = now_ms + self.lease_ms
         return True
 
-    def end(self, session_id: str, epoch: int) -> bool:
-        """It is over; False when it is not theirs, or is over already. Its place stays taken."""
-        held = self._held.get(session_id)
-        if held is None or held.epoch != epoch or held.is_over:
-            return False
-        held.is_over = True
-        return True
-
     def give_back(self, session_id: str) -> None:
         """Everything of it is cleaned up."""
         self._held.pop(session_id, None)

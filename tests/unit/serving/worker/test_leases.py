@@ -22,9 +22,6 @@ def test_one_session_has_it_at_a_time() -> None:
     held.take("a", 0, "i1", 0)
     assert refused(held, "b") is RefusedBecause.BUSY
     assert refused(held, "a") is RefusedBecause.BUSY
-    assert held.end("a", 0)
-    # It is being cleaned up.
-    assert refused(held, "b") is RefusedBecause.BUSY
     held.give_back("a")
     assert held.take("b", 0, "i1", 0).session_id == "b"
 
@@ -57,12 +54,12 @@ def test_it_ends_when_nobody_renews_it_and_is_told_once() -> None:
     assert held.has_room
 
 
-def test_only_the_owner_renews_and_ends_it() -> None:
+def test_only_the_owner_renews_it() -> None:
     held = leases()
     held.take("a", 3, "i1", 0)
     for session, epoch in (("a", 2), ("a", 4), ("b", 3)):
-        assert not held.renew(session, epoch, 1) and not held.end(session, epoch)
-    assert held.end("a", 3) and not held.end("a", 3) and not held.renew("a", 3, 1)
+        assert not held.renew(session, epoch, 1)
+    assert held.renew("a", 3, 1)
 
 
 def test_a_newer_owner_of_the_session_takes_it_over_and_the_older_one_never_comes_back() -> None:
