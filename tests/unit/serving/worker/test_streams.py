@@ -305,6 +305,8 @@ def test_a_listener_who_leaves_while_the_engine_makes_nothing_is_not_waited_for(
         hosted = mouth(served)
         assert hosted.synthesize("a" * 50, lambda _piece: not left_s) is False
         assert time.monotonic() - left_s[0] < 0.4
+        [conversation] = served.server._conversations.values()
+        eventually(lambda: conversation._stopped == 1)
         may_go_on.set()
         eventually(lambda: engine.stopped == ["a" * 50])
         hosted.close()
