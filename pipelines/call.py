@@ -20,7 +20,7 @@ from core.timeline import HeardMark
 from processors.fusion.perception import AnnotationFrame
 from processors.playout.heard import HeardReply, HeardSoFar, PlayoutSettings
 from processors.playout.playout import Playout
-from protocols.surface import Wish
+from protocols.surface import UnitMouth, Wish
 from session_store.conversation import Conversation
 from session_store.events import Draft, Kind
 from telemetry.turns import TurnLog
@@ -44,10 +44,12 @@ class Client:
         greets: the bot speaks first.
         prompts: a caller who says nothing is spoken to.
         tells_units: a speech model's units are told one by one.
+        reads_rtvi: RTVI's messages about the bot reach somebody; what the caller said is told in any case.
         wish: what it has asked for so far.
         is_wished: set when that is all that the conversation waits for.
         on_placed: told that an engine is there, before it is prepared; must not block.
         ears: of a speech model that hears what the transport hears, before the pipeline does.
+        mouth: has the units of a speech model in front of the pipeline.
         hums: hears what the bot says while the caller speaks.
         run_tool: has the client run one of its tools; None where it has none.
         change_tools: has the conversation offer the tools that it wishes for now, while the call runs.
@@ -56,10 +58,12 @@ class Client:
     greets: bool = True
     prompts: bool = True
     tells_units: bool = False
+    reads_rtvi: bool = True
     wish: Callable[[], Wish] = Wish
     is_wished: asyncio.Event | None = None
     on_placed: Callable[[], None] | None = None
     ears: UnitEars | None = None
+    mouth: UnitMouth | None = None
     hums: bool = True
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
     change_tools: Callable[[], None] | None = None

@@ -329,6 +329,7 @@ async def _build(
         # What they push is a guess, or comes again from the tail.
         unseen=[speculation.head, *thinking],
         rtvi=rtvi,
+        reads_rtvi=call.client.reads_rtvi,
     )
     call.report = worker.queue_frame
     greet(worker, transport, call, deployment.bot)
@@ -410,7 +411,7 @@ def _barge_in(
         elif isinstance(decision, Resume):
             facts = {"from_word": decision.from_word}
         data = call.turns.interruption(type(decision).__name__.lower(), **facts)
-        return RTVIServerMessageFrame(data=data) if rtvi else None
+        return RTVIServerMessageFrame(data=data) if rtvi and call.client.reads_rtvi else None
 
     self_voice, own_words, clock = call.self_voice, call.own_words, call.conversation.clock
 

@@ -480,6 +480,7 @@ async def _build(
         on_pause_expired=lambda: _end_soon(worker, call, "timeout", "it was paused for too long"),
         on_tick=on_tick,
         tells_units=call.client.tells_units,
+        mouth=call.client.mouth,
     )
 
     if call.client.tells_units and not echo:
@@ -538,6 +539,7 @@ async def _build(
         # What they push is a guess, or is said by the engine when its time has come.
         unseen=[speculation.head, *thinking, *([tts] if all(is_two_tier) else [])],
         rtvi=rtvi,
+        reads_rtvi=call.client.reads_rtvi,
     )
     call.report = worker.queue_frame
     greet(worker, transport, call, deployment.bot)
@@ -557,7 +559,7 @@ async def _build(
     watching: list[Coroutine[Any, Any, None]] = []
     if beside is not None:
         watching.append(beside.run())
-    if rtvi:
+    if rtvi and call.client.reads_rtvi:
         watching.append(votes.run(worker, lambda: omni.unit_ms))
     if stop_words is not None:
         watching.append(_close_at_end(stop_words))

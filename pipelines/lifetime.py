@@ -47,6 +47,7 @@ def call_worker(
     output_rate_hz: int,
     unseen: Sequence[FrameProcessor],
     rtvi: bool,
+    reads_rtvi: bool = True,
     refuses_text: str = "",
 ) -> PipelineWorker:
     """The pipeline of one call.
@@ -56,6 +57,8 @@ def call_worker(
         output_rate_hz: of the bot's audio.
         unseen: what they push is shown to no client: it is a guess, or is pushed again.
         rtvi: whether there is a client.
+        reads_rtvi: see ``Client``. A message is a frame that passes the whole pipeline, several of them for
+            each word of the bot: without a reader the loop is better used.
         refuses_text: why nothing that a client types is taken; empty where it is.
     """
     return PipelineWorker(
@@ -65,7 +68,15 @@ def call_worker(
         enable_rtvi=rtvi,
         rtvi_processor=CheckedRtvi(refuses_text=refuses_text) if rtvi else None,
         rtvi_observer_params=RTVIObserverParams(
-            metrics_enabled=False, system_logs_enabled=False, ignored_sources=list(unseen)
+            metrics_enabled=False,
+            system_logs_enabled=False,
+            ignored_sources=list(unseen),
+            bot_output_enabled=reads_rtvi,
+            bot_llm_enabled=reads_rtvi,
+            bot_tts_enabled=reads_rtvi,
+            bot_speaking_enabled=reads_rtvi,
+            user_llm_enabled=reads_rtvi,
+            user_speaking_enabled=reads_rtvi,
         ),
         idle_timeout_secs=None,
     )
@@ -207,6 +218,6 @@ def record_turns(worker: PipelineWorker, assistant: FrameProcessor, call: Call, 
             # Not for the voice (a client that reads): nothing of it was played, all of it was shown.
             call.wrote(message.content, interrupted=message.interrupted)
         heard = [reply.as_message() for reply in replies]
-        if rtvi:
+        if rtvi and call.client.reads_rtvi:
             for data in [*heard, *records]:
                 await worker.queue_frame(RTVIServerMessageFrame(data=data))

@@ -273,6 +273,7 @@ async def build_realtime(
         # What it pushes comes again from the replies.
         unseen=[service],
         rtvi=rtvi,
+        reads_rtvi=call.client.reads_rtvi,
         refuses_text=(
             f"{row.name} takes no typed words in a call. Please say it." if row.typing is Typing.NONE else ""
         ),

@@ -257,6 +257,7 @@ async def hold_surface(
         greets=dialect.greets,
         prompts=dialect.prompts,
         tells_units=dialect.wants_units,
+        reads_rtvi=False,
         wish=lambda: session.wish,
         is_wished=session.began if dialect.wants_units else None,
         on_placed=session.placed if dialect.wants_units else None,
@@ -300,6 +301,7 @@ async def hold_surface(
     )
 
     actor.transport = transport
+    client.mouth = transport if dialect.wants_units else None
     call.on_reply_over = lambda reply: transport.end_reply(reply.reply_id, was_cut=reply.truncated)
 
     @transport.event_handler("on_client_connected")

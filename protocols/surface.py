@@ -8,7 +8,6 @@ socket. What a dialect cannot read is a ``Refusal`` of that message, and the cal
 Audio is mono, as bytes in the dialect's formats; times are milliseconds since the call began.
 """
 
-import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,8 @@ from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
+import orjson
+import pybase64
 
 from core.errors import PeerError
 
@@ -55,6 +56,8 @@ class Format:
     rate_hz: int
 
 
+# In the metadata of a frame of audio: whoever plays it has it already.
+TOLD = "parley_told"
 # The reason for which a server that stops ends its calls, and how it closes their sockets.
 SHUTDOWN = "server_shutdown"
 STOPPING = (1012, "the server is stopping")
@@ -461,6 +464,24 @@ Happening = (
 )
 
 
+class UnitMouth(Protocol):
+    """A client that is told each unit of a speech model as it is made, in front of the pipeline, which keeps
+    the books of what is said. Nothing here may block.
+    """
+
+    def say(self, pcm: bytes, rate_hz: int) -> None:
+        """Audio of the bot, 16-bit. It comes through the pipeline too, marked as ``TOLD``."""
+        ...
+
+    def flush(self) -> None:
+        """Behind the last audio of a reply."""
+        ...
+
+    def tell(self, happening: Happening) -> None:
+        """Something has happened, behind what was said."""
+        ...
+
+
 class Dialect(Protocol):
     """One client's protocol, for one conversation.
 
@@ -523,9 +544,9 @@ def json_object(text: str) -> Message:
         Refusal: it is no JSON object.
     """
     try:
-        message = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        # Not only JSONDecodeError: numbers too long for Python.
+        message = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        # Also what JSON has no numbers for (NaN), and half a surrogate pair.
         raise Refusal(f"the message is no JSON: {error}", code="invalid_json") from error
     if not isinstance(message, dict):
         raise Refusal("the message is no JSON object", code="invalid_json")
@@ -544,10 +565,6 @@ def parsed(text: str) -> Message:
     return message
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def decoded(value: object, *, param: str, most_bytes: int) -> bytes:
     """Bytes that are written in base64.
 
@@ -559,7 +576,7 @@ def decoded(value: object, *, param: str, most_bytes: int) -> bytes:
     if len(value) > most_bytes * 4 // 3 + 4:
         raise Refusal(f"{param}: over {most_bytes} bytes", code="too_large", param=param)
     try:
-        return base64.b64decode(value, validate=True)
+        return pybase64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
         raise Refusal(f"{param}: no base64: {error}", code="invalid_payload", param=param) from error
 
@@ -580,7 +597,16 @@ def samples_of(value: object, codec: Codec, *, param: str, most_bytes: int) -> b
 
 def written(data: bytes) -> str:
     """Bytes in base64."""
-    return base64.b64encode(data).decode("ascii")
+    return pybase64.b64encode_as_string(data)
+
+
+def json_text(message: Message) -> str:
+    """A message as it is sent."""
+    try:
+        return orjson.dumps(message).decode()
+    except TypeError:
+        # Half a surrogate pair, which a model may write, is no UTF-8: in ASCII.
+        return json.dumps(message, separators=(",", ":"))
 
 
 def text_of(message: Mapping[str, Any], name: str, *, default: str | None = None, most_chars: int) -> str:

@@ -3,8 +3,10 @@
 A process of its own stands in for the model: a MiniCPM-o server whose units cost a fixed time, and which
 says with each result how long that one took. The gateway is ``bot.py`` with that server as its engine,
 unchanged; the clients of this process send a second of audio every second to ``/ws/duplex``, each at its
-own moment. What the gateway adds to a unit is the time from sending a chunk until its result is here, less
-what the server says that it took: both ways through the gateway, its pipeline included.
+own moment. Measured is the time from sending a chunk until its result is here, less what the server says that
+it took. That is not the gateway's alone: clients and server write and read the same messages without one.
+So the same clients are measured at the server itself first (``direct``), and what the gateway adds is the
+difference: both ways through it, its pipeline included, and the second hop.
 
 Half of the units speak (a second of audio back), half listen. The caller's audio is noise without a voice:
 a recogniser that hears 20 people on two cores is another measurement.
@@ -43,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
 async def _session(url: str, number: int, sessions: int, units: int, chunk: str) -> list[tuple[float, bool]]:
     """Milliseconds added to each unit behind the first ones, and whether it spoke."""
     added: list[tuple[float, bool]] = []
-    async with connect(f"{url}/ws/duplex/adx_{number}", max_size=None) as socket:
+    async with connect(url.replace("{number}", str(number)), max_size=None, compression=None) as socket:
         await socket.send(json.dumps({"type": "prepare", "system_prompt": "Measure."}))
         while json.loads(await socket.recv())["type"] != "prepared":
             pass
@@ -83,18 +85,25 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
             f"sessions: {given.sessions}}}}}, tick_log: null}}\n"
             'remembering: {store: {url: "sqlite:///sessions.db"}}\n'
         )
+        direct = await _all(address, given, chunk)
         port = free_port()
         command = [sys.executable, str(ROOT / "bot.py"), "--config", str(deployment), "--port", str(port)]
         server = await stack.enter_async_context(started(command, port, folder / "server.log"))
-        url = server.url
-        found = await asyncio.gather(
-            *(
-                _session(url.replace("http", "ws"), number, given.sessions, given.seconds, chunk)
-                for number in range(given.sessions)
-            )
-        )
-    units = [unit for session in found for unit in session]
-    return {"sessions": given.sessions, "cost_ms": given.cost_ms, **_figures(units), **machine()}
+        through = await _all(f"{server.url.replace('http', 'ws')}/ws/duplex/adx_{{number}}", given, chunk)
+    return {
+        "sessions": given.sessions,
+        "cost_ms": given.cost_ms,
+        "through": _figures(through),
+        "direct": _figures(direct),
+        **machine(),
+    }
+
+
+async def _all(url: str, given: argparse.Namespace, chunk: str) -> list[tuple[float, bool]]:
+    found = await asyncio.gather(
+        *(_session(url, number, given.sessions, given.seconds, chunk) for number in range(given.sessions))
+    )
+    return [unit for session in found for unit in session]
 
 
 def _figures(units: list[tuple[float, bool]]) -> dict[str, Any]:
@@ -120,10 +129,16 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     figures = asyncio.run(_measure(given))
     for name in ("all", "speaking", "listening"):
-        row = figures[name]
+        for way in ("direct", "through"):
+            row = figures[way][name]
+            print(
+                f"{name:>10} {way:>8}: {row['units']:6} units, p50 {row['p50_ms']} ms, p95 {row['p95_ms']} "
+                f"ms, p99 {row['p99_ms']} ms, most {row['max_ms']} ms"
+            )
+        through, direct = figures["through"][name], figures["direct"][name]
+        added = {each: round(through[each] - direct[each], 2) for each in ("p50_ms", "p95_ms", "p99_ms")}
         print(
-            f"{name:>10}: {row['units']:6} units, added p50 {row['p50_ms']} ms, p95 {row['p95_ms']} ms, "
-            f"p99 {row['p99_ms']} ms, most {row['max_ms']} ms"
+            f"{name:>10}   adds: p50 {added['p50_ms']} ms, p95 {added['p95_ms']} ms, p99 {added['p99_ms']} ms"
         )
     if given.json is not None:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")

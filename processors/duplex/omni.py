@@ -45,7 +45,6 @@ from pipecat.frames.frames import (
     InputImageRawFrame,
     InterruptionFrame,
     LLMContextFrame,
-    OutputTransportMessageFrame,
     OutputTransportMessageUrgentFrame,
     StartFrame,
     SystemFrame,
@@ -70,7 +69,7 @@ from processors.duplex.contents import Contents
 from processors.duplex.ticker import Tick, Ticker, TickSettings
 from processors.duplex.voice import EngineVoice, VoiceSettings
 from processors.playout.playout import Playout
-from protocols.surface import Faltered, Happening, Ready, UnitOver
+from protocols.surface import Faltered, Happening, Ready, UnitMouth, UnitOver
 from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
 
@@ -138,6 +137,7 @@ class DuplexOmniProcessor(FrameProcessor):
         on_tick: told what became of each unit; must not block.
         tells_units: whoever is behind the output is told when an engine is ready, and of each unit, behind
             its audio (``protocols.surface``); long units are taken when they have been heard.
+        mouth: has what is said in a unit that was taken so as soon as it is made.
 
     Attributes:
         ticks: that were taken.
@@ -159,6 +159,7 @@ class DuplexOmniProcessor(FrameProcessor):
         on_pause_expired: Callable[[], Awaitable[None]] | None = None,
         on_tick: Callable[[Tick], None] | None = None,
         tells_units: bool = False,
+        mouth: UnitMouth | None = None,
     ) -> None:
         super().__init__()
         self._tells_units = tells_units
@@ -192,6 +193,7 @@ class DuplexOmniProcessor(FrameProcessor):
             playout=playout,
             keeps_apart=lambda: self.captures,
             on_yield=self._yielded,
+            mouth=mouth,
         )
         # The caller speaks, and has interrupted: the engine is to listen, for a unit at least.
         self._caller_speaks = self._caller_voiced = self._yields = self._is_paused = False
@@ -511,7 +513,7 @@ class DuplexOmniProcessor(FrameProcessor):
         )
 
     def _tell(self, happening: Happening) -> None:
-        self._voice.follow(OutputTransportMessageFrame(message=happening))
+        self._voice.follow(happening)
 
     def _is_anything_on(self) -> bool:
         """The caller speaks, or there is something to be said: no unit is left out."""

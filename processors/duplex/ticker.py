@@ -359,8 +359,8 @@ class Ticker:
         self.missed += due.missed
         self._units_of_context += 1
         self._speaks = not result.is_listen
-        self._finalizing = self._submit(self._engine.finalize)
         if not self._settings.deferred_finalize:
+            self._finalizing = self._submit(self._engine.finalize)
             await self._barrier()
             took_us = self._clock.now_us() - began_us
         self._on_result(result)
@@ -383,6 +383,9 @@ class Ticker:
                 kv_tokens=result.kv_tokens,
             )
             self._on_tick(tick)
+        if self._settings.deferred_finalize:
+            # Behind the result: a thread that wakes now takes the interpreter from who sends it.
+            self._finalizing = self._submit(self._engine.finalize)
 
     def _take(self, *, shortens: bool) -> tuple[Unit, tuple[np.ndarray, ...], bool]:
         """What is heard and seen in the unit that begins, and whether it was wished that the bot listens."""

@@ -5,6 +5,10 @@ for each reply a start, audio with the reply's id in pieces that leave when they
 are said, and its end; hums without any of that. What an engine says is a reply until it ends its turn or
 listens; what follows while that is still being heard is another one where the engine says so.
 
+A client that takes whole units has each of them, and what is told behind it, in front of the pipeline
+(``UnitMouth``): several frames for each unit on their way down to it took longer than all that is done with
+its audio. The frames follow, for the books of what is heard.
+
 ``drop`` forgets whatever has not left; ``flush`` is what an engine's yield does: the same, and ``on_yield``
 is told when something of the reply was heard. ``finish`` says what is held to its end.
 
@@ -25,6 +29,7 @@ from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     OutputAudioRawFrame,
+    OutputTransportMessageFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
@@ -40,6 +45,7 @@ from models.omni import UnitResult, Vote
 from processors.duplex.saying import PlacedWord, Saying
 from processors.playout.playout import Playout
 from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+from protocols.surface import TOLD, Happening, UnitMouth
 
 # Softer than this in front of a reply is padding of the engine's (-60 dBFS).
 SILENT_PEAK = 0.001
@@ -108,6 +114,7 @@ class EngineVoice:
         keeps_apart: whether what an engine says behind the end of a reply, while that is being heard, is
             another one.
         on_yield: told that the engine fell silent in the middle of a reply that was heard.
+        mouth: has whole units in front of the pipeline.
     """
 
     def __init__(
@@ -119,6 +126,7 @@ class EngineVoice:
         playout: Playout | None,
         keeps_apart: Callable[[], bool],
         on_yield: Callable[[], Awaitable[None]],
+        mouth: UnitMouth | None = None,
     ) -> None:
         self._push = push
         self._clock = clock
@@ -126,6 +134,8 @@ class EngineVoice:
         self._playout = playout
         self._keeps_apart = keeps_apart
         self._on_yield = on_yield
+        self._given_mouth = mouth
+        self._mouth: UnitMouth | None = None
         self._paced: PacedOutput | None = None
         self._wake = asyncio.Event()
         self._reply: _Reply | None = None
@@ -139,7 +149,9 @@ class EngineVoice:
         self._hums: deque[tuple[np.ndarray, int]] = deque(maxlen=4)
         self._is_flushing = False
         # What is told behind the audio that is due: see ``follow``.
-        self._following: deque[Frame] = deque(maxlen=256)
+        self._following: deque[Happening] = deque(maxlen=256)
+        # Pieces that the mouth has, and whose frames have not been pushed.
+        self._told: deque[np.ndarray] = deque()
 
     @property
     def is_speaking(self) -> bool:
@@ -154,10 +166,13 @@ class EngineVoice:
     def begin(self, rate_hz: int, *, unit_ms: int, whole_units: bool = False) -> None:
         """Another engine speaks; see ``paced_output``."""
         self._paced = paced_output(rate_hz, unit_ms=unit_ms, settings=self._settings, whole_units=whole_units)
+        self._mouth = self._given_mouth if whole_units else None
 
-    def follow(self, frame: Frame) -> None:
-        """Push a frame behind all audio that is due by now."""
-        self._following.append(frame)
+    def follow(self, happening: Happening) -> None:
+        """Tell the client behind all audio that is due by now."""
+        self._following.append(happening)
+        if not self._is_flushing:
+            self._tell_due()
         self._wake.set()
 
     def say(self, result: UnitResult) -> None:
@@ -174,7 +189,9 @@ class EngineVoice:
         ends = result.end_of_turn or result.vote is Vote.LISTEN
         if ends and self._reply is not None and not self._behind:
             self._close(self._reply, paced)
-        self._wake.set()
+        if self._mouth is None:
+            self._wake.set()
+        # Otherwise what follows it is told first, and its frames take their way behind that (``follow``).
 
     def drop(self) -> None:
         """What has not left is never said."""
@@ -183,6 +200,7 @@ class EngineVoice:
         self._reply = None
         self._over.clear()
         self._behind.clear()
+        self._told.clear()
         self._hums.clear()
         self._is_flushing = False
         self._said.set()
@@ -215,8 +233,9 @@ class EngineVoice:
                 await self.flush()
             await self._send_hums()
             await self._send_due()
+            self._tell_due()
             while self._following:
-                await self._push(self._following.popleft())
+                await self._push(OutputTransportMessageFrame(message=self._following.popleft()))
 
     def _go_on(self, result: UnitResult, paced: PacedOutput) -> None:
         audio, reply, rate_hz = result.audio, self._reply, paced.rate_hz
@@ -279,7 +298,8 @@ class EngineVoice:
         while self._over:
             await self._send_end(self._over.popleft())
         while (reply := self._reply) is not None:
-            piece = paced.take(self._clock.now_us())
+            self._tell_due()
+            piece = self._told.popleft() if self._told else paced.take(self._clock.now_us())
             if piece is None:
                 break
             await self._send(reply, piece, paced)
@@ -288,6 +308,19 @@ class EngineVoice:
             await self._send_end(reply)
             self._said.set()
             self._say_next(paced)
+
+    def _tell_due(self) -> None:
+        """The mouth has all that is due, and what follows it."""
+        mouth, paced = self._mouth, self._paced
+        if mouth is None or paced is None:
+            return
+        while self._reply is not None and (piece := paced.take(self._clock.now_us())) is not None:
+            mouth.say(float_to_pcm16(piece), paced.rate_hz)
+            if self._reply.is_over and not paced.held_samples:
+                mouth.flush()
+            self._told.append(piece)
+        while self._following:
+            mouth.tell(self._following.popleft())
 
     def _say_next(self, paced: PacedOutput) -> None:
         waiting, self._behind = self._behind, deque()
@@ -314,6 +347,8 @@ class EngineVoice:
         reply.sent_us += len(piece) * 1_000_000 // rate_hz
         pcm = float_to_pcm16(piece)
         audio = TTSAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1, context_id=reply.reply_id)
+        if self._mouth is not None:
+            audio.metadata[TOLD] = True
         await self._push(audio)
         while reply.words and reply.words[0].start_us < reply.sent_us:
             await self._send_word(reply, reply.words.popleft())

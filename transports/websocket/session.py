@@ -16,7 +16,6 @@ that is told reaches anybody.
 """
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -48,6 +47,7 @@ from protocols.surface import (
     Send,
     Speech,
     Wish,
+    json_text,
 )
 from runtime.loop_clock import LoopClock
 from transports.websocket.codecs import Decoder
@@ -247,8 +247,7 @@ class SurfaceSession:
         if self.gone.is_set():
             return
         for message in messages:
-            # In ASCII: half a surrogate pair, which a model may write, is no UTF-8.
-            text = json.dumps(message, separators=(",", ":"))
+            text = json_text(message)
             self._unsent_bytes += len(text)
             self._outbox.append(text)
         if self._unsent_bytes > self.settings.most_unsent_bytes:

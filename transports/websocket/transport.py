@@ -44,6 +44,7 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 from audio.gain import RampedGain
 from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import (
+    TOLD,
     Action,
     CallerStarted,
     CallerStopped,
@@ -160,6 +161,8 @@ class SocketOutput(InterruptibleOutput):
         self._socket = transport
         self._clock = LoopClock()
         self._encoder = Encoder()
+        # What is said is told in front of the pipeline.
+        self._tells_ahead = False
         self.gain = RampedGain()
         # When what comes next is played, and what has been sent and not played: PCM, or the end of a reply.
         self._next_us = 0
@@ -253,20 +256,37 @@ class SocketOutput(InterruptibleOutput):
                 return False
         long_us = len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
         self._next_us = start_us + long_us
-        pcm = self.gain.apply(frame.audio)
         if self._reply_id is None and self._contexts:
             # A context that began behind an interruption.
             self._begin(next(reversed(self._contexts.values())))
-        format_ = session.dialect.output_format
-        data = self._encoder.encode(pcm, frame.sample_rate, format_)
-        if data:
-            self.happen(ReplyAudio(data, long_us / 1000))
+        pcm = frame.audio
+        if not frame.metadata.get(TOLD):
+            pcm = self.gain.apply(pcm)
+            self._tell_audio(pcm, frame.sample_rate)
         piece_bytes = frame.sample_rate * PLAYED_MS // 1000 * PCM_BYTES_PER_SAMPLE
         for place in range(0, len(pcm), piece_bytes):
             due_us = start_us + place // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
             self._ahead.append((due_us, pcm[place : place + piece_bytes]))
         self._sent.set()
         return True
+
+    def say(self, pcm: bytes, rate_hz: int) -> None:
+        """See ``UnitMouth``: told now, and played when its frame has come."""
+        self._tells_ahead = True
+        if not self._socket.session.gone.is_set():
+            self._tell_audio(self.gain.apply(pcm), rate_hz)
+
+    def flush(self) -> None:
+        """What the encoder holds back of a reply, behind its end."""
+        tail = self._encoder.flush(self._socket.session.dialect.output_format)
+        if tail:
+            # How long it is was told with what went in.
+            self.happen(ReplyAudio(tail, 0.0))
+
+    def _tell_audio(self, pcm: bytes, rate_hz: int) -> None:
+        data = self._encoder.encode(pcm, rate_hz, self._socket.session.dialect.output_format)
+        if data:
+            self.happen(ReplyAudio(data, len(pcm) / PCM_BYTES_PER_SAMPLE * 1000 / rate_hz))
 
     def drop_unsent(self) -> None:
         """What was sent and not played is dropped by the client, which is told of the interruption."""
@@ -333,11 +353,8 @@ class SocketOutput(InterruptibleOutput):
             return
         if reply_id in self._written or reply_id in self._contexts.values():
             return
-        format_ = self._socket.session.dialect.output_format
-        tail = self._encoder.flush(format_)
-        if tail:
-            # How long it is was told with what went in.
-            self.happen(ReplyAudio(tail, 0.0))
+        if not self._tells_ahead:
+            self.flush()
         # Behind what was sent of it, so that its last words are told before.
         self._ahead.append((max(self._next_us, self._clock.now_us()), reply_id))
         self._sent.set()
@@ -435,6 +452,14 @@ class SocketTransport(BaseTransport):
     def end_reply(self, reply_id: str, *, was_cut: bool) -> None:
         """By the books a reply is over."""
         self._socket_output.end_reply(reply_id, was_cut=was_cut)
+
+    def say(self, pcm: bytes, rate_hz: int) -> None:
+        """See ``UnitMouth``."""
+        self._socket_output.say(pcm, rate_hz)
+
+    def flush(self) -> None:
+        """See ``UnitMouth``."""
+        self._socket_output.flush()
 
     def set_gain_db(self, gain_db: float) -> None:
         """See ``SetsGain``."""

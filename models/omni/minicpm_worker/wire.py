@@ -5,7 +5,6 @@ back. Pictures are base64 of JPEG. What the server says and nobody asks for (tim
 ids) is left out; what is asked for and is not as it should be is an error.
 """
 
-import base64
 import binascii
 import io
 import json
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
+import pybase64
 from PIL import Image
 
 from core.errors import PeerError
@@ -159,8 +160,8 @@ def audio_chunk(
         "max_slice_nums": max_slice_nums,
     }
     if frames:
-        message["frame_base64_list"] = [base64.b64encode(_jpeg(frame)).decode() for frame in frames]
-    return json.dumps(message)
+        message["frame_base64_list"] = [pybase64.b64encode_as_string(_jpeg(frame)) for frame in frames]
+    return orjson.dumps(message).decode()
 
 
 def parse(data: str | bytes) -> Message:
@@ -172,8 +173,8 @@ def parse(data: str | bytes) -> Message:
     if isinstance(data, bytes):
         raise PeerError("a binary message")
     try:
-        fields = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        fields = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
         raise PeerError("a message that is no JSON") from error
     if not isinstance(fields, dict) or not isinstance(kind := fields.get("type"), str):
         raise PeerError("a message without a type")
@@ -245,7 +246,7 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _encoded(audio: np.ndarray) -> str:
-    return base64.b64encode(audio.astype("<f4").tobytes()).decode()
+    return pybase64.b64encode_as_string(audio.astype("<f4").tobytes())
 
 
 def _decoded(data: object) -> np.ndarray:
@@ -254,7 +255,7 @@ def _decoded(data: object) -> np.ndarray:
     if not isinstance(data, str):
         raise PeerError("audio that is no base64")
     try:
-        raw = base64.b64decode(data, validate=True)
+        raw = pybase64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise PeerError("audio that is no base64") from error
     if len(raw) % 4:
