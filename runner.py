@@ -32,6 +32,7 @@ from models.llm.kv import CAUSAL
 from models.omni import OMNI
 from models.stt import STT
 from models.tts import TTS
+from protocols.worker_tokens import LEAST_SECRET_BYTES
 from runtime.worker_secret import secret_in
 from serving.worker.hosting import Hosted, HostedOmni, Load
 from serving.worker.server import WorkerServer
@@ -224,8 +225,8 @@ def _secret(settings: WorkerServerSettings) -> bytes:
     secret = secret_in(settings.secret_env)
     if not secret:
         raise ConfigError(
-            f"a worker needs a secret in the environment variable {settings.secret_env}: whoever has it may "
-            "use the worker"
+            f"a worker needs a secret of at least {LEAST_SECRET_BYTES} characters in the environment "
+            f"variable {settings.secret_env}: whoever has it may use the worker"
         )
     return secret
 

@@ -77,6 +77,7 @@ def call_worker(
             bot_speaking_enabled=reads_rtvi,
             user_llm_enabled=reads_rtvi,
             user_speaking_enabled=reads_rtvi,
+            user_input_enabled=reads_rtvi,
         ),
         idle_timeout_secs=None,
     )

@@ -57,7 +57,7 @@ from protocols.surface import (
 )
 from session_store.conversation import Conversation
 from transports.websocket.session import Check, SurfaceSession
-from transports.websocket.transport import SocketTransport
+from transports.websocket.transport import PictureLimits, SocketTransport
 
 # Calls of tools that wait for the client at a time.
 MOST_ASKED = 16
@@ -282,6 +282,7 @@ async def hold_surface(
     if not dialect.wants_units:
         await _until_wished(session)
     sees = mode == "duplex" and engines.sees
+    camera = engines.deployment.duplex.ticks.camera
     transport = SocketTransport(
         session,
         TransportParams(
@@ -294,6 +295,7 @@ async def hold_surface(
             video_in_enabled=sees,
         ),
         input_rate_hz=INPUT_RATE_HZ,
+        pictures=PictureLimits(camera.most_pixels, camera.longest_px),
         on_packet=call.on_packet,
         ears=lambda: client.ears,
         reply_of=call.playout.reply_of,

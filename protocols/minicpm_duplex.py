@@ -110,6 +110,8 @@ class ChunkBook:
         # Heard and not in a unit yet; passed and not in a result yet.
         self._heard_ms = self._passed_ms = 0.0
         self._audio: list[bytes] = []
+        # Of it that was there when the last unit was over.
+        self._of_before = 0
         self._texts: list[str] = []
         self._ends = self._was_cut = False
 
@@ -139,19 +141,24 @@ class ChunkBook:
     def cut(self) -> None:
         """What was said and not told is said no more."""
         self._audio.clear()
+        self._of_before = 0
         self._was_cut = True
 
-    def lost(self, units: int) -> int:
-        """Units were heard and never taken: how many chunks are answered with nothing."""
-        answered = 0
+    def lost(self, units: int) -> list[Message]:
+        """Units were heard and never taken: the answers to chunks that no other unit ends."""
+        answers: list[Message] = []
         while units and self._units_owed:
             taken = min(units, self._units_owed[0])
             units -= taken
             self._units_owed[0] -= taken
             if not self._units_owed[0]:
                 self._units_owed.popleft()
-                answered += 1
-        return answered
+                # What its first units said; what came since then is of the unit behind the lost ones.
+                newer = self._audio[self._of_before :]
+                del self._audio[self._of_before :]
+                answers.append(self._answer("listen"))
+                self._audio = newer
+        return answers
 
     def unit(self, unit: UnitOver) -> Message | None:
         """A unit is over: what its chunk is answered; None where there is more of that to come."""
@@ -161,6 +168,7 @@ class ChunkBook:
             if self._units_owed:
                 self._units_owed[0] -= 1
                 if self._units_owed[0]:
+                    self._of_before = len(self._audio)
                     return None
                 self._units_owed.popleft()
         else:
@@ -177,12 +185,16 @@ class ChunkBook:
                 # Nobody has asked, and there is nothing to say.
                 self._texts, self._ends = [], False
                 return None
+        return self._answer(unit.vote)
+
+    def _answer(self, vote: str) -> Message:
         audio, self._audio = b"".join(self._audio), []
+        self._of_before = 0
         text, self._texts = "".join(self._texts), []
         ends, self._ends = self._ends, False
         was_cut, self._was_cut = self._was_cut, False
         return {
-            "is_listen": not audio and unit.vote in ("listen", "yield"),
+            "is_listen": not audio and vote in ("listen", "yield"),
             "text": text,
             "audio": audio,
             "end_of_turn": ends,
@@ -349,9 +361,9 @@ class MiniCpmDuplex:
     def _unit(self, unit: UnitOver) -> list[Message]:
         if self._book is None:
             return []
-        silent = [self._result(NOTHING, None) for _ in range(self._book.lost(unit.lost))]
+        lost = [self._result(answer, None) for answer in self._book.lost(unit.lost)]
         answer = self._book.unit(unit)
-        return silent if answer is None else [*silent, self._result(answer, unit)]
+        return lost if answer is None else [*lost, self._result(answer, unit)]
 
     def _result(self, answer: Mapping[str, Any], unit: UnitOver | None) -> Message:
         self._chunks += 1

@@ -180,23 +180,8 @@ class MiniCpmRealtime:
     def _unit(self, unit: UnitOver) -> list[Message]:
         if self._book is None:
             return []
-        listens: Message = {"type": "response.listen", "kv_cache_length": unit.kv_tokens}
-        silent = [listens] * self._book.lost(unit.lost)
-        answer = self._book.unit(unit)
-        if answer is None:
-            return silent
-        if answer["is_listen"]:
-            return [*silent, listens]
-        return [
-            *silent,
-            {
-                "type": "response.output_audio.delta",
-                "text": answer["text"],
-                "audio": written(answer["audio"]),
-                "end_of_turn": answer["end_of_turn"],
-                "kv_cache_length": unit.kv_tokens,
-            },
-        ]
+        answers: list[Message | None] = [*self._book.lost(unit.lost), self._book.unit(unit)]
+        return [_answered(answer, unit.kv_tokens) for answer in answers if answer is not None]
 
     def _over(self, reason: str, message: str) -> list[Message]:
         closed = {"type": "session.closed", "reason": reason if reason in REASONS else "error"}
@@ -205,6 +190,18 @@ class MiniCpmRealtime:
         no_room = "queue_full" if reason == "queue_full" else "service_unavailable"
         code = no_room if reason in NO_ROOM else "inference_error"
         return [_error(code, message or reason, kind="server_error"), closed]
+
+
+def _answered(answer: Message, kv_tokens: int) -> Message:
+    if answer["is_listen"]:
+        return {"type": "response.listen", "kv_cache_length": kv_tokens}
+    return {
+        "type": "response.output_audio.delta",
+        "text": answer["text"],
+        "audio": written(answer["audio"]),
+        "end_of_turn": answer["end_of_turn"],
+        "kv_cache_length": kv_tokens,
+    }
 
 
 _HANDLERS: Mapping[str, Callable[[MiniCpmRealtime, Message], list[Action]]] = {

@@ -466,15 +466,20 @@ Happening = (
 
 class UnitMouth(Protocol):
     """A client that is told each unit of a speech model as it is made, in front of the pipeline, which keeps
-    the books of what is said. Nothing here may block.
+    the books of what is said. Nothing here may block or raise.
+
+    Attributes:
+        rate_hz: of the audio that it takes.
     """
 
-    def say(self, pcm: bytes, rate_hz: int) -> None:
+    rate_hz: int
+
+    def say(self, pcm: bytes) -> None:
         """Audio of the bot, 16-bit. It comes through the pipeline too, marked as ``TOLD``."""
         ...
 
-    def flush(self) -> None:
-        """Behind the last audio of a reply."""
+    def cut(self) -> None:
+        """What was said and is not played yet is not to be played."""
         ...
 
     def tell(self, happening: Happening) -> None:
@@ -544,13 +549,30 @@ def json_object(text: str) -> Message:
         Refusal: it is no JSON object.
     """
     try:
-        message = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        # Also what JSON has no numbers for (NaN), and half a surrogate pair.
+        message = any_json(text)
+    except (ValueError, RecursionError) as error:
         raise Refusal(f"the message is no JSON: {error}", code="invalid_json") from error
     if not isinstance(message, dict):
         raise Refusal("the message is no JSON object", code="invalid_json")
     return message
+
+
+def any_json(text: str) -> Any:
+    """What a text says; half a surrogate pair is taken, NaN is not.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: too deep.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        # Slower, and more patient.
+        return json.loads(text, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def parsed(text: str) -> Message:

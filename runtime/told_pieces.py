@@ -8,7 +8,7 @@ as it makes a piece. A loop that has ended takes nothing, and the job goes on to
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 
 from core.errors import AgentError
@@ -28,20 +28,28 @@ async def told_pieces(
 
     Raises:
         AgentError: that the job told.
+        Exception: that it ended with.
     """
     loop = asyncio.get_running_loop()
     # As many as an answer may have tokens: the thread is never held up by a slow reader.
-    pieces: asyncio.Queue[str | AgentError | None] = asyncio.Queue()
+    pieces: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
     stopped = threading.Event()
 
     def tell(piece: str | AgentError | None) -> None:
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
+    def ended(future: Future[object]) -> None:
+        """Behind all that it told: nobody waits for one that told no end."""
+        error = None if future.cancelled() else future.exception()
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(pieces.put_nowait, error)
+
     working = executor.submit(job, stopped, tell)
+    working.add_done_callback(ended)
     try:
         while (piece := await pieces.get()) is not None:
-            if isinstance(piece, AgentError):
+            if isinstance(piece, BaseException):
                 raise piece
             yield piece
     finally:

@@ -27,5 +27,7 @@ class UnitEars(Protocol):
         ...
 
     def must_listen(self) -> None:
-        """The bot has to listen in the next unit."""
+        """The bot has to listen: in the unit that hears what comes next, where units are taken as they
+        come.
+        """
         ...

@@ -14,7 +14,7 @@ from core.errors import ConfigError, EngineError
 from models.hosted.link import ConversationLink
 from models.llm.kv.segments import CacheHandle
 from protocols.worker_link import LinkMessage, Type
-from protocols.worker_tokens import Claim, sign
+from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
 from runtime.worker_secret import secret_in
 
 # A token is used at once.
@@ -48,8 +48,8 @@ class WorkerAddress(BaseModel):
         secret = secret_in(self.secret_env)
         if not secret:
             raise ConfigError(
-                f"'worker' needs a secret in the environment variable {self.secret_env}, the same as the "
-                "worker's"
+                f"'worker' needs a secret of at least {LEAST_SECRET_BYTES} characters in the environment "
+                f"variable {self.secret_env}, the same as the worker's"
             )
         return secret
 

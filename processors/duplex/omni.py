@@ -409,10 +409,10 @@ class DuplexOmniProcessor(FrameProcessor):
                     f"{self}: an engine is given up, {failures} in a row: {type(error).__name__}: {error}"
                 )
                 self._is_between = True
-                if self._tells_units:
-                    told = Faltered("the speech model failed, another one goes on")
+                told = Faltered("the speech model failed, another one goes on")
+                # In the same way as the units were told, and as the next engine will be.
+                if not self._voice.fail(told) and self._tells_units:
                     await self.push_frame(OutputTransportMessageUrgentFrame(message=told))
-                self._voice.drop()
                 # What was being made for it is nobody's, and what comes late of it is known by its context.
                 if self._contents is not None:
                     self._contents.given_up()

@@ -48,8 +48,8 @@ from runtime.loop_clock import LoopClock
 
 T = TypeVar("T")
 
-# Of units that have not begun; whoever wishes more often wishes the same.
-MOST_WISHES = 16
+# Wishes that lie closer together than this share of a unit are one.
+WISHES_PER_UNIT = 10
 
 
 class TickSettings(BaseModel):
@@ -182,7 +182,8 @@ class Ticker:
         self._buffer = UnitBuffer(
             self._unit_samples,
             rate_hz=rate_hz,
-            most_units=max(MOST_UNITS, -(-before_ms // engine.unit_ms) + 1),
+            # By arrival a client may be two units ahead, and a little, before one is taken.
+            most_units=MOST_UNITS + 1 if by_arrival else max(MOST_UNITS, -(-before_ms // engine.unit_ms) + 1),
             whole_units=by_arrival,
             overrun=self._settings.overrun,
             slack_samples=0 if by_arrival else rate_hz * min(self._settings.slack_ms, engine.unit_ms) // 1000,
@@ -222,14 +223,14 @@ class Ticker:
         if not self.sees:
             return
         self._frames.append((self._heard_samples, frame))
-        units = MOST_UNITS + 1 if self.by_arrival else 1
+        units = MOST_UNITS + 2 if self.by_arrival else 1
         del self._frames[: -2 * units * self._settings.frames_per_unit]
 
     def listen_behind(self) -> None:
         """By arrival: the bot has to be silent in the unit that hears what comes next."""
-        if not self._is_paused:
+        near = self._unit_samples // WISHES_PER_UNIT
+        if not self._is_paused and (not self._wishes or self._heard_samples - self._wishes[-1] >= near):
             self._wishes.append(self._heard_samples)
-            del self._wishes[:-MOST_WISHES]
 
     @property
     def sees(self) -> bool:
@@ -384,7 +385,7 @@ class Ticker:
             )
             self._on_tick(tick)
         if self._settings.deferred_finalize:
-            # Behind the result: a thread that wakes now takes the interpreter from who sends it.
+            # Behind what the result is made into: a thread that wakes now takes the interpreter from that.
             self._finalizing = self._submit(self._engine.finalize)
 
     def _take(self, *, shortens: bool) -> tuple[Unit, tuple[np.ndarray, ...], bool]:

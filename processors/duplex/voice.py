@@ -145,13 +145,13 @@ class EngineVoice:
         self._behind: deque[UnitResult] = deque()
         # What was being said has been said.
         self._said = asyncio.Event()
-        # Hums that are to be said, with their rate.
-        self._hums: deque[tuple[np.ndarray, int]] = deque(maxlen=4)
+        # Hums that are to be said.
+        self._hums: deque[OutputAudioRawFrame] = deque(maxlen=4)
         self._is_flushing = False
         # What is told behind the audio that is due: see ``follow``.
         self._following: deque[Happening] = deque(maxlen=256)
-        # Pieces that the mouth has, and whose frames have not been pushed.
-        self._told: deque[np.ndarray] = deque()
+        # Pieces that the mouth has, and whose frames have not been pushed, with their replies.
+        self._told: deque[tuple[_Reply, np.ndarray]] = deque()
 
     @property
     def is_speaking(self) -> bool:
@@ -166,14 +166,25 @@ class EngineVoice:
     def begin(self, rate_hz: int, *, unit_ms: int, whole_units: bool = False) -> None:
         """Another engine speaks; see ``paced_output``."""
         self._paced = paced_output(rate_hz, unit_ms=unit_ms, settings=self._settings, whole_units=whole_units)
-        self._mouth = self._given_mouth if whole_units else None
+        mouth = self._given_mouth
+        # Another rate has to be converted, which is the output's business.
+        self._mouth = mouth if mouth is not None and whole_units and mouth.rate_hz == rate_hz else None
+        self._following.clear()
 
     def follow(self, happening: Happening) -> None:
         """Tell the client behind all audio that is due by now."""
         self._following.append(happening)
-        if not self._is_flushing:
-            self._tell_due()
+        self._tell_due()
         self._wake.set()
+
+    def fail(self, happening: Happening) -> bool:
+        """The engine is given up: nothing more of it is said. Whether the client has been told."""
+        self.drop()
+        self._following.clear()
+        if self._mouth is None:
+            return False
+        self._mouth.tell(happening)
+        return True
 
     def say(self, result: UnitResult) -> None:
         """What an engine made of a unit."""
@@ -181,7 +192,7 @@ class EngineVoice:
         if paced is None:
             return
         if result.vote is Vote.BACKCHANNEL:
-            self._hums.append((result.audio, paced.rate_hz))
+            self._hum(float_to_pcm16(result.audio), paced.rate_hz)
         elif result.vote is Vote.SPEAK:
             self._go_on(result, paced)
         elif result.vote is Vote.YIELD and self._reply is not None:
@@ -195,6 +206,8 @@ class EngineVoice:
 
     def drop(self) -> None:
         """What has not left is never said."""
+        if self._mouth is not None:
+            self._mouth.cut()
         if self._paced is not None:
             self._paced.clear()
         self._reply = None
@@ -208,7 +221,7 @@ class EngineVoice:
 
     async def flush(self) -> None:
         """The engine yields: the same as when it is interrupted."""
-        spoke = self._reply is not None and self._reply.is_begun
+        spoke = self._reply is not None and (self._reply.is_begun or bool(self._told))
         self.drop()
         if spoke:
             await self._on_yield()
@@ -239,7 +252,7 @@ class EngineVoice:
 
     def _go_on(self, result: UnitResult, paced: PacedOutput) -> None:
         audio, reply, rate_hz = result.audio, self._reply, paced.rate_hz
-        if reply is not None and reply.is_over and paced.held_samples:
+        if reply is not None and reply.is_over and (paced.held_samples or self._told):
             if self._keeps_apart() or reply.is_aside != result.is_aside:
                 # Behind the one that is still being said; nobody's is longer than some units.
                 self._behind.append(result)
@@ -295,30 +308,40 @@ class EngineVoice:
         paced = self._paced
         if paced is None:
             return
-        while self._over:
-            await self._send_end(self._over.popleft())
-        while (reply := self._reply) is not None:
-            self._tell_due()
-            piece = self._told.popleft() if self._told else paced.take(self._clock.now_us())
-            if piece is None:
-                break
-            await self._send(reply, piece, paced)
-        if reply is not None and reply.is_over and not paced.held_samples:
+        await self._send_ends()
+        while (sending := self._next_piece(paced)) is not None:
+            await self._send(*sending, paced)
+            # Another reply may have begun meanwhile, and its pieces come next.
+            await self._send_ends()
+        reply = self._reply
+        if reply is not None and reply.is_over and not paced.held_samples and not self._is_flushing:
             self._reply = None
             await self._send_end(reply)
             self._said.set()
             self._say_next(paced)
 
+    async def _send_ends(self) -> None:
+        while self._over:
+            await self._send_end(self._over.popleft())
+
+    def _next_piece(self, paced: PacedOutput) -> tuple[_Reply, np.ndarray] | None:
+        """What leaves now, and of which reply."""
+        self._tell_due()
+        if self._told:
+            return self._told.popleft()
+        if self._reply is None or self._is_flushing:
+            return None
+        piece = paced.take(self._clock.now_us())
+        return None if piece is None else (self._reply, piece)
+
     def _tell_due(self) -> None:
-        """The mouth has all that is due, and what follows it."""
+        """The mouth has all that is due, and what follows it; a cut comes in front of what follows."""
         mouth, paced = self._mouth, self._paced
-        if mouth is None or paced is None:
+        if mouth is None or paced is None or self._is_flushing:
             return
         while self._reply is not None and (piece := paced.take(self._clock.now_us())) is not None:
-            mouth.say(float_to_pcm16(piece), paced.rate_hz)
-            if self._reply.is_over and not paced.held_samples:
-                mouth.flush()
-            self._told.append(piece)
+            mouth.say(float_to_pcm16(piece))
+            self._told.append((self._reply, piece))
         while self._following:
             mouth.tell(self._following.popleft())
 
@@ -383,6 +406,11 @@ class EngineVoice:
 
     async def _send_hums(self) -> None:
         while self._hums:
-            audio, rate_hz = self._hums.popleft()
-            frame = OutputAudioRawFrame(audio=float_to_pcm16(audio), sample_rate=rate_hz, num_channels=1)
-            await self._push(frame)
+            await self._push(self._hums.popleft())
+
+    def _hum(self, pcm: bytes, rate_hz: int) -> None:
+        frame = OutputAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1)
+        if self._mouth is not None:
+            self._mouth.say(pcm)
+            frame.metadata[TOLD] = True
+        self._hums.append(frame)

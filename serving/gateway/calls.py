@@ -107,6 +107,9 @@ class CallTasks:
         Args:
             hang_up_all: hangs up every peer; must have a deadline and not raise.
         """
+        if self._stopping:
+            # Whoever stops the server has done it, as well as it could be.
+            return
         self._stopping = True
         await self._wait(self._drain_s)
         for task in self._say_goodbye:

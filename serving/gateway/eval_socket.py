@@ -88,6 +88,7 @@ class EvalSocket:
             WebSocketRunnerArguments(websocket=websocket),
             call_id=f"socket.{secrets.token_hex(4)}",
             hang_up=lambda: close_socket(websocket, within_s=settings.hang_up_s),
+            says_goodbye=True,
         )
 
 

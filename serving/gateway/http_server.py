@@ -2,8 +2,8 @@
 
 In: a bound socket. A stopping server takes no connection more, has the application end its calls
 (``serving.gateway.calls``), and only then closes what is open and waits ``stop_requests_s`` for requests in
-flight. uvicorn by itself closes every WebSocket first, and nobody could tell a caller why. Told to stop a
-second time it waits for nobody.
+flight. uvicorn by itself closes every WebSocket first, and nobody could tell a caller why. A second Ctrl-C
+waits for nobody.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import uvicorn
 from fastapi import FastAPI
+from loguru import logger
 
 from serving.gateway.settings import ServerSettings
 
@@ -40,11 +41,15 @@ class GatewayServer(uvicorn.Server):
             each.close()
         if self._drain is not None:
             draining = asyncio.ensure_future(self._drain())
-            # Only a flag says that it is told once more.
-            while not draining.done() and not self.force_exit:
-                await asyncio.wait({draining}, timeout=LOOK_S)
-            draining.cancel()
-            await asyncio.gather(draining, return_exceptions=True)
+            try:
+                # Only a flag says that it is told once more.
+                while not draining.done() and not self.force_exit:
+                    await asyncio.wait({draining}, timeout=LOOK_S)
+            finally:
+                draining.cancel()
+            [ended] = await asyncio.gather(draining, return_exceptions=True)
+            if isinstance(ended, Exception):
+                logger.opt(exception=ended).error("the calls could not be ended in good order")
         await super().shutdown(sockets)
 
 

@@ -109,13 +109,24 @@ async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it
                 await asyncio.sleep(max(0.0, began_s + 1 - time.monotonic()))
             # 0.6, 1.04 and 0.3 s: each with its unit, but for what is longer than that.
             assert sum(said) == 46_560 and said[3] == 14_400
+            for _ in range(2):
+                await one.chunk(loud)
+                assert not (await one.next("result"))["interrupted"]
+                await asyncio.sleep(0.9)
+            # It speaks again, and has to listen: the client reads in this result that it is to drop the rest.
+            assert not one.got[-1]["is_listen"] and not one.got[-1]["end_of_turn"]
+            await one.chunk(loud, force_listen=True)
+            silenced = await one.next("result")
+            assert silenced["is_listen"] and silenced["interrupted"]
+            await one.chunk(loud)
+            assert not (await one.next("result"))["interrupted"]
             await one.send("stop")
             assert await one.ended() == (1000, "stopped")
             assert one.types[-1] == "stopped"
         assert model.prepared[0]["system_prompt"] == "Be kind."
         assert model.prepared[0]["config"]["length_penalty"] == 1.2
         # What was heard there is what was said here.
-        assert len(model.heard) == 6
+        assert len(model.heard) == 10
         assert all(abs(float(heard[100:].mean()) - 0.5) < 0.01 for heard in model.heard[1:])
 
 

@@ -195,8 +195,10 @@ class SurfaceSession:
         self.line.clear()
         self._close = self._close or self.dialect.goodbye(reason)
         self._unsent.set()
-        await asyncio.wait({writer}, timeout=self.settings.send_s)
-        writer.cancel()
+        try:
+            await asyncio.wait({writer}, timeout=self.settings.send_s)
+        finally:
+            writer.cancel()
         await asyncio.gather(reader, writer, return_exceptions=True)
 
     def over(self, reason: str, message: str = "") -> None:
@@ -231,7 +233,15 @@ class SurfaceSession:
             # Each unit is taken when it has been heard, and what is said in it leaves with it.
             self.line.set_ahead_ms(2 * happening.unit_ms)
             self.lead_ms = 4 * happening.unit_ms
-        self._post(self.dialect.tell(happening, self.now_ms))
+        try:
+            messages = self.dialect.tell(happening, self.now_ms)
+        except Exception as error:
+            # The edge of a client: it loses its call, and whoever tells it does not.
+            logger.opt(exception=error).error(f"a client of {self.dialect.name}: {type(error).__name__}")
+            self._close = (1011, "what happened could not be told")
+            self._hang_up()
+        else:
+            self._post(messages)
 
     async def attend(self, on_action: OnAction) -> None:
         """Have actions done from here on, those first that came while nobody did."""

@@ -15,6 +15,7 @@ import io
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from PIL import Image
@@ -67,14 +68,26 @@ from transports.websocket.codecs import Encoder
 from transports.websocket.session import SurfaceSession
 
 _US_PER_S = 1_000_000
-# Decoded: 4096 x 4096. A file that says that it is larger is not looked at.
-MOST_PIXELS = 16_777_216
-LONGEST_PX = 1_280
 PLAYED_MS = 20
 # Longer than an engine's thread takes to begin.
 UNIT_FIRST_S = 0.005
 # A reply that a caller cuts off is told behind the caller: who decides may say the two in either order.
 CUT_TOLD_S = 0.05
+# What a client may hold behind the time at which it would have played it.
+BUFFERED_US = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class PictureLimits:
+    """Of a client's camera.
+
+    Attributes:
+        most_pixels: a file that says that it has more is not looked at.
+        longest_px: a longer side is scaled down to this.
+    """
+
+    most_pixels: int = 9_000_000
+    longest_px: int = 1_344
 
 
 class SocketInput(DirectAudioInput):
@@ -140,7 +153,7 @@ class SocketInput(DirectAudioInput):
             return
         for data in pictures.files:
             try:
-                size, image = await asyncio.to_thread(_as_rgb, data)
+                size, image = await asyncio.to_thread(_as_rgb, data, self._socket.pictures)
             except Exception as error:  # a decoder raises what it likes
                 refusal = Refusal(f"a picture cannot be read: {error}", code="invalid_payload", param="frame")
                 self._socket.session.refuse(refusal)
@@ -161,8 +174,9 @@ class SocketOutput(InterruptibleOutput):
         self._socket = transport
         self._clock = LoopClock()
         self._encoder = Encoder()
-        # What is said is told in front of the pipeline.
-        self._tells_ahead = False
+        # Until when what was told in front of the pipeline plays; whether the reply that is on was told so.
+        self._told_until_us = 0
+        self._is_told = False
         self.gain = RampedGain()
         # When what comes next is played, and what has been sent and not played: PCM, or the end of a reply.
         self._next_us = 0
@@ -219,11 +233,11 @@ class SocketOutput(InterruptibleOutput):
 
     async def _handle_frame(self, frame: Frame) -> None:
         sender = self._media_senders.get(None)
+        is_unit = isinstance(frame, TTSAudioRawFrame) and self._socket.session.dialect.wants_units
         if (
-            isinstance(frame, TTSAudioRawFrame)
-            and self._socket.session.dialect.wants_units
-            and frame.sample_rate == self.sample_rate
-            and sender is not None
+            sender is not None
+            and isinstance(frame, OutputAudioRawFrame)
+            and (frame.metadata.get(TOLD) or (is_unit and frame.sample_rate == self.sample_rate))
         ):
             # What is said in a unit stays together: Pipecat would cut it into packets, each with its own way
             # down, and keep the rest for more.
@@ -260,7 +274,8 @@ class SocketOutput(InterruptibleOutput):
             # A context that began behind an interruption.
             self._begin(next(reversed(self._contexts.values())))
         pcm = frame.audio
-        if not frame.metadata.get(TOLD):
+        self._is_told = bool(frame.metadata.get(TOLD))
+        if not self._is_told:
             pcm = self.gain.apply(pcm)
             self._tell_audio(pcm, frame.sample_rate)
         piece_bytes = frame.sample_rate * PLAYED_MS // 1000 * PCM_BYTES_PER_SAMPLE
@@ -270,18 +285,19 @@ class SocketOutput(InterruptibleOutput):
         self._sent.set()
         return True
 
-    def say(self, pcm: bytes, rate_hz: int) -> None:
-        """See ``UnitMouth``: told now, and played when its frame has come."""
-        self._tells_ahead = True
+    def say(self, pcm: bytes) -> None:
+        """See ``UnitMouth``: told now, and counted as played from when its frame has come."""
+        long_us = len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self.sample_rate
+        self._told_until_us = max(self._told_until_us, self._clock.now_us()) + long_us
         if not self._socket.session.gone.is_set():
-            self._tell_audio(self.gain.apply(pcm), rate_hz)
+            self._tell_audio(self.gain.apply(pcm), self.sample_rate)
 
-    def flush(self) -> None:
-        """What the encoder holds back of a reply, behind its end."""
-        tail = self._encoder.flush(self._socket.session.dialect.output_format)
-        if tail:
-            # How long it is was told with what went in.
-            self.happen(ReplyAudio(tail, 0.0))
+    def cut(self) -> None:
+        """See ``UnitMouth``."""
+        is_on = self._is_told and self._reply_id is not None
+        if is_on or self._told_until_us + BUFFERED_US > self._clock.now_us():
+            self._told_until_us = 0
+            self.happen(ReplyOver(self._reply_id or "", was_cut=True))
 
     def _tell_audio(self, pcm: bytes, rate_hz: int) -> None:
         data = self._encoder.encode(pcm, rate_hz, self._socket.session.dialect.output_format)
@@ -353,8 +369,10 @@ class SocketOutput(InterruptibleOutput):
             return
         if reply_id in self._written or reply_id in self._contexts.values():
             return
-        if not self._tells_ahead:
-            self.flush()
+        tail = self._encoder.flush(self._socket.session.dialect.output_format)
+        if tail:
+            # How long it is was told with what went in.
+            self.happen(ReplyAudio(tail, 0.0))
         # Behind what was sent of it, so that its last words are told before.
         self._ahead.append((max(self._next_us, self._clock.now_us()), reply_id))
         self._sent.set()
@@ -363,7 +381,8 @@ class SocketOutput(InterruptibleOutput):
         reply_id, self._reply_id = self._reply_id, None
         self._contexts.clear()
         self._written.clear()
-        if reply_id is None:
+        if reply_id is None or self._is_told:
+            # Whoever told it in front of the pipeline has told this too.
             return
         self._tell_cut()
         self._cut_off = ReplyOver(reply_id, was_cut=True)
@@ -403,12 +422,14 @@ class SocketTransport(BaseTransport):
         session: of the client, open.
         params: Pipecat's.
         input_rate_hz: of the pipeline.
+        pictures: which of a client's are taken, and how large they go on.
         on_packet: told the PCM of the bot's audio when it is played; must not block.
         ears: who hears in front of the pipeline, where there is somebody.
         reply_of: the reply of a voice's context.
         reply_named: the reply that a frame of the model's begins or ends.
 
     Attributes:
+        rate_hz: of what the bot says; see ``UnitMouth``.
         heard_samples: of the caller's audio, that went into the pipeline.
         caller_speaks: a turn of the caller's is open.
         turns_over: of the caller's, so far.
@@ -420,6 +441,7 @@ class SocketTransport(BaseTransport):
         params: TransportParams,
         *,
         input_rate_hz: int,
+        pictures: PictureLimits | None = None,
         on_packet: Callable[[bytes], None],
         ears: Callable[[], UnitEars | None],
         reply_of: Callable[[str], str | None],
@@ -427,6 +449,8 @@ class SocketTransport(BaseTransport):
     ) -> None:
         super().__init__()
         self.session = session
+        self.rate_hz = params.audio_out_sample_rate or 0
+        self.pictures = pictures or PictureLimits()
         self.input_rate_hz = input_rate_hz
         self.on_packet = on_packet
         self.ears = ears
@@ -453,13 +477,13 @@ class SocketTransport(BaseTransport):
         """By the books a reply is over."""
         self._socket_output.end_reply(reply_id, was_cut=was_cut)
 
-    def say(self, pcm: bytes, rate_hz: int) -> None:
+    def say(self, pcm: bytes) -> None:
         """See ``UnitMouth``."""
-        self._socket_output.say(pcm, rate_hz)
+        self._socket_output.say(pcm)
 
-    def flush(self) -> None:
+    def cut(self) -> None:
         """See ``UnitMouth``."""
-        self._socket_output.flush()
+        self._socket_output.cut()
 
     def set_gain_db(self, gain_db: float) -> None:
         """See ``SetsGain``."""
@@ -492,13 +516,14 @@ def _of_rtvi(message: dict[str, Any]) -> Happening | Refusal | None:
     return None
 
 
-def _as_rgb(data: bytes) -> tuple[tuple[int, int], bytes]:
-    """(width, height) and raw RGB of a picture's file, no side longer than ``LONGEST_PX``. Blocks."""
+def _as_rgb(data: bytes, limits: PictureLimits) -> tuple[tuple[int, int], bytes]:
+    """(width, height) and raw RGB of a picture's file, no larger than it may be. Blocks."""
     with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as picture:
-        if picture.width * picture.height > MOST_PIXELS:
-            raise ValueError(f"over {MOST_PIXELS} pixels")
+        if picture.width * picture.height > limits.most_pixels:
+            raise ValueError(f"over {limits.most_pixels} pixels")
+        side_px = limits.longest_px
         # A JPEG is decoded smaller at once.
-        picture.draft("RGB", (LONGEST_PX, LONGEST_PX))
+        picture.draft("RGB", (side_px, side_px))
         rgb = picture.convert("RGB")
-        rgb.thumbnail((LONGEST_PX, LONGEST_PX))
+        rgb.thumbnail((side_px, side_px))
         return rgb.size, rgb.tobytes()

@@ -173,8 +173,8 @@ def parse(data: str | bytes) -> Message:
     if isinstance(data, bytes):
         raise PeerError("a binary message")
     try:
-        fields = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
+        fields = _loaded(data)
+    except (ValueError, RecursionError) as error:
         raise PeerError("a message that is no JSON") from error
     if not isinstance(fields, dict) or not isinstance(kind := fields.get("type"), str):
         raise PeerError("a message without a type")
@@ -193,6 +193,14 @@ def parse(data: str | bytes) -> Message:
             return Over((_text(fields, "reason") or kind)[:MOST_ERROR_CHARS])
         case _:
             return Other(kind[:40])
+
+
+def _loaded(data: str) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        # That server writes with Python's library: a NaN in a field that nobody reads is none of ours.
+        return json.loads(data)
 
 
 def _result(fields: Mapping[str, Any]) -> Result:

@@ -277,3 +277,49 @@ def test_of_the_realtime_dialect_too():
         dialect.read(json.dumps({"type": "input_audio_buffer.append", "audio": SECOND}), 0)
     told = dialect.tell(UnitOver("listen", kv_tokens=7, lost=2), 0)
     assert told == [{"type": "response.listen", "kv_cache_length": 7}] * 3
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((500, 1_000, 2_000, 3_000)), st.integers(0, 2), st.booleans()),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_what_is_said_in_a_unit_is_in_the_result_of_its_own_chunk(chunks: list[tuple[int, int, bool]]):
+    """Units are numbered, and say their number; some are lost."""
+    book = ChunkBook(1_000, by_arrival=True)
+    heard_ms = unit = 0
+    for chunk_ms, most_lost, speaks in chunks:
+        first = unit
+        if book.chunk(chunk_ms):
+            heard_ms += chunk_ms
+            continue
+        heard_ms += chunk_ms
+        said: list[bytes] = []
+        answers: list[Message] = []
+        while (waiting := heard_ms // 1_000 - unit) > 0:
+            lost = min(most_lost, waiting - 1) if unit > first else 0
+            unit += lost
+            if speaks:
+                said.append(bytes([unit]))
+                book.audio(said[-1])
+            answers += book.lost(lost)
+            answer = book.unit(UnitOver("speak" if speaks else "listen", lost=lost))
+            answers += [] if answer is None else [answer]
+            unit += 1
+        [answer] = answers
+        assert answer["audio"] == b"".join(said) and answer["is_listen"] is not speaks
+
+
+def test_a_chunk_whose_last_units_are_lost_has_what_its_first_ones_said():
+    book = ChunkBook(1_000, by_arrival=True)
+    book.chunk(2_000)
+    book.chunk(1_000)
+    book.audio(b"first")
+    assert book.unit(UnitOver("speak", "one")) is None
+    book.audio(b"third")
+    [early] = book.lost(1)
+    late = book.unit(UnitOver("speak", "three", lost=1))
+    assert (early["audio"], early["text"]) == (b"first", "one") and not early["is_listen"]
+    assert late is not None and (late["audio"], late["text"]) == (b"third", "three")

@@ -411,3 +411,30 @@ def test_units_that_come_whole_are_taken_also_in_a_silence():
     bench = Bench(OmniScript(unit_ms=1_000), settings=settings, hears_voice=lambda: False, by_arrival=True)
     play(bench, caller)
     assert len(bench.ticks) == 10 and not bench.ticker.gated
+
+
+def test_three_units_that_come_at_once_are_all_taken_by_an_engine_that_is_idle():
+    async def caller(bench: Bench) -> None:
+        await asyncio.sleep(0.1)
+        samples = 3 * RATE_HZ * bench.engine.unit_ms // 1000
+        bench.ticker.hear((np.arange(samples, dtype=np.float32) + bench.sent) / 1e6)
+        await asyncio.sleep(0.5)
+
+    bench = play(Bench(OmniScript(unit_ms=1_000), by_arrival=True), caller)
+    assert len(bench.results) == 3 and bench.ticker.buffer.left_out_samples == 0
+
+
+def test_a_wish_that_comes_with_every_little_chunk_is_of_each_unit_that_waits():
+    async def caller(bench: Bench) -> None:
+        await asyncio.sleep(0.1)
+        _whole(bench)
+        for _ in range(100):
+            bench.ticker.listen_behind()
+            bench.ticker.hear(np.zeros(RATE_HZ // 50, np.float32))
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(4)
+
+    bench = play(
+        Bench(OmniScript(unit_ms=1_000), costs_ms={"hear_and_say": 1_900.0}, by_arrival=True), caller
+    )
+    assert [tick.forced for tick in bench.ticks] == [False, True, True]
