@@ -193,7 +193,7 @@ async def test_a_handle_is_appended_to_cropped_to_or_refused(url: str, folder: P
         dialogue = (HELLO, Message("assistant", first.text), NEXT)
         counts, second, later = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "equal" and counts["cached_tokens"] == handle.kv_tokens
-        # The same question once more, from the handle of the turn before: the answer goes, what was read stays.
+        # The same once more, from the handle of the turn before: the answer goes, what was read stays.
         counts, again, last = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "cropped" and counts["input_tokens"] == 0
         assert counts["cropped_tokens"] == len(second.char_ends)
