@@ -15,7 +15,6 @@ gone ends the call.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from loguru import logger
@@ -27,6 +26,7 @@ from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     OutputAudioRawFrame,
     StartFrame,
+    TTSAudioRawFrame,
     TTSStoppedFrame,
     TTSTextFrame,
 )
@@ -135,6 +135,8 @@ class PhoneOutput(InterruptibleOutput):
         self.gain = RampedGain()
         # Since the last mark.
         self._unmarked_ms = 0.0
+        self._resampler: Resampler | None = None
+        self._from_hz = 0
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -149,6 +151,27 @@ class PhoneOutput(InterruptibleOutput):
                 self._phone.stream.end_reply()
                 self._mark()
         await super().push_frame(frame, direction)
+
+    async def _handle_frame(self, frame: Frame) -> None:
+        # Pipecat's own resampler holds back 100 ms and gives them at once.
+        if isinstance(frame, OutputAudioRawFrame) and frame.sample_rate != RATE_HZ:
+            frame.audio = self._lowered(frame.audio, frame.sample_rate)
+            frame.sample_rate, frame.num_frames = RATE_HZ, len(frame.audio) // PCM_BYTES_PER_SAMPLE
+        elif isinstance(frame, TTSStoppedFrame) and self._resampler is not None:
+            tail = self._lowered(bytes(self._resampler.delay_samples * PCM_BYTES_PER_SAMPLE), self._from_hz)
+            self._resampler = None
+            if tail:
+                await super()._handle_frame(
+                    TTSAudioRawFrame(
+                        audio=tail, sample_rate=RATE_HZ, num_channels=1, context_id=frame.context_id
+                    )
+                )
+        await super()._handle_frame(frame)
+
+    def _lowered(self, pcm: bytes, rate_hz: int) -> bytes:
+        if self._resampler is None or rate_hz != self._from_hz:
+            self._from_hz, self._resampler = rate_hz, Resampler(rate_hz, RATE_HZ)
+        return float_to_pcm16(self._resampler.feed(pcm16_to_float(pcm)))
 
     async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
         stream = self._phone.stream
@@ -166,6 +189,7 @@ class PhoneOutput(InterruptibleOutput):
     def drop_unsent(self) -> None:
         self._phone.stream.clear()
         self.gain.reset()
+        self._resampler = None
         self._unmarked_ms = 0.0
 
     def _mark(self) -> None:
@@ -238,6 +262,3 @@ def phone_params(input_rate_hz: int) -> TransportParams:
         audio_out_10ms_chunks=2,
         audio_out_end_silence_secs=0,
     )
-
-
-__all__: list[Any] = ["PhoneInput", "PhoneOutput", "PhoneTransport", "phone_params"]
