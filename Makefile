@@ -72,7 +72,7 @@ nemo: .venv-nemo/.done
 	@touch $@
 
 unit: setup nemo
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests --durations=25
 
 # Resolve pyproject.toml anew; needs the package uv.
 lock: setup

@@ -201,7 +201,7 @@ class Page {
 
   #renderTiles(status) {
     const tiles = [
-      { key: "calls", label: "browser calls", value: status.calls },
+      { key: "calls", label: "calls", value: status.calls },
       { key: "waiting", label: "waiting", value: status.queue_length },
       { key: "duplex", label: "in a call", value: status.duplex_workers },
       { key: "busy", label: "busy", value: status.busy_workers },
