@@ -47,6 +47,7 @@ from pipelines.engines import Engines
 from pipelines.lifetime import call_worker, greet, hold, idle_keeper, introduce, record_turns, voice_activity
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.durable_tools import DurableTools
+from processors.dialogue.engine_llm import EngineLlmService
 from processors.dialogue.speculation import Speculation
 from processors.dialogue.wait_guard import WaitGuard
 from processors.front_end.vad import SharedVadAnalyzer
@@ -210,6 +211,7 @@ async def _build(
         else:
             speculation.guess(text)
 
+    can_read = any(isinstance(each, EngineLlmService) and each.reads_ahead for each in thinking)
     thought, entry, exit_ = call.playout.taps(on_thought=on_thought, on_speech=marks.speaking)
     waits.speak_through(thought.push_frame)
 
@@ -225,6 +227,7 @@ async def _build(
         on_words=turns.words_arrived,
         guesser=Guesser(deployment.thinking.speculation),
         on_guess=on_guess,
+        on_words_so_far=speculation.read_ahead if can_read else None,
         on_completeness=hums.on_completeness if hums is not None else None,
         on_due=hums.on_endpoint_due if hums is not None else None,
     )

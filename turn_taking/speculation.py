@@ -4,7 +4,8 @@ In: pauses and voices as voice activity reports them, the recogniser's words, pa
 ``guesses`` times a turn, the text that the turn would have if it ended now. A guess costs a question to the
 model and nothing else: its answer is held until the turn has ended with the same words, and is thrown away
 otherwise. So a guess is made as early as there is something to guess, which is when the voice may have ended,
-and again when the words changed.
+and again when the words changed. While the voice goes on, the words so far (``so_far``) are for models that
+can read a question before it is whole.
 
 Words are taken as they are: a partial of the embedded recogniser is what its final says in two turns of
 three, 100 ms into a pause in one of two. Nothing is guessed before the turn is open: what is said over the
@@ -25,6 +26,9 @@ class SpeculationSettings(BaseModel):
         "partials",
         description="which words are asked about; each changed partial of a pause may cost a question, "
         "finals cost one for each pause",
+    )
+    reads_ahead: bool = Field(
+        True, description="a model of this deployment reads what is said while it is said"
     )
     guesses: int = Field(3, ge=1, le=20, description="questions that one turn may cost beside its own")
 
@@ -85,6 +89,13 @@ class Guesser:
         self._said = f"{self._said} {text}".strip()
         self._partial = ""
         return self._next()
+
+    @property
+    def so_far(self) -> str | None:
+        """What the open turn has said, while its voice goes on; None without words, or otherwise."""
+        if not self._open or self._quiet or not self._settings.reads_ahead:
+            return None
+        return f"{self._said} {self._partial}".strip() or None
 
     def _next(self) -> str | None:
         chosen = self._settings

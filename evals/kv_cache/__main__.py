@@ -17,6 +17,13 @@ from typing import Any
 from evals.command import machine
 
 TURNS = 40
+# What is known of a question at its end, and what the plot calls that.
+WAYS = {
+    "anew": "everything read anew",
+    "kept": "cache kept, the question read at its end",
+    "ahead_but_one": "cache kept, read while it was said, all but the last word",
+    "ahead": "cache kept, read while it was said",
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -70,46 +77,77 @@ def _trace(folder: Path, seeds: int) -> dict[str, Any]:
 def _ttft(folder: Path, turns: int, repeats: int) -> dict[str, Any]:
     """A model that is large enough for its reading to be felt on a CPU."""
     from evals.tiny_qwen3 import install_tiny_qwen3
-    from models.llm import Message
     from models.llm.kv.causal import CausalLm, CausalSettings
-    from models.llm.kv.dialogue import Answered, Asked, Remembered
 
-    install_tiny_qwen3(folder, layers=4, width=256)
+    # Each token it writes is a piece of text.
+    install_tiny_qwen3(folder, layers=4, width=256, is_ascii=True)
     model = CausalLm(
         CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=48, context_tokens=32_768)
     )
-    kept: list[list[float]] = [[] for _ in range(turns)]
-    anew: list[list[float]] = [[] for _ in range(turns)]
+    first_ms: dict[str, list[list[float]]] = {way: [[] for _ in range(turns)] for way in WAYS}
     for repeat in range(repeats):
-        scope, cold = model.scope(f"kept {repeat}"), model.scope(f"anew {repeat}")
-        remembered, dialogue = Remembered(), [Message("system", "Be brief.")]
+        talks = {way: _Talk(model, f"{way} {repeat}") for way in WAYS}
         for turn in range(turns):
-            dialogue.append(
-                Message("user", f"Question {turn}: what does a transfer to another country cost?")
-            )
-            asked = remembered.ask(dialogue)
-            told: list[Any] = []
-            began_s = time.perf_counter()
-            for each in model.answer(scope, asked):
-                if not told:
-                    kept[turn].append((time.perf_counter() - began_s) * 1000)
-                told.append(each)
-            answered = told[-1]
-            assert isinstance(answered, Answered)
-            remembered.answered(asked, answered)
-            model.forget(cold)
-            began_s = time.perf_counter()
-            reading = model.answer(cold, Asked(tuple(dialogue)))
-            next(reading)
-            anew[turn].append((time.perf_counter() - began_s) * 1000)
-            reading.close()
-            dialogue.append(Message("assistant", answered.text))
+            question = f"Question {turn}: what does a transfer to another country cost?"
+            words = question.split()
+            for way, talk in talks.items():
+                talk.hear(question)
+                if way == "anew":
+                    model.forget(talk.scope)
+                    talk.remembered.forget()
+                read = {"ahead": words, "ahead_but_one": words[:-1]}.get(way, [])
+                for count in range(1, len(read) + 1):
+                    talk.read(" ".join(read[:count]))
+                first_ms[way][turn].append(talk.answer())
         print(f"{repeat + 1} of {repeats}", file=sys.stderr)
-    return {
-        "turns": turns,
-        "kept_ms": [round(statistics.median(each), 2) for each in kept],
-        "anew_ms": [round(statistics.median(each), 2) for each in anew],
+    return {"turns": turns} | {
+        f"{way}_ms": [round(statistics.median(each), 2) for each in all_ms]
+        for way, all_ms in first_ms.items()
     }
+
+
+class _Talk:
+    """A conversation with a model, as the bot has it: see ``CausalReplies``, here without its thread."""
+
+    def __init__(self, model: Any, session: str) -> None:
+        from models.llm import Message
+        from models.llm.kv.dialogue import Remembered
+
+        self._model = model
+        self.scope = model.scope(session)
+        self.remembered = Remembered()
+        self._dialogue = [Message("system", "Be brief.")]
+
+    def hear(self, question: str) -> None:
+        from models.llm import Message
+
+        self._dialogue.append(Message("user", question))
+
+    def read(self, words: str) -> None:
+        """So much of the question was said."""
+        from models.llm import Message
+
+        told: list[Any] = []
+        asked = self.remembered.ask([*self._dialogue[:-1], Message("user", words)])
+        for each in self._model.answer(self.scope, asked, is_stopped=lambda: bool(told)):
+            told.append(each)
+        self.remembered.answered(asked, told[-1])
+
+    def answer(self) -> float:
+        """Milliseconds from the whole question to the first piece of the answer, which is made to its end."""
+        from models.llm import Message
+
+        began_s = time.perf_counter()
+        first_ms: float | None = None
+        asked = self.remembered.ask(self._dialogue)
+        for each in self._model.answer(self.scope, asked):
+            if isinstance(each, str) and first_ms is None:
+                first_ms = (time.perf_counter() - began_s) * 1000
+        self.remembered.answered(asked, each)
+        self._dialogue.append(Message("assistant", each.text))
+        if first_ms is None:
+            raise SystemExit("the model says nothing: another seed of it is needed")
+        return first_ms
 
 
 def _plot(found: dict[str, Any], path: Path) -> None:
@@ -120,13 +158,14 @@ def _plot(found: dict[str, Any], path: Path) -> None:
 
     turns = range(1, found["turns"] + 1)
     figure, axes = plt.subplots(figsize=(7, 4), dpi=110)
-    axes.plot(turns, found["anew_ms"], label="everything read anew", color="#b5543c")
-    axes.plot(turns, found["kept_ms"], label="cache kept, verified", color="#1f6f8b")
+    colours = ("#b5543c", "#c69214", "#1f6f8b", "#2e7d4f")
+    for (way, label), colour in zip(WAYS.items(), colours, strict=True):
+        axes.plot(turns, found[f"{way}_ms"], label=label, color=colour)
     axes.set_xlabel("turn of the conversation")
     axes.set_ylabel("time to the first token, ms")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend()
+    axes.set_yscale("log")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(loc="center", bbox_to_anchor=(0.6, 0.32), fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Software": None})
 

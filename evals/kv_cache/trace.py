@@ -250,6 +250,9 @@ class HistoryHash:
             named, last = self._holds[hit]
             # The last message alone, behind whatever is there.
             asked = Asked(full, last.digest, append=full[-1:])
+        else:
+            # It reads everything, whatever there is.
+            self._workers.models[worker].forget_all()
         answered, _ = self._workers.answer(worker, named, asked, self.counts)
         self._holds[worker] = named, answered
         self._noted[worker] = history, step

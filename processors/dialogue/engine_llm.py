@@ -3,16 +3,28 @@
 In: an ``LLMContextFrame``. Out: one response of text frames, or an error pushed upstream. The engine's stream
     belongs to Pipecat's process task of this service: an interruption cancels the task, and with it the
     stream. An engine that stays silent longer than ``piece_timeout_s`` has failed.
+
+An engine of one conversation that can ``prefill`` reads ahead what is being said (``ReadAheadFrame``), in a
+task of this service: one at a time, the newest words next; a question ends it and is asked. A failure of it
+is of no consequence: the question says what it finds.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
+from loguru import logger
 from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
-from pipecat.frames.frames import Frame, LLMContextFrame, LLMFullResponseEndFrame, LLMFullResponseStartFrame
+from pipecat.frames.frames import (
+    DataFrame,
+    Frame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+)
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import LLMService
@@ -21,6 +33,17 @@ from pipecat.utils.types import assert_given
 
 from core.errors import EngineError
 from models.llm import LanguageModel, Message
+
+
+@dataclass
+class ReadAheadFrame(DataFrame):
+    """A question that is not whole yet, for a model that can read it all the same.
+
+    Attributes:
+        context: as it would be if the turn ended now.
+    """
+
+    context: LLMContext
 
 
 def messages_of(context: LLMContext, instruction: str | None = None) -> list[Message]:
@@ -156,10 +179,21 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
         self._owns_engine = owns_engine
         self._engine_name = engine_name
         self._piece_timeout_s = piece_timeout_s
+        self._ahead: Callable[[Sequence[Message]], Awaitable[Any]] | None = (
+            getattr(engine, "prefill", None) if owns_engine else None
+        )
+        self._reading: asyncio.Task[None] | None = None
+        self._to_read: list[Message] | None = None
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether the engine can read what may be asked."""
+        return self._ahead is not None
 
     async def cleanup(self) -> None:
         """The call is over: an engine that keeps something of it forgets it."""
         await super().cleanup()
+        await self._stop_reading()
         close = getattr(self._engine, "close", None)
         if self._owns_engine and close is not None:
             close()
@@ -193,7 +227,12 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
         """Answer a context; pass everything else on."""
         await super().process_frame(frame, direction)
         if isinstance(frame, LLMContextFrame):
+            await self._stop_reading()
             await self._answer(frame.context)
+        elif isinstance(frame, ReadAheadFrame) and self._ahead is not None:
+            self._to_read = self._messages(frame.context)
+            if self._reading is None:
+                self._reading = self.create_task(self._read(self._ahead), "read_ahead")
         else:
             await self.push_frame(frame, direction)
 
@@ -211,6 +250,23 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
         finally:
             await self.stop_processing_metrics()
             await self.push_frame(LLMFullResponseEndFrame())
+
+    async def _read(self, ahead: Callable[[Sequence[Message]], Awaitable[Any]]) -> None:
+        try:
+            while (messages := self._to_read) is not None:
+                self._to_read = None
+                try:
+                    await ahead(messages)
+                except EngineError as error:
+                    logger.debug(f"{self}: nothing was read ahead: {error}")
+        finally:
+            self._reading = None
+
+    async def _stop_reading(self) -> None:
+        self._to_read = None
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            await self.cancel_task(reading)
 
     def _messages(self, context: LLMContext, instruction: str | None = None) -> list[Message]:
         return messages_of(context, instruction or assert_given(self._settings.system_instruction))

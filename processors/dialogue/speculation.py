@@ -13,6 +13,10 @@ answer itself until it sees the turn's end, and withdraws when the model wants a
 the service until the real question is there, because Pipecat takes it for the confirmation. Without tools the
 text comes at once, and the first clause of it goes to ``prepare``, which may synthesise it ahead.
 
+While the turn goes on, ``read_ahead`` gives the question with the words so far to a model that can read
+before it is asked (``ReadAheadFrame``), at most once in ``READ_AHEAD_S``: what it reads in that time, nobody
+waits for at the end.
+
 A guess is made only while no other answer is under way. It is withdrawn by a voice that goes on, by an
 interruption, by another guess, by a question that differs, by the end of the call, by ``HOLD_S`` and when the
 answer is longer than ``MAX_HELD`` frames. The model is stopped with an interruption of our own that goes
@@ -56,6 +60,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.utils import obj_id
 
 from models.tts.clauses import ClauseSettings, ClauseSplitter
+from processors.dialogue.engine_llm import ReadAheadFrame
 from processors.dialogue.reply_guard import REPLY_FRAMES
 
 # Longer than any pause that ends a turn, and than most outages of a store.
@@ -69,6 +74,8 @@ _TOOL_FRAMES = (
     FunctionCallResultFrame,
     FunctionCallCancelFrame,
 )
+# Words come at two to four a second.
+READ_AHEAD_S = 0.25
 # A service closes its stream and lets an interruption through within milliseconds.
 STOP_S = 1.0
 
@@ -150,6 +157,8 @@ class Speculation:
         self._stop_is_due = False
         # What comes belongs to a guess that was withdrawn.
         self._is_void = False
+        # When words were last given to be read ahead: the loop's seconds.
+        self._read_ahead_s = 0.0
         # A question was passed on whose answer has not ended.
         self._answering = False
         # The service has not been told that the turn is over.
@@ -171,6 +180,18 @@ class Speculation:
         guess = self._guess = _Guess(context, ClauseSplitter(self._clauses))
         guess.expiry = asyncio.get_running_loop().call_later(HOLD_S, self._expire, guess)
         self._own(self._ask(guess))
+
+    def read_ahead(self, text: str) -> None:
+        """The turn has these words, and goes on."""
+        now_s = asyncio.get_running_loop().time()
+        if self._answering or self._over or self._guess is not None or self._passing or self._stop_is_due:
+            return
+        if now_s - self._read_ahead_s < READ_AHEAD_S:
+            return
+        context = self._foresee(text)
+        if context is not None:
+            self._read_ahead_s = now_s
+            self._own(self._tell_ahead(ReadAheadFrame(context)))
 
     def withdraw(self) -> None:
         """The turn goes on."""
@@ -333,6 +354,11 @@ class Speculation:
             has_tools = isinstance(guess.context.tools, ToolsSchema)
             await self.head.push_frame(LLMContextFrame(guess.context, speculation=has_tools))
 
+    async def _tell_ahead(self, frame: ReadAheadFrame) -> None:
+        async with self._lock:
+            if self._guess is None and not self._answering and not self._over:
+                await self.head.push_frame(frame)
+
     def _stop_soon(self) -> None:
         if self._stopping is None:
             self._stopping = self._own(self._stop())
@@ -455,6 +481,8 @@ class SpeculationTail(FrameProcessor):
                 return
         elif isinstance(frame, TurnConfirmedFrame):
             speculation.on_confirmed()
+            return
+        elif isinstance(frame, ReadAheadFrame):
             return
         elif isinstance(frame, _TOOL_FRAMES):
             await self.say(frame)

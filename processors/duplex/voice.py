@@ -40,7 +40,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from audio.paced_output import PacedOutput
 from core.clock import Clock
-from core.media import float_to_pcm16
+from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
 from models.omni import UnitResult, Vote
 from processors.duplex.saying import PlacedWord, Saying
 from processors.playout.playout import Playout
@@ -151,7 +151,7 @@ class EngineVoice:
         # What is told behind the audio that is due: see ``follow``.
         self._following: deque[Happening] = deque(maxlen=256)
         # Pieces that the mouth has, and whose frames have not been pushed, with their replies.
-        self._told: deque[tuple[_Reply, np.ndarray]] = deque()
+        self._told: deque[tuple[_Reply, bytes]] = deque()
 
     @property
     def is_speaking(self) -> bool:
@@ -324,15 +324,15 @@ class EngineVoice:
         while self._over:
             await self._send_end(self._over.popleft())
 
-    def _next_piece(self, paced: PacedOutput) -> tuple[_Reply, np.ndarray] | None:
-        """What leaves now, and of which reply."""
+    def _next_piece(self, paced: PacedOutput) -> tuple[_Reply, bytes] | None:
+        """What leaves now, 16-bit, and of which reply."""
         self._tell_due()
         if self._told:
             return self._told.popleft()
         if self._reply is None or self._is_flushing:
             return None
         piece = paced.take(self._clock.now_us())
-        return None if piece is None else (self._reply, piece)
+        return None if piece is None else (self._reply, float_to_pcm16(piece))
 
     def _tell_due(self) -> None:
         """The mouth has all that is due, and what follows it; a cut comes in front of what follows."""
@@ -340,8 +340,9 @@ class EngineVoice:
         if mouth is None or paced is None or self._is_flushing:
             return
         while self._reply is not None and (piece := paced.take(self._clock.now_us())) is not None:
-            mouth.say(float_to_pcm16(piece))
-            self._told.append((self._reply, piece))
+            pcm = float_to_pcm16(piece)
+            mouth.say(pcm)
+            self._told.append((self._reply, pcm))
         while self._following:
             mouth.tell(self._following.popleft())
 
@@ -354,7 +355,7 @@ class EngineVoice:
         if waiting:
             self._wake.set()
 
-    async def _send(self, reply: _Reply, piece: np.ndarray, paced: PacedOutput) -> None:
+    async def _send(self, reply: _Reply, pcm: bytes, paced: PacedOutput) -> None:
         if not reply.is_begun:
             reply.is_begun = True
             if not reply.is_aside:
@@ -367,8 +368,7 @@ class EngineVoice:
             await self._push(started)
         await self._send_texts(reply)
         rate_hz = paced.rate_hz
-        reply.sent_us += len(piece) * 1_000_000 // rate_hz
-        pcm = float_to_pcm16(piece)
+        reply.sent_us += len(pcm) // PCM_BYTES_PER_SAMPLE * 1_000_000 // rate_hz
         audio = TTSAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1, context_id=reply.reply_id)
         if self._mouth is not None:
             audio.metadata[TOLD] = True

@@ -66,6 +66,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         on_endpoint: told about every decision, for telemetry; must not block.
         on_words: told when final words arrive, for telemetry; must not block.
         guesser: says what a pause may be the end of, or None to guess nothing.
+        on_words_so_far: told what an open turn has said while it goes on; must not block.
         on_guess: told the text that the turn would have if it ended now, None when that has become void; must
             not block.
         on_completeness: told how complete a pause sounds, whenever that is known; must not block.
@@ -83,6 +84,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         on_words: Callable[[], None] | None = None,
         guesser: Guesser | None = None,
         on_guess: Callable[[str | None], None] | None = None,
+        on_words_so_far: Callable[[str], None] | None = None,
         on_completeness: Callable[[float], None] | None = None,
         on_due: Callable[[int | None], None] | None = None,
         clock: Clock | None = None,
@@ -95,6 +97,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._on_words = on_words
         self._guesser = guesser if on_guess is not None else None
         self._on_guess = on_guess
+        self._on_words_so_far = on_words_so_far
         self._on_completeness = on_completeness
         self._on_due = on_due
         # A turn is open: what is understood outside of one is nobody's question.
@@ -126,6 +129,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._is_abandoned = False
         if self._guesser is not None:
             self._tell(self._guesser.on_turn())
+            self._tell_so_far()
 
     async def handle_user_turn_stopped(self) -> None:
         self._in_turn = self._is_abandoned = False
@@ -162,12 +166,14 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
                 self._on_words()
             if self._guesser is not None:
                 self._tell(self._guesser.on_final(frame.text))
+                self._tell_so_far()
             if self._finisher is not None and self._in_turn and not self._voice:
                 await self.trigger_user_turn_stopped()
             else:
                 await self._rearm()
         elif isinstance(frame, InterimTranscriptionFrame) and self._guesser is not None:
             self._tell(self._guesser.on_partial(frame.text))
+            self._tell_so_far()
         return ProcessFrameResult.CONTINUE
 
     async def take_up(self) -> None:
@@ -249,6 +255,13 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     def _tell(self, guess: str | None) -> None:
         if guess is not None and self._on_guess is not None:
             self._on_guess(guess)
+
+    def _tell_so_far(self) -> None:
+        if self._guesser is None or self._on_words_so_far is None:
+            return
+        said = self._guesser.so_far
+        if said is not None:
+            self._on_words_so_far(said)
 
     def on_bot_said(self, text: str) -> None:
         """The bot's last words: what the caller is answering."""

@@ -99,14 +99,14 @@ class Access:
             HTTPException: 401, nothing was shown, or it is wrong, used or too old.
             ShareError: too much that was wrong came from there.
         """
-        shown = self._good(connection)
-        return None if shown is None else self._take(shown)
+        token = self._good(connection)
+        return None if token is None else self._take(token)
 
     def check(self, connection: HTTPConnection) -> None:
         """The same as ``admit``, before anything else is looked at: the token stays as good as it is."""
         self._good(connection)
 
-    def _good(self, connection: HTTPConnection) -> str | None:
+    def _good(self, connection: HTTPConnection) -> _Token | None:
         """The token that somebody shows, which was not used yet; None where none is needed."""
         if self.is_open:
             return None
@@ -118,11 +118,10 @@ class Access:
         if self._is_key(shown):
             return None
         try:
-            self._unused(shown)
+            return self._unused(shown)
         except HTTPException:
             self._wrong.take(client)
             raise
-        return shown
 
     def router(self) -> APIRouter:
         """``POST /api/token``, for back ends that have a key."""
@@ -172,8 +171,8 @@ class Access:
             raise HTTPException(401, "the token has been used, get another one")
         return token
 
-    def _take(self, shown: str) -> str | None:
-        token, now_s = self._unused(shown), self._wall_s()
+    def _take(self, token: _Token) -> str | None:
+        now_s = self._wall_s()
         if len(self._used) >= MOST_USED:
             raise HTTPException(503, "too many calls begin at this moment, try again later")
         self._used[token.token_id] = token.expires_s

@@ -298,13 +298,14 @@ async def test_what_was_read_stays_read_and_a_changed_history_is_not_believed(ti
         # Another answer to the same words: the question is in the cache, its answer is not believed.
         third_read, third = await turn(client, *shown, user("And now?"))
         assert third_read["cached_tokens"] >= second_read["cached_tokens"]
-        # What the person said first is another text: nothing of what was read behind it counts.
+        # What the person said first is another text: of what was read, all in front of it counts and no more.
         edited = user("Good day to you.")
         fourth_read, _ = await turn(client, SYSTEM, edited, answer(first), user("And now?"))
-        assert fourth_read["cached_tokens"] == 0
+        # In bytes, with one for each special token.
+        assert fourth_read["cached_tokens"] == len("Ssystem\nBe kind.E\nSuser\n")
         other = {"role": "system", "content": "You are somebody else altogether."}
         fifth_read, _ = await turn(client, other, edited, answer(first), user("And now?"))
-        assert fifth_read["cached_tokens"] == 0
+        assert fifth_read["cached_tokens"] == len("Ssystem\n")
         async with page(server.url, "/ws/streaming/n") as stranger:
             read, _ = await turn(stranger, SYSTEM, hello)
             assert read["cached_tokens"] == 0

@@ -295,8 +295,8 @@ class SocketOutput(InterruptibleOutput):
     def cut(self) -> None:
         """See ``UnitMouth``."""
         is_on = self._is_told and self._reply_id is not None
-        if is_on or self._told_until_us + BUFFERED_US > self._clock.now_us():
-            self._told_until_us = 0
+        until_us, self._told_until_us = self._told_until_us, 0
+        if is_on or (until_us and until_us + BUFFERED_US > self._clock.now_us()):
             self.happen(ReplyOver(self._reply_id or "", was_cut=True))
 
     def _tell_audio(self, pcm: bytes, rate_hz: int) -> None:

@@ -3,8 +3,11 @@
 In: a question on a condition (``dialogue.Asked``) and the scope of the conversation. Out: how much of it was
 in the cache (``Prefilled``), pieces of the answer, and what to go on from (``dialogue.Answered``). The digest
 of what a context has really read decides (``segments``): the same as the condition, append; an earlier one,
-crop; anything else, refuse and read everything. Of an answer those tokens count that went through the model,
-however much of it anybody heard.
+crop; anything else, refuse and read everything. Behind that, what the context has read already is not read
+again, as far as it is token for token what is asked: a question may be read while it is being said, and what
+is left of it at its end is what nobody could know before. A question that was read to its end has its first
+token at once. Of an answer those tokens count that went through the model, however much of it anybody heard;
+each is told before it goes through.
 
 Blocks. Threads that each have a conversation take turns, a token or ``prefill_tokens`` at a time; who asks of
 the same conversation twice at once has two contexts, of which the later is kept. ``is_stopped`` is asked once
@@ -31,6 +34,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from core.errors import ConfigError, EngineError
 from models.llm import Message
 from models.llm.kv.dialogue import Answered, Asked, Prefilled
+from models.llm.kv.grown import growing
 from models.llm.kv.segments import Fed, Scope
 from runtime.fair_lock import FairLock
 
@@ -79,12 +83,24 @@ class _Context:
         self.fed = fed
         self.cache = cache
         self.used_s = time.monotonic()
+        # The digest behind the last question, and the logits there.
+        self._behind_question: tuple[str, Any] | None = None
+
+    @property
+    def logits(self) -> Any | None:
+        """Where the context ends with the last question that was read: what follows it; else None."""
+        behind = self._behind_question
+        return behind[1] if behind is not None and behind[0] == self.fed.digest else None
+
+    def asked(self, logits: Any) -> None:
+        """A question ends here."""
+        self._behind_question = self.fed.digest, logits
 
     @property
     def kv_bytes(self) -> int:
-        """Of keys and values; of whatever else a layer keeps nothing is known."""
+        """Of keys, values and the room behind them; of whatever else a layer keeps nothing is known."""
         tensors = (getattr(layer, name, None) for layer in self.cache.layers for name in ("keys", "values"))
-        return sum(int(each.nbytes) for each in tensors if each is not None)
+        return sum(int(each.untyped_storage().nbytes()) for each in tensors if each is not None)
 
     def worth(self, now_s: float) -> float:
         return float(self.fed.tokens * 0.5 ** ((now_s - self.used_s) / HALF_LIFE_S))
@@ -204,6 +220,7 @@ class CausalLm:
         if logits is None:
             self._keep(scope, context)
             return
+        context.asked(logits)
         asked_digest = context.fed.digest
         writing = _Writing(self._tokenizer)
         is_known = False
@@ -227,33 +244,36 @@ class CausalLm:
 
     def _begun(self, scope: Scope, asked: Asked, known: _Context | None) -> tuple[_Context, list[int], bool]:
         """The context to go on from, what is to be read behind it, and whether the condition was refused."""
-        if asked.condition is not None and known is not None:
-            ids = self._behind(asked)
-            if ids is not None and self._is_cropped(known, asked, leaves_one=not ids):
-                return known, ids, False
-        fresh = _Context(Fed(scope), DynamicCache(config=self._model.config))
-        return fresh, self._tokens(self.rendered(asked.full)), asked.condition is not None
+        whole: list[int] | None = None
+        if known is not None:
+            if asked.condition is None:
+                # A question that was read ahead, or a dialogue that was begun anew.
+                whole = self._tokens(self.rendered(asked.full))
+            begins = 0 if whole is not None else _stands_at(known.fed, asked)
+            ids = whole if whole is not None else self._behind(asked)
+            if begins is not None and ids is not None:
+                same = _same(ids, known.fed.token_ids[begins:])
+                if self._is_cropped(known, begins + same, is_read=same == len(ids)):
+                    return known, ids[same:], False
+        if whole is None:
+            whole = self._tokens(self.rendered(asked.full))
+        fresh = _Context(Fed(scope), growing(DynamicCache(config=self._model.config)))
+        return fresh, whole, asked.condition is not None
 
-    def _is_cropped(self, context: _Context, asked: Asked, *, leaves_one: bool) -> bool:
-        """Whether the context ends where it is asked to; one that does not is used no more.
+    def _is_cropped(self, context: _Context, tokens: int, *, is_read: bool) -> bool:
+        """Whether the context ends where it is to; one that does not is used no more.
 
         Args:
             context: of the conversation.
-            asked: names the end.
-            leaves_one: nothing is to be read behind it, so its last token is read once more.
+            tokens: that stay.
+            is_read: nothing is to be read behind them, so the last one is read once more, unless it is known
+                what follows it.
         """
-        fed, begins = context.fed, context.fed.ends_at(asked.condition or "")
-        if begins is None:
-            return False
-        if asked.keep:
-            # The answer that tokens are kept of has to be the one that they were counted in.
-            following = next((each for each in fed.segments if each.end_tokens > begins), None)
-            if following is None or following.digest != asked.answer:
-                return False
-            if begins + asked.keep > following.end_tokens:
-                return False
-        tokens = begins + asked.keep
-        removed = fed.tokens - tokens + leaves_one
+        fed = context.fed
+        had = fed.tokens
+        fed.crop(tokens)
+        leaves_one = is_read and context.logits is None
+        removed = had - tokens + leaves_one
         try:
             if removed and not context.cache.is_croppable:
                 return False
@@ -263,7 +283,6 @@ class CausalLm:
         except Exception as error:  # of some layers' own: a window or a state that is past it
             logger.debug(f"{ENGINE}: a cache cannot be cropped: {type(error).__name__}: {error}")
             return False
-        fed.crop(tokens)
         return self._holds(context, tokens - leaves_one)
 
     @staticmethod
@@ -318,8 +337,10 @@ class CausalLm:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _read(self, context: _Context, ids: list[int], is_stopped: Callable[[], bool]) -> Any:
-        """The logits behind them; None: stopped. Of none the last token is read, which was taken out."""
+        """The logits behind them; None: stopped. Of none the last token is read, if it was taken out."""
         if not ids:
+            if context.logits is not None:
+                return context.logits
             return self._forward(context, context.fed.token_ids[-1:])
         logits = None
         size = self.settings.prefill_tokens
@@ -343,10 +364,15 @@ class CausalLm:
             token = self._drawn(logits)
             if token in self._ends:
                 break
-            logits = self._forward(context, [token])
             piece = writing.add(token)
-            if piece:
-                yield piece
+            try:
+                if piece:
+                    yield piece
+            except GeneratorExit:
+                # Told, and never read by the model.
+                writing.fed.pop()
+                raise
+            logits = self._forward(context, [token])
         if piece := writing.end():
             yield piece
 
@@ -405,6 +431,26 @@ class _Writing:
         if self.char_ends:
             self.char_ends[-1] = len(whole)
         return piece
+
+
+def _stands_at(fed: Fed, asked: Asked) -> int | None:
+    """How many tokens the condition of a question stands for; None: it does not hold."""
+    begins = fed.ends_at(asked.condition or "")
+    if begins is None or not asked.keep:
+        return begins
+    # The answer that tokens are kept of has to be the one that they were counted in.
+    following = next((each for each in fed.segments if each.end_tokens > begins), None)
+    if following is None or following.digest != asked.answer:
+        return None
+    return begins + asked.keep if begins + asked.keep <= following.end_tokens else None
+
+
+def _same(mine: Sequence[int], theirs: Sequence[int]) -> int:
+    """How many tokens at the beginning of two runs are equal."""
+    return next(
+        (place for place, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other),
+        min(len(mine), len(theirs)),
+    )
 
 
 def _before(asked: Asked) -> tuple[Message, ...]:

@@ -22,7 +22,7 @@ class Asked:
 
     Attributes:
         full: all of it, the last message the user's.
-        condition: digest of the context to go on from; None: read everything.
+        condition: digest of the context to go on from; None: none is known.
         keep: so many tokens of the answer behind that stay.
         answer: digest behind that answer, all of it; None where nothing of one stays.
         rest: text that ends the answer behind them; None where the answer is whole, or the model is to answer

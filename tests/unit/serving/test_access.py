@@ -90,7 +90,7 @@ async def test_a_browser_shows_its_token_as_a_subprotocol(access: Access):
 
 @pytest.mark.parametrize("wrong", ["x.y", ".", "é.é", "a" * 5_000, "eyJ9.", "!!!!.00"])
 async def test_what_is_no_token_is_refused(access: Access, wrong: str):
-    refused(lambda: access._take(wrong))
+    refused(lambda: access.admit(connection(wrong)))
 
 
 async def test_a_changed_token_is_refused(access: Access):

@@ -10,6 +10,28 @@ def opened(settings: SpeculationSettings | None = None) -> Guesser:
     return guesser
 
 
+def test_what_was_said_so_far_is_told_while_the_voice_goes_on():
+    guesser = Guesser()
+    guesser.on_partial("what")
+    assert guesser.so_far is None
+    guesser.on_turn()
+    assert guesser.so_far == "what"
+    guesser.on_final("what is")
+    assert guesser.so_far == "what is"
+    guesser.on_partial("it")
+    assert guesser.so_far == "what is it"
+    # A pause is guessed about, which reads it too.
+    guesser.on_pause()
+    assert guesser.so_far is None
+    guesser.on_resume()
+    assert guesser.so_far == "what is it"
+    guesser.reset()
+    assert guesser.so_far is None
+    silent = opened(SpeculationSettings(reads_ahead=False))
+    silent.on_partial("what")
+    assert silent.so_far is None
+
+
 def test_words_are_guessed_when_the_voice_pauses_and_not_before():
     guesser = opened()
     assert guesser.on_partial("what is") is None

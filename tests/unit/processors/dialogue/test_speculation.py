@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
@@ -23,7 +23,9 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import FunctionCallParams
 
-from processors.dialogue.engine_llm import messages_of
+from core.errors import EngineError
+from models.llm import Message
+from processors.dialogue.engine_llm import EngineLlmService, messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.speculation import HOLD_S, MAX_HELD, STOP_S, GuessCancelFrame, Speculation
 from tests.fakes.reply_bench import ReplyBench
@@ -157,6 +159,99 @@ def test_other_words_are_asked_afresh_and_nothing_of_the_guess_is_said(tools: bo
     assert (bench.text, bench.pairs, case.llm.requests, case.ahead) == (SLOW_TEXT, "<>", 2, 0)
     assert case.llm.cancelled == 1
     assert case.voice.forgotten == 1
+
+
+class Reader(ScriptedLanguageModel):
+    """Reads a question before it is asked, half a second for each."""
+
+    def __init__(self, *scripts: Script) -> None:
+        super().__init__(*scripts)
+        self.read: list[str] = []
+        self.stopped = 0
+        self.fails = False
+
+    async def prefill(self, messages: Sequence[Message]) -> None:
+        self.read.append(messages[-1].text)
+        if self.fails:
+            raise EngineError("full", engine="reader")
+        try:
+            await asyncio.sleep(0.5)
+        except asyncio.CancelledError:
+            self.stopped += 1
+            raise
+
+    def close(self) -> None:
+        pass
+
+
+def reading(reader: Reader) -> Case:
+    case = Case(("Never.",))
+    service = EngineLlmService(reader, owns_engine=True)
+    assert service.reads_ahead
+    case.processors = case.speculation.around([service])
+    return case
+
+
+def test_what_is_said_is_read_while_it_is_said_and_no_longer_than_that():
+    reader = Reader(("It is ten.",))
+    case = reading(reader)
+
+    async def scenario(bench: ReplyBench) -> None:
+        for words in ("what", "what time", "what time is", "what time is it", "what time is it now"):
+            case.speculation.read_ahead(words)
+            await asyncio.sleep(0.21)
+        # Words come faster than they are read: the newest are next, and what is asked is asked at once.
+        assert reader.read == ["what", "what time is", "what time is it now"]
+        await end_turn(bench, case.context("what time is it now please"))
+        await bench.until(1)
+        await asyncio.sleep(0.3)
+        case.speculation.read_ahead("and")
+        await asyncio.sleep(0.1)
+
+    bench = play(case, scenario)
+    # By the question, and by the end of the call.
+    assert reader.stopped == 2 and reader.read[-1] == "and"
+    assert (bench.text, bench.pairs) == ("It is ten.", "<>")
+    assert [asked[-1].text for asked in reader.asked] == ["what time is it now please"]
+
+
+def test_a_guess_ends_the_reading_and_nothing_is_read_behind_it():
+    reader = Reader((0.3, "It is ten."))
+    case = reading(reader)
+
+    async def scenario(bench: ReplyBench) -> None:
+        case.speculation.read_ahead("what time")
+        await asyncio.sleep(0.1)
+        case.speculation.guess("what time is it")
+        await asyncio.sleep(0.2)
+        case.speculation.read_ahead("what time is it not")
+        await asyncio.sleep(0.4)
+        await end_turn(bench, case.context("what time is it"))
+        await bench.until(1)
+
+    bench = play(case, scenario)
+    assert (reader.read, reader.stopped, case.ahead) == (["what time"], 1, 1)
+    assert bench.text == "It is ten."
+
+
+def test_a_reading_that_fails_is_of_no_consequence():
+    reader = Reader(("It is ten.",))
+    reader.fails = True
+    case = reading(reader)
+
+    async def scenario(bench: ReplyBench) -> None:
+        case.speculation.read_ahead("what time")
+        await asyncio.sleep(0.5)
+        await end_turn(bench, case.context("what time is it"))
+        await bench.until(1)
+
+    bench = play(case, scenario)
+    assert (bench.text, len(bench.errors), reader.read) == ("It is ten.", 0, ["what time"])
+
+
+def test_an_engine_that_several_share_reads_nothing_ahead():
+    assert not EngineLlmService(Reader(("Yes.",))).reads_ahead
+    assert not EngineLlmService(ScriptedLanguageModel(("Yes.",)), owns_engine=True).reads_ahead
 
 
 @GUESSED

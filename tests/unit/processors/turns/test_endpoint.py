@@ -280,6 +280,7 @@ def test_what_the_bot_asked_for_reaches_the_policy():
 
 def test_pauses_and_words_of_an_open_turn_are_guessed_about():
     guesses: list[str | None] = []
+    so_far: list[str] = []
 
     async def run() -> None:
         tasks = TaskManager()
@@ -289,6 +290,7 @@ def test_pauses_and_words_of_an_open_turn_are_guessed_about():
             executor=InlineExecutor(),
             guesser=Guesser(),
             on_guess=guesses.append,
+            on_words_so_far=so_far.append,
         )
         await strategy.setup(
             FrameProcessorSetup(
@@ -322,6 +324,8 @@ def test_pauses_and_words_of_an_open_turn_are_guessed_about():
         assert guesses == ["what", "what is", None, "what is it"]
         await strategy.handle_user_turn_stopped()
         assert guesses[-1] == "what is it"
+        await partial("hm")
+        assert so_far == ["what", "what is", "what is it"]
         await strategy.cleanup()
 
     virtual_time.run(run())

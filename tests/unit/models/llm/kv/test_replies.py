@@ -59,7 +59,7 @@ async def test_a_question_that_was_read_before_is_answered_as_if_it_had_not_been
     assert warm.answered is not None and warm.answered.text == "".join(expected)
     # Another question than the one that was read: what is the same in front of it is all that counts.
     other = await warm.prefill([Message("user", "Goodbye!")])
-    assert other.cached_tokens == 0
+    assert other.cached_tokens == len("Suser\n")
     assert other.input_tokens > 0
 
 
