@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pipelines.call import Call
     from pipelines.engines import Engines
     from serving.gateway.chat_sockets import ChatArguments
+    from serving.gateway.phone_routes import PhoneArguments
     from serving.gateway.talk_sockets import SocketArguments
     from session_store.conversation import Conversations
 
@@ -228,6 +229,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
             type_turn=typed,
             modes=(CASCADE, DUPLEX),
             default_mode=mode,
+            phone=deployment.phone,
             operations=Operations.open(
                 deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
             ),
@@ -299,6 +301,7 @@ async def converse(
     """
     from pipelines.call import Call, playout_settings
     from serving.gateway.chat_sockets import ChatArguments
+    from serving.gateway.phone_routes import PhoneArguments
     from serving.gateway.talk_sockets import SocketArguments
 
     if isinstance(runner_args, SocketArguments):
@@ -306,6 +309,9 @@ async def converse(
         return
     if isinstance(runner_args, ChatArguments):
         await converse_by_chat(engines, conversations, runner_args)
+        return
+    if isinstance(runner_args, PhoneArguments):
+        await converse_by_phone(engines, conversations, runner_args)
         return
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
@@ -375,6 +381,32 @@ async def converse_by_chat(
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
     session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
     await hold_chat(engines, conversations, peer, protocol=arguments.protocol, session_id=session_id)
+
+
+async def converse_by_phone(
+    engines: "Engines", conversations: "Conversations", arguments: "PhoneArguments"
+) -> None:
+    """Hold one telephone call."""
+    from audio.comfort_noise import ComfortNoise
+    from pipelines.phone import hold_phone
+    from transports.twilio.stream import PhoneStream
+    from transports.websocket.peer import StarlettePeer
+
+    phone = engines.deployment.phone
+    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
+    stream = PhoneStream(peer, phone.line if phone is not None else None, comfort=ComfortNoise().packet)
+    try:
+        if await stream.open() is not None:
+            async with conversations.open(None) as conversation:
+                await hold_phone(
+                    engines,
+                    conversation,
+                    stream,
+                    run=pipeline_of(arguments.mode),
+                    caller=arguments.phone.caller,
+                )
+    finally:
+        await stream.close(stream.end[1])
 
 
 def pipeline_of(mode: str) -> "Pipeline":

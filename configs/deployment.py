@@ -20,10 +20,12 @@ from processors.fusion.perception import PerceptionSettings
 from processors.perception.engine_stt import EngineSttSettings
 from processors.speech.engine_tts import EngineTtsSettings
 from serving.gateway.operations import OperationsSettings
+from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerSettings
 from serving.pool.settings import PoolSettings
 from session_store.conversation import ConversationSettings
 from session_store.settings import StoreSettings
+from transports.twilio.stream import PhoneSettings
 from transports.websocket.messages import ChatSocketSettings
 from transports.websocket.session import SocketSettings
 from turn_taking.asking_back import AskBackSettings
@@ -216,6 +218,12 @@ class Remembering(_Part):
     gate: CommitGateSettings = CommitGateSettings()
 
 
+class Phone(PhoneRoutesSettings):
+    """Telephone calls."""
+
+    line: PhoneSettings = PhoneSettings()
+
+
 class Deployment(_Part):
     """One deployment."""
 
@@ -229,6 +237,7 @@ class Deployment(_Part):
     remembering: Remembering = Remembering()
     server: ServerSettings = ServerSettings()
     sockets: SocketSettings = Field(SocketSettings(), description="clients of /v1/realtime and of /ws/...")
+    phone: Phone | None = Field(None, description="calls of Twilio; null: there are none")
     operations: OperationsSettings = OperationsSettings()
     chat_sockets: ChatSocketSettings = Field(
         ChatSocketSettings(), description="clients of /ws/chat and /ws/streaming"

@@ -33,6 +33,8 @@ from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHead
 from serving.gateway.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
 from serving.gateway.operators import Operators
 from serving.gateway.page import health_router, serve_page
+from serving.gateway.phone_routes import PhoneRoutes
+from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.requests import BodyError
 from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
 from serving.gateway.settings import ServerSettings
@@ -54,6 +56,7 @@ def create_app(
     modes: Sequence[str] = (),
     default_mode: str = "",
     operations: Operations | None = None,
+    phone: PhoneRoutesSettings | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -67,6 +70,7 @@ def create_app(
         modes: that a call may ask for (``mode`` of its body); without any there are no sockets of dialects.
         default_mode: of a socket whose client asks for none; the first one.
         operations: what operators see and change; without it there is no pool, and every app is open.
+        phone: calls of Twilio; None: there are none.
     """
     operations = operations or Operations()
     operators = Operators(settings)
@@ -145,6 +149,10 @@ def create_app(
         app.include_router(unmute_router(describe))
         app.include_router(
             ChatSockets(settings, calls=calls, admit=partial(sockets.admit, app="turnbased")).router()
+        )
+    if phone is not None:
+        app.include_router(
+            PhoneRoutes(phone, settings, calls=calls, default_mode=default_mode or modes[0]).router()
         )
     if settings.eval_socket:
         app.include_router(

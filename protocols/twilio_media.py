@@ -1,0 +1,260 @@
+"""Twilio Media Streams, the bidirectional kind (``<Connect><Stream>``): what its messages are. Pure.
+
+In: text messages of Twilio. Numbers that count come as strings, the format of the audio as numbers. Out:
+what happened (``Event``), or ``Refusal`` with the reason: whoever reads goes on with the next message, and
+closes a socket that has refused ``MOST_REFUSED`` in a row. The order of a stream is held here too
+(``MediaStream``): ``connected``, one ``start``, then anything of that stream, then nothing behind ``stop``.
+
+The audio is mu-law, 8 kHz, mono, 20 ms a message. ``timestamp`` is the place of a piece in the call, in
+milliseconds: a piece that the telephone network lost leaves a gap there, and none in the numbers.
+
+Source: twilio.com/docs/voice/media-streams/websocket-messages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from protocols.surface import Message, Refusal, decoded, json_object, written
+
+RATE_HZ = 8_000
+PACKET_MS = 20
+PACKET_BYTES = RATE_HZ * PACKET_MS // 1000
+SILENCE = b"\xff"
+ENCODING = "audio/x-mulaw"
+# A message is 400 bytes; 64 KiB is what others take at most. Of audio no more than this in one message.
+MOST_MESSAGE_CHARS, MOST_PAYLOAD_BYTES = 65_536, RATE_HZ * 2
+MOST_NAME_CHARS, MOST_PARAMETERS = 500, 64
+MOST_REFUSED = 50
+DIGITS = frozenset("0123456789*#ABCD")
+_TYPES = ("connected", "start", "media", "dtmf", "mark", "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A stream begins.
+
+    Attributes:
+        stream_sid: names it in every message.
+        call_sid: of the telephone call.
+        account_sid: whose call it is.
+        parameters: of the TwiML.
+    """
+
+    stream_sid: str
+    call_sid: str
+    account_sid: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """What the caller says.
+
+    Attributes:
+        mu_law: of any length.
+        at_ms: its place in the call.
+    """
+
+    mu_law: bytes
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """A key of the telephone."""
+
+    digit: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkBack:
+    """A mark came back: what was sent before it has been played, or dropped by a ``clear``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The stream is over: the caller is gone, or the call was sent elsewhere."""
+
+
+Event = Started | Audio | Digit | MarkBack | Stopped
+
+
+class MediaStream:
+    """One stream.
+
+    Attributes:
+        started: how it began; None before that.
+        is_over: ``stop`` has come.
+        skipped: sequence numbers that never came.
+    """
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.is_over = False
+        self.skipped = 0
+        self._is_connected = False
+        self._sequence = 0
+
+    def read(self, text: str) -> Event | None:
+        """The next message; None for ``connected``, which says nothing.
+
+        Raises:
+            Refusal: it is none, or comes in the wrong order.
+        """
+        if len(text) > MOST_MESSAGE_CHARS:
+            raise Refusal(f"over {MOST_MESSAGE_CHARS} characters", code="too_large")
+        message = _event(text)
+        kind = message["event"]
+        if self.is_over:
+            raise Refusal(f"{kind} behind stop", code="wrong_order")
+        if kind == "connected":
+            self._connect(message)
+            return None
+        if kind == "start":
+            return self._start(message)
+        if self.started is None:
+            raise Refusal(f"{kind} before start", code="wrong_order")
+        if message.get("streamSid") != self.started.stream_sid:
+            raise Refusal("streamSid: of another stream", code="wrong_stream", param="streamSid")
+        self._count(message)
+        match kind:
+            case "media":
+                return _audio(message)
+            case "dtmf":
+                return _digit(message)
+            case "mark":
+                return MarkBack(_text(_part(message, "mark"), "name"))
+            case _:
+                self.is_over = True
+                return Stopped()
+
+    def _connect(self, message: Message) -> None:
+        if self._is_connected or self.started is not None:
+            raise Refusal("connected twice", code="wrong_order")
+        if message.get("protocol") != "Call":
+            raise Refusal("protocol: expected Call", code="not_supported", param="protocol")
+        self._is_connected = True
+
+    def _start(self, message: Message) -> Started:
+        if self.started is not None:
+            raise Refusal("start twice", code="wrong_order")
+        if not self._is_connected:
+            raise Refusal("start before connected", code="wrong_order")
+        facts = _part(message, "start")
+        format_ = _part(facts, "mediaFormat")
+        if (format_.get("encoding"), format_.get("sampleRate"), format_.get("channels")) != (
+            ENCODING,
+            RATE_HZ,
+            1,
+        ):
+            raise Refusal(
+                "mediaFormat: expected mu-law, 8000 Hz, mono", code="not_supported", param="mediaFormat"
+            )
+        stream_sid = _text(message, "streamSid")
+        if facts.get("streamSid") not in (None, stream_sid):
+            raise Refusal("start.streamSid: of another stream", code="wrong_stream", param="start.streamSid")
+        tracks = facts.get("tracks", ["inbound"])
+        if tracks != ["inbound"]:
+            raise Refusal("tracks: expected the caller's alone", code="not_supported", param="start.tracks")
+        self._count(message)
+        self.started = Started(
+            stream_sid, _text(facts, "callSid"), _text(facts, "accountSid"), _parameters(facts)
+        )
+        return self.started
+
+    def _count(self, message: Message) -> None:
+        number = _number(message, "sequenceNumber")
+        if number <= self._sequence:
+            raise Refusal(
+                f"sequenceNumber: {number} behind {self._sequence}", code="replayed", param="sequenceNumber"
+            )
+        if self._sequence:
+            self.skipped += number - self._sequence - 1
+        self._sequence = number
+
+
+class ToCaller:
+    """What is sent on one stream.
+
+    Args:
+        stream_sid: of the stream.
+    """
+
+    def __init__(self, stream_sid: str) -> None:
+        # A packet each 20 ms, of every call: what is the same in all of them is written once.
+        named = orjson.dumps(stream_sid).decode()
+        self._media = f'{{"event":"media","streamSid":{named},"media":{{"payload":"'
+        self.clear = f'{{"event":"clear","streamSid":{named}}}'
+        self._mark = f'{{"event":"mark","streamSid":{named},"mark":{{"name":"'
+
+    def media(self, mu_law: bytes) -> str:
+        """Audio for the caller, of any length; played behind what was sent before."""
+        return f'{self._media}{written(mu_law)}"}}}}'
+
+    def mark(self, name: str) -> str:
+        """Comes back when what was sent before it has been played. ``name``: letters and digits."""
+        return f'{self._mark}{name}"}}}}'
+
+
+def _event(text: str) -> Message:
+    message = json_object(text)
+    kind = message.get("event")
+    if kind not in _TYPES:
+        shown = kind[:40] if isinstance(kind, str) else type(kind).__name__
+        raise Refusal(f"event: {shown!r} is none", code="unknown_event", param="event")
+    return message
+
+
+def _audio(message: Message) -> Audio:
+    facts = _part(message, "media")
+    if facts.get("track") != "inbound":
+        raise Refusal("media.track: expected inbound", code="invalid_payload", param="media.track")
+    _number(facts, "chunk")
+    payload = decoded(facts.get("payload"), param="media.payload", most_bytes=MOST_PAYLOAD_BYTES)
+    return Audio(payload, _number(facts, "timestamp"))
+
+
+def _digit(message: Message) -> Digit:
+    digit = _text(_part(message, "dtmf"), "digit")
+    if digit not in DIGITS:
+        raise Refusal("dtmf.digit: is no key", code="invalid_payload", param="dtmf.digit")
+    return Digit(digit)
+
+
+def _part(message: Mapping[str, Any], name: str) -> Message:
+    part = message.get(name)
+    if not isinstance(part, dict):
+        raise Refusal(f"{name}: is missing", code="missing_field", param=name)
+    return part
+
+
+def _text(message: Mapping[str, Any], name: str) -> str:
+    value = message.get(name)
+    if not isinstance(value, str) or not value or len(value) > MOST_NAME_CHARS:
+        raise Refusal(f"{name}: expected text", code="invalid_payload", param=name)
+    return value
+
+
+def _number(message: Mapping[str, Any], name: str) -> int:
+    """A number that is written as text."""
+    value = message.get(name)
+    if not isinstance(value, str) or not value.isascii() or not value.isdigit() or len(value) > 15:
+        raise Refusal(f"{name}: expected a number as text", code="invalid_payload", param=name)
+    return int(value)
+
+
+def _parameters(facts: Mapping[str, Any]) -> dict[str, str]:
+    given = facts.get("customParameters", {})
+    if not isinstance(given, dict) or len(given) > MOST_PARAMETERS:
+        raise Refusal("customParameters: expected names and texts", code="invalid_payload")
+    if not all(
+        isinstance(value, str) and len(name) + len(value) <= 2 * MOST_NAME_CHARS
+        for name, value in given.items()
+    ):
+        raise Refusal("customParameters: expected names and texts", code="invalid_payload")
+    return dict(given)

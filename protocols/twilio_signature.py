@@ -1,0 +1,97 @@
+"""Twilio's signatures of webhooks and of the upgrades of media streams. Pure.
+
+What is signed is the address as Twilio was told it, with the fields of the form behind it: sorted by name,
+each name and value, nothing between them. The key is the account's auth token and the hash SHA-1; a shared
+key has its own secret and SHA-256, which ``X-Twilio-Webhooks-Signature-Settings`` names. A body that is no
+form is in the address as its hash (``bodySHA256``).
+
+Twilio does not always sign the address that it was given: the port of the scheme may stand in it or not,
+and a slash at its end. Those forms are all tried; none of them is somebody else's address. The address is
+the configured one, never what a client's headers say.
+
+Source: twilio.com/docs/usage/security, and ``request_validator`` of Twilio's own Python library.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+PORTS: Mapping[str, int] = {"https": 443, "wss": 443, "http": 80, "ws": 80}
+# Forms of a request: name to values, in any order.
+Fields = Mapping[str, Sequence[str]]
+
+
+class Algorithm(Enum):
+    """Of a signature."""
+
+    SHA1 = "HMAC_SHA1"
+    SHA256 = "HMAC_SHA256"
+
+
+_HASHES = {Algorithm.SHA1: hashlib.sha1, Algorithm.SHA256: hashlib.sha256}
+
+
+def algorithm_of(settings: str) -> Algorithm | None:
+    """What the header of the settings names: SHA-1 where there is none, None for one that nobody knows."""
+    for part in settings.split(","):
+        name, _, value = part.partition("=")
+        if name.strip() == "algorithm" and value.strip():
+            return next((each for each in Algorithm if each.value == value.strip().upper()), None)
+    return Algorithm.SHA1
+
+
+def signature(secret: str, address: str, fields: Fields, algorithm: Algorithm = Algorithm.SHA1) -> str:
+    """Of one request, in base64."""
+    text = address + "".join(
+        f"{name}{value}" for name in sorted(fields) for value in sorted(set(fields[name]))
+    )
+    digest = hmac.new(secret.encode(), text.encode(), _HASHES[algorithm]).digest()
+    return base64.b64encode(digest).decode("ascii")
+
+
+def is_signed(
+    secret: str,
+    address: str,
+    fields: Fields,
+    given: str,
+    *,
+    algorithm: Algorithm = Algorithm.SHA1,
+    body: bytes | None = None,
+) -> bool:
+    """Whether somebody who has the secret asked for this.
+
+    Args:
+        secret: auth token, or that of the shared key.
+        address: configured scheme and host, with path and query as they were asked for.
+        fields: of a form; empty for an upgrade.
+        given: the header.
+        algorithm: as the settings say.
+        body: of a request that is no form; its hash has to be in the address.
+    """
+    if body is not None:
+        hashes = parse_qs(urlsplit(address).query).get("bodySHA256", [""])
+        if not hmac.compare_digest(hashes[0].encode(), hashlib.sha256(body).hexdigest().encode()):
+            return False
+    found = False
+    for form in forms(address):
+        # All of them, whichever is right: how long it takes says nothing.
+        found |= hmac.compare_digest(signature(secret, form, fields, algorithm).encode(), given.encode())
+    return found
+
+
+def forms(address: str) -> tuple[str, ...]:
+    """An address with and without the port of its scheme, with and without a slash at the end of its path."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    usual = PORTS.get(parts.scheme)
+    hosts = [parts.netloc]
+    if parts.port is None and usual is not None:
+        hosts.append(f"{host}:{usual}")
+    elif parts.port == usual:
+        hosts.append(host)
+    paths = [parts.path, parts.path[:-1] if parts.path.endswith("/") else f"{parts.path}/"]
+    return tuple(urlunsplit(parts._replace(netloc=netloc, path=path)) for netloc in hosts for path in paths)

@@ -1,0 +1,240 @@
+"""Telephone calls of Twilio: ``POST /twilio/voice`` and the socket of the stream that it asks for.
+
+In: webhooks, signed by Twilio over the configured address, and one WebSocket for each call. Out: TwiML that
+connects the call to ``/twilio/media/{token}``, and one conversation for each stream. The token is
+unguessable, for one stream and for ``token_s``: who replays it, or brings a second socket with it, is
+refused before the socket is accepted, and so is an upgrade that Twilio did not sign. Without signatures
+(``signatures: false``, a local run) nothing is checked, and nothing is needed.
+
+Full: a caller for whom there is no line is told so, in the answer. Calls that were answered and whose
+stream never comes are forgotten; more than ``most_waiting`` of them and callers are told the same.
+"""
+
+import asyncio
+import os
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
+from loguru import logger
+from pipecat.runner.types import RunnerArguments
+from starlette.requests import HTTPConnection
+
+from core.errors import AgentError, CapacityError, ConfigError
+from protocols import twiml
+from protocols.twilio_signature import Algorithm, Fields, algorithm_of, is_signed
+from serving.gateway.calls import CallTasks
+from serving.gateway.eval_socket import close_socket
+from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.requests import read_body
+from serving.gateway.settings import ServerSettings
+from serving.gateway.talk_sockets import deny
+
+PREFIX = "/twilio"
+SIGNATURE, SIGNATURE_SETTINGS = "x-twilio-signature", "x-twilio-webhooks-signature-settings"
+MOST_BODY_BYTES, BODY_S = 64_000, 10.0
+FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneCall:
+    """A call that was answered.
+
+    Attributes:
+        call_sid: Twilio's name for it.
+        caller, called: numbers, as Twilio says them.
+    """
+
+    call_sid: str
+    caller: str
+    called: str
+
+
+@dataclass(kw_only=True)
+class PhoneArguments(RunnerArguments):
+    """One conversation over a media stream.
+
+    Attributes:
+        websocket: accepted; closed by whoever holds the conversation.
+        phone: the call.
+        mode: of the pipeline.
+    """
+
+    websocket: WebSocket
+    phone: PhoneCall
+    mode: str
+
+
+class PhoneRoutes:
+    """The routes.
+
+    Args:
+        phone: settings of telephone calls.
+        settings: bounds of the server.
+        calls: where conversations are started.
+        default_mode: where the settings name none.
+        clock_s: monotonic.
+
+    Raises:
+        ConfigError: signatures are to be checked, and there is no address or no secret.
+    """
+
+    def __init__(
+        self,
+        phone: PhoneRoutesSettings,
+        settings: ServerSettings,
+        *,
+        calls: CallTasks,
+        default_mode: str,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._phone, self._settings, self._calls = phone, settings, calls
+        self._mode = phone.mode or default_mode
+        self._clock_s = clock_s
+        self._secrets = {
+            Algorithm.SHA1: os.environ.get(phone.auth_token_env, ""),
+            Algorithm.SHA256: os.environ.get(phone.shared_key_env, ""),
+        }
+        if phone.signatures and (phone.public_url is None or not any(self._secrets.values())):
+            raise ConfigError(
+                f"phone: set phone.public_url and {phone.auth_token_env}, or phone.signatures: false for a "
+                "local run"
+            )
+        # Tokens of calls whose stream has not come, with the time until which it may.
+        self._waiting: OrderedDict[str, tuple[float, PhoneCall]] = OrderedDict()
+
+    def router(self) -> APIRouter:
+        """The routes, to be included in an application."""
+        router = APIRouter(prefix=PREFIX)
+        router.add_api_route("/voice", self.voice, methods=["POST"])
+        router.add_api_route("/stream-status", self.stream_status, methods=["POST"])
+        router.add_api_websocket_route("/media/{token}", self.media)
+        return router
+
+    async def voice(self, request: Request) -> Response:
+        """A call comes in: what Twilio is to do with it."""
+        fields = await self._signed_form(request)
+        call = PhoneCall(_field(fields, "CallSid"), _field(fields, "From"), _field(fields, "To"))
+        try:
+            self._calls.check_room()
+            token = self._expect(call)
+        except CapacityError as error:
+            logger.warning(f"a telephone call is refused: {error}")
+            return _xml(twiml.refuse(self._phone.busy))
+        base = self._base(request)
+        return _xml(
+            twiml.connect(
+                f"{_scheme(base, secure='wss', plain='ws')}{PREFIX}/media/{token}",
+                {"caller": call.caller, "called": call.called},
+                status_address=f"{base}{PREFIX}/stream-status",
+            )
+        )
+
+    async def stream_status(self, request: Request) -> Response:
+        """How a stream began, ended or failed: for the log."""
+        fields = await self._signed_form(request)
+        event, error = _field(fields, "StreamEvent"), _field(fields, "StreamError")
+        level = "WARNING" if error else "INFO"
+        logger.log(level, f"stream {_field(fields, 'StreamSid')[:40]}: {event[:40]} {error[:200]}".rstrip())
+        return Response(status_code=204)
+
+    async def media(self, websocket: WebSocket, token: str) -> None:
+        """One stream, from its handshake to the end of its conversation."""
+        try:
+            self._check_signature(websocket, {}, None)
+            call = self._claim(token)
+            self._calls.check_room()
+            await websocket.accept()
+            task = self._calls.start(
+                PhoneArguments(websocket=websocket, phone=call, mode=self._mode, body={}),
+                call_id=f"phone.{secrets.token_hex(4)}",
+                hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
+                says_goodbye=True,
+            )
+        except (HTTPException, AgentError) as error:
+            reason = error.detail if isinstance(error, HTTPException) else error
+            logger.warning(f"a telephone stream is refused: {reason}")
+            await deny(websocket, error)
+        else:
+            await asyncio.wait({task})
+
+    # Tokens.
+
+    def _expect(self, call: PhoneCall) -> str:
+        now_s = self._clock_s()
+        while self._waiting and next(iter(self._waiting.values()))[0] <= now_s:
+            self._waiting.popitem(last=False)
+        if len(self._waiting) >= self._phone.most_waiting:
+            raise CapacityError(
+                "too many calls were answered and have no stream", limit=self._phone.most_waiting
+            )
+        token = secrets.token_urlsafe(32)
+        self._waiting[token] = (now_s + self._phone.token_s, call)
+        return token
+
+    def _claim(self, token: str) -> PhoneCall:
+        """Raises HTTPException for a token that is none, was used, or has expired."""
+        until_s, call = self._waiting.pop(token, (0.0, None))
+        if call is None or until_s <= self._clock_s():
+            raise HTTPException(403, "the token is none, was used before, or has expired")
+        return call
+
+    # Signatures.
+
+    async def _signed_form(self, request: Request) -> Fields:
+        body = await read_body(request, max_bytes=MOST_BODY_BYTES, within_s=BODY_S)
+        is_form = request.headers.get("content-type", "").split(";")[0].strip().lower() == FORM
+        try:
+            fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=200) if is_form else {}
+        except (UnicodeDecodeError, ValueError) as error:
+            raise HTTPException(400, "the form cannot be read") from error
+        self._check_signature(request, fields, None if is_form else body)
+        if not is_form:
+            raise HTTPException(415, f"expected {FORM}")
+        return fields
+
+    def _check_signature(self, connection: HTTPConnection, fields: Fields, body: bytes | None) -> None:
+        if not self._phone.signatures:
+            return
+        algorithm = algorithm_of(connection.headers.get(SIGNATURE_SETTINGS, ""))
+        secret = self._secrets[algorithm] if algorithm is not None else ""
+        given = connection.headers.get(SIGNATURE, "")
+        is_socket = connection.scope["type"] == "websocket"
+        base = self._base(connection)
+        address = _scheme(base, secure="wss", plain="ws") if is_socket else base
+        path, query = connection.scope["path"], connection.scope.get("query_string", b"").decode("latin-1")
+        whole = f"{address}{path}" + (f"?{query}" if query else "")
+        if (
+            algorithm is None
+            or not secret
+            or not is_signed(secret, whole, fields, given, algorithm=algorithm, body=body)
+        ):
+            logger.warning(f"a request to {path.rsplit('/', 1)[0]} is not signed by Twilio")
+            raise HTTPException(403, "the request is not signed by Twilio for this address")
+
+    def _base(self, connection: HTTPConnection) -> str:
+        """Where Twilio reaches this server, without a slash behind it."""
+        if self._phone.public_url is not None:
+            return self._phone.public_url
+        # Without signatures only: a caller on this machine.
+        parts = urlsplit(str(connection.base_url))
+        scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+        return urlunsplit((scheme, parts.netloc, "", "", ""))
+
+
+def _scheme(base: str, *, secure: str, plain: str) -> str:
+    scheme, rest = base.split("://", 1)
+    return f"{secure if scheme == 'https' else plain}://{rest}"
+
+
+def _field(fields: Fields, name: str) -> str:
+    values = fields.get(name) or [""]
+    return values[0][:200]
+
+
+def _xml(text: str) -> Response:
+    return Response(text, media_type="text/xml")

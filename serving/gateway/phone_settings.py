@@ -1,0 +1,54 @@
+"""Settings of telephone calls."""
+
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+
+class PhoneRoutesSettings(BaseModel):
+    """How calls of Twilio come in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    public_url: str | None = Field(
+        None,
+        description="https://NAME[:PORT][/PATH] by which Twilio reaches this server; signatures are of this "
+        "address, whatever a request says of itself",
+    )
+    signatures: bool = Field(
+        True, description="false: requests need no signature; for a local run with a simulated caller alone"
+    )
+    auth_token_env: str = Field(
+        "TWILIO_AUTH_TOKEN", description="variable of the environment with the account's auth token"
+    )
+    shared_key_env: str = Field(
+        "TWILIO_WEBHOOK_KEY",
+        description="the same with the secret of a shared key (SHA-256), where there is one",
+    )
+    mode: str | None = Field(None, pattern=r"^(cascade|duplex)$", description="null: the server's")
+    token_s: float = Field(
+        30.0, gt=0, le=600, description="a stream has to come within this behind the answer that announced it"
+    )
+    most_waiting: int = Field(
+        200, ge=1, le=100_000, description="calls that were answered and have no stream yet"
+    )
+    busy: str = Field(
+        "All lines are busy. Please call again later.",
+        description="said to a caller for whom there is no line; empty: the line is engaged",
+    )
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_an_origin(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("expected https://NAME, with a port and a path where there are any")
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _can_be_checked(self) -> "PhoneRoutesSettings":
+        if self.public_url is not None and self.signatures and not self.public_url.startswith("https://"):
+            raise ValueError("public_url: Twilio opens streams by wss:// only, so it has to be https://")
+        return self

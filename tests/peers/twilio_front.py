@@ -1,0 +1,122 @@
+"""Twilio's side of a telephone call, on this machine: asks what to do with the call, and opens the stream.
+
+A caller (streamdouble) connects to ``Front.url``. For each one the front posts the webhook, signed by Twilio's own
+library, reads the TwiML with an XML parser, opens the stream that it names with a signed upgrade, and passes
+messages both ways as they are; ``start`` gets the parameters of the TwiML. Addresses are signed as the public
+ones, and reached on this machine.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from xml.etree import ElementTree
+
+import httpx
+from twilio.request_validator import RequestValidator
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+PUBLIC = "https://talk.example.org"
+AUTH_TOKEN = "0123456789abcdef0123456789abcdef"
+CALLER, CALLED = "+15550100", "+15550199"
+
+
+@dataclass
+class Front:
+    """Of one server.
+
+    Attributes:
+        server: its address on this machine.
+        url: where callers connect.
+        answers: TwiML of each call, in order.
+        violations: what was wrong with an answer, or with what was sent to the caller.
+        from_server: messages that the server sent, all calls together.
+    """
+
+    server: str
+    url: str = ""
+    answers: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    from_server: list[dict[str, object]] = field(default_factory=list)
+
+    def headers(self, address: str, form: dict[str, str] | None = None) -> dict[str, str]:
+        """What Twilio shows for a request."""
+        return {"X-Twilio-Signature": RequestValidator(AUTH_TOKEN).compute_signature(address, form or {})}
+
+    async def answer(self, **changed: str) -> str:
+        """Posts the webhook of a call; the TwiML."""
+        form = {
+            "AccountSid": "AC" + "1" * 32,
+            "CallSid": "CA" + secrets.token_hex(16),
+            "From": CALLER,
+            "To": CALLED,
+            "Direction": "inbound",
+            "CallStatus": "ringing",
+        } | changed
+        headers = self.headers(f"{PUBLIC}/twilio/voice", form)
+        async with httpx.AsyncClient(timeout=15) as client:
+            answer = await client.post(f"{self.server}/twilio/voice", data=form, headers=headers)
+        answer.raise_for_status()
+        self.answers.append(answer.text)
+        return answer.text
+
+    async def open(self, twiml: str) -> tuple[ClientConnection, dict[str, str]]:
+        """The stream that an answer asks for, and its parameters."""
+        response = ElementTree.fromstring(twiml)
+        stream = response.find("./Connect/Stream")
+        assert stream is not None, twiml
+        address = stream.attrib["url"]
+        if not address.startswith("wss://") or "?" in address:
+            self.violations.append(f"the address of a stream: {address}")
+        parameters = {each.attrib["name"]: each.attrib["value"] for each in stream.findall("Parameter")}
+        local = address.replace(PUBLIC.replace("https", "wss"), self.server.replace("http", "ws"))
+        return await connect(local, additional_headers=self.headers(address), max_size=None), parameters
+
+    async def _serve(self, caller: ServerConnection) -> None:
+        stream, parameters = await self.open(await self.answer())
+        async with stream:
+            up = asyncio.create_task(self._up(caller, stream, parameters))
+            down = asyncio.create_task(self._down(stream, caller))
+            await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (up, down):
+                task.cancel()
+            await asyncio.gather(up, down, return_exceptions=True)
+
+    async def _up(
+        self, caller: ServerConnection, stream: ClientConnection, parameters: dict[str, str]
+    ) -> None:
+        try:
+            async for data in caller:
+                if isinstance(data, str) and '"start"' in data[:200]:
+                    message = json.loads(data)
+                    if message.get("event") == "start":
+                        message["start"]["customParameters"] = parameters
+                        data = json.dumps(message)
+                await stream.send(data)
+        except ConnectionClosed:
+            return
+
+    async def _down(self, stream: ClientConnection, caller: ServerConnection) -> None:
+        try:
+            async for data in stream:
+                if not isinstance(data, str):
+                    self.violations.append("a binary message")
+                    continue
+                self.from_server.append(json.loads(data))
+                await caller.send(data)
+        except ConnectionClosed:
+            return
+
+
+@asynccontextmanager
+async def front_of(server: str) -> AsyncIterator[Front]:
+    """A front of the server at this address."""
+    front = Front(server)
+    async with serve(front._serve, "127.0.0.1", 0, max_size=None) as listening:
+        port = next(iter(listening.sockets)).getsockname()[1]
+        front.url = f"ws://127.0.0.1:{port}"
+        yield front

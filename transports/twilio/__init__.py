@@ -1,0 +1,1 @@
+"""Telephone calls: Twilio's media streams."""

@@ -1,0 +1,132 @@
+"""What a caller is sent: packets of 20 ms on a clock, with marks between them.
+
+In: audio as it is made, and marks. Out: packets and marks when they are due. A packet leaves ``lead_ms``
+before it is to be played: what the other side holds bridges a late loop, and is what a ``clear`` takes
+back. A burst would be played too, and nobody could say how far it has come.
+
+A stretch of speech begins when audio comes and nothing waits; its packets are counted from there, so
+nothing drifts. Between stretches there is nothing, or comfort noise, one packet at a time and without a
+lead: speech that comes has to wait for no more than one of them.
+
+Pure: times come in, in microseconds on any clock. Full: whoever fills it asks ``held_us`` and waits.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from protocols.twilio_media import PACKET_BYTES, PACKET_MS, SILENCE
+
+PACKET_US = PACKET_MS * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """Audio that leaves now.
+
+    Attributes:
+        mu_law: ``PACKET_BYTES`` of it.
+        plays_us: when it begins to be played.
+        is_speech: it was pushed; otherwise it is comfort noise.
+    """
+
+    mu_law: bytes
+    plays_us: int
+    is_speech: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Leaves behind the packets before it.
+
+    Attributes:
+        name: of the mark.
+        plays_us: when what is before it has been played.
+    """
+
+    name: str
+    plays_us: int
+
+
+class PacketLine:
+    """One caller.
+
+    Args:
+        lead_ms: a packet of speech leaves so long before it is played.
+        comfort: the next packet of noise between stretches; None for none.
+    """
+
+    def __init__(self, *, lead_ms: int, comfort: Callable[[], bytes] | None = None) -> None:
+        self._lead_us = lead_ms * 1000
+        self._comfort = comfort
+        self._waiting: deque[bytes | str] = deque()
+        self._packets = 0
+        # Less than a packet.
+        self._rest = b""
+        # When what leaves next is played.
+        self._next_us = 0
+
+    @property
+    def held_us(self) -> int:
+        """Speech that waits to leave."""
+        return self._packets * PACKET_US
+
+    @property
+    def played_us(self) -> int:
+        """When all that has left will have been played."""
+        return self._next_us
+
+    def push(self, mu_law: bytes) -> None:
+        """More speech, of any length."""
+        data = self._rest + mu_law
+        whole = len(data) // PACKET_BYTES * PACKET_BYTES
+        for place in range(0, whole, PACKET_BYTES):
+            self._waiting.append(data[place : place + PACKET_BYTES])
+            self._packets += 1
+        self._rest = data[whole:]
+
+    def end(self) -> None:
+        """What follows is another reply: less than a packet leaves as one, with silence behind it."""
+        if self._rest:
+            self.push(SILENCE * (PACKET_BYTES - len(self._rest)))
+
+    def mark(self, name: str) -> None:
+        """Behind what was pushed so far, but for less than a packet."""
+        self._waiting.append(name)
+
+    def clear(self) -> list[str]:
+        """Forget what has not left; returns the marks among it. What has left is not played either."""
+        marks = [each for each in self._waiting if isinstance(each, str)]
+        self._waiting.clear()
+        self._packets = 0
+        self._rest = b""
+        self._next_us = 0
+        return marks
+
+    def next_due_us(self) -> int | None:
+        """When there is something to take; None while nothing waits."""
+        if self._packets:
+            return self._next_us - self._lead_us
+        if self._waiting:
+            return 0
+        return self._next_us if self._comfort is not None else None
+
+    def take(self, now_us: int) -> Packet | Mark | None:
+        """What leaves now."""
+        due_us = self.next_due_us()
+        if due_us is None or due_us > now_us:
+            return None
+        if not self._waiting:
+            assert self._comfort is not None
+            return Packet(self._comfort(), self._passed(now_us), is_speech=False)
+        first = self._waiting.popleft()
+        if isinstance(first, str):
+            return Mark(first, max(self._next_us, now_us))
+        self._packets -= 1
+        return Packet(first, self._passed(now_us))
+
+    def _passed(self, now_us: int) -> int:
+        """A packet leaves; returns when it is played. One that is late is played when it is there."""
+        plays_us = max(self._next_us, now_us)
+        self._next_us = plays_us + PACKET_US
+        return plays_us

@@ -1,0 +1,264 @@
+"""A telephone call, as a Pipecat transport: 8 kHz and packets of 20 ms on the line, marks that say what was
+heard.
+
+In: what the ``PhoneStream`` hears, at the pipeline's rate (the line's 8 kHz raised by ``audio.resample``),
+and keys as ``InputDTMFFrame``. Out: the bot's audio, mu-law, in the packets of the stream's clock; keys as
+their tones; a mark behind each clause, each ``mark_ms`` of speech and each reply. An interruption clears
+the line in the step that it comes in: what had left and was not played is not heard, and nothing of the
+reply follows.
+
+What was played is told packet by packet when it is, by the stream's clock; how much later that is at the
+caller's ear by the marks (``TellsClientDelay``). Slow: the stream holds ``lead_ms`` of speech, and who
+makes it waits. Owns one task, the input's, which carries what was heard into the pipeline; a caller who is
+gone ends the call.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+from loguru import logger
+from pipecat.audio.dtmf.types import KeypadEntry
+from pipecat.frames.frames import (
+    Frame,
+    InputAudioRawFrame,
+    InputDTMFFrame,
+    LLMFullResponseEndFrame,
+    OutputAudioRawFrame,
+    StartFrame,
+    TTSAudioRawFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.transports.base_transport import BaseTransport, TransportParams
+
+from audio import g711
+from audio.gain import RampedGain
+from audio.resample import Resampler
+from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
+from protocols.twilio_media import RATE_HZ
+from transports.direct_input import DirectAudioInput
+from transports.interruptible_output import InterruptibleOutput
+from transports.twilio.stream import PhoneStream
+
+CLAUSE_ENDS = (".", "!", "?", ",", ";", ":")
+# Pieces that wait for a pipeline that is slow: 5 s.
+MOST_HEARD = 250
+
+
+class PhoneInput(DirectAudioInput):
+    """What the caller says and presses."""
+
+    def __init__(self, transport: "PhoneTransport", params: TransportParams) -> None:
+        super().__init__(params)
+        self._phone = transport
+        self._heard: asyncio.Queue[bytes | str] = asyncio.Queue(MOST_HEARD)
+        self._resampler: Resampler | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self.dropped = 0
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+        rate_hz = self._phone.input_rate_hz
+        self._resampler = None if rate_hz == RATE_HZ else Resampler(RATE_HZ, rate_hz)
+        self._phone.stream.listen(self)
+        self._reader = self.create_task(self._listen(), name="phone.line")
+        await self._phone._call_event_handler("on_client_connected", self._phone.stream)
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await self.cancel_task(reader)
+
+    def hear(self, pcm: bytes) -> None:
+        """See ``Listener``: the oldest goes where the pipeline is slow."""
+        self._put(pcm)
+
+    def key(self, digit: str) -> None:
+        """See ``Listener``."""
+        self._put(digit)
+
+    def delay(self, delay_ms: int) -> None:
+        """See ``Listener``."""
+        self._phone.tell_delay(delay_ms)
+
+    def _put(self, what: bytes | str) -> None:
+        if self._heard.full():
+            self._heard.get_nowait()
+            self.dropped += 1
+            if self.dropped == 1:
+                logger.warning("the pipeline of a telephone call is slow: what was said is lost")
+        self._heard.put_nowait(what)
+
+    async def _listen(self) -> None:
+        stream = self._phone.stream
+        gone = asyncio.create_task(stream.gone.wait())
+        try:
+            while not stream.gone.is_set():
+                getting = asyncio.ensure_future(self._heard.get())
+                await asyncio.wait({getting, gone}, return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    getting.cancel()
+                    break
+                await self._pass(getting.result())
+        finally:
+            gone.cancel()
+        await self._phone._call_event_handler("on_client_disconnected", stream)
+
+    async def _pass(self, what: bytes | str) -> None:
+        if isinstance(what, str):
+            try:
+                button = KeypadEntry(what)
+            except ValueError:
+                # A to D, which no telephone of a caller's has.
+                logger.info(f"the key {what} is nobody's")
+                return
+            await self.push_frame(InputDTMFFrame(button=button))
+            return
+        pcm = what
+        if self._resampler is not None:
+            pcm = float_to_pcm16(self._resampler.feed(pcm16_to_float(pcm)))
+        if pcm:
+            rate_hz = self._phone.input_rate_hz
+            await self.push_audio_frame(InputAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1))
+
+
+class PhoneOutput(InterruptibleOutput):
+    """What the caller hears."""
+
+    def __init__(self, transport: "PhoneTransport", params: TransportParams) -> None:
+        super().__init__(params)
+        self._phone = transport
+        self.gain = RampedGain()
+        # Since the last mark.
+        self._unmarked_ms = 0.0
+        self._resampler: Resampler | None = None
+        self._from_hz = 0
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+
+    async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
+        # In the order in which they are played.
+        if direction is FrameDirection.DOWNSTREAM:
+            if isinstance(frame, TTSTextFrame) and frame.text.rstrip().endswith(CLAUSE_ENDS):
+                self._mark()
+            elif isinstance(frame, (TTSStoppedFrame, LLMFullResponseEndFrame)):
+                self._phone.stream.end_reply()
+                self._mark()
+        await super().push_frame(frame, direction)
+
+    async def _handle_frame(self, frame: Frame) -> None:
+        # Pipecat's own resampler holds back 100 ms and gives them at once.
+        if isinstance(frame, OutputAudioRawFrame) and frame.sample_rate != RATE_HZ:
+            frame.audio = self._lowered(frame.audio, frame.sample_rate)
+            frame.sample_rate, frame.num_frames = RATE_HZ, len(frame.audio) // PCM_BYTES_PER_SAMPLE
+        elif isinstance(frame, TTSStoppedFrame) and self._resampler is not None:
+            tail = self._lowered(bytes(self._resampler.delay_samples * PCM_BYTES_PER_SAMPLE), self._from_hz)
+            self._resampler = None
+            if tail:
+                await super()._handle_frame(
+                    TTSAudioRawFrame(
+                        audio=tail, sample_rate=RATE_HZ, num_channels=1, context_id=frame.context_id
+                    )
+                )
+        await super()._handle_frame(frame)
+
+    def _lowered(self, pcm: bytes, rate_hz: int) -> bytes:
+        if self._resampler is None or rate_hz != self._from_hz:
+            self._from_hz, self._resampler = rate_hz, Resampler(rate_hz, RATE_HZ)
+        return float_to_pcm16(self._resampler.feed(pcm16_to_float(pcm)))
+
+    async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
+        stream = self._phone.stream
+        if stream.gone.is_set():
+            return False
+        pcm = self.gain.apply(frame.audio)
+        taken = await stream.say(g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), g711.Law.MU))
+        if not taken:
+            return False
+        self._unmarked_ms += len(pcm) / PCM_BYTES_PER_SAMPLE / RATE_HZ * 1000
+        if self._unmarked_ms >= stream.settings.mark_ms:
+            self._mark()
+        return True
+
+    def drop_unsent(self) -> None:
+        self._phone.stream.clear()
+        self.gain.reset()
+        self._resampler = None
+        self._unmarked_ms = 0.0
+
+    def _mark(self) -> None:
+        if self._unmarked_ms:
+            self._phone.stream.mark()
+            self._unmarked_ms = 0.0
+
+    def _supports_native_dtmf(self) -> bool:
+        """Tones: Twilio takes no keys on a stream."""
+        return False
+
+
+class PhoneTransport(BaseTransport):
+    """Both sides of a telephone call.
+
+    Event handlers available: ``on_client_connected(transport, stream)``, ``on_client_disconnected``.
+
+    Args:
+        stream: open.
+        params: Pipecat's; the output's rate is the line's.
+        input_rate_hz: of the pipeline.
+        on_packet: told the PCM of each packet of speech when it is played; must not block.
+    """
+
+    def __init__(
+        self,
+        stream: PhoneStream,
+        params: TransportParams,
+        *,
+        input_rate_hz: int,
+        on_packet: Callable[[bytes], None],
+    ) -> None:
+        super().__init__()
+        self.stream = stream
+        self.input_rate_hz = input_rate_hz
+        self._told_delay: Callable[[int], None] | None = None
+        stream.on_played = lambda mu_law: on_packet(g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes())
+        self._phone_input = PhoneInput(self, params)
+        self._phone_output = PhoneOutput(self, params)
+        self._register_event_handler("on_client_connected")
+        self._register_event_handler("on_client_disconnected")
+
+    def tell_client_delay(self, told: Callable[[int], None]) -> None:
+        """See ``TellsClientDelay``."""
+        self._told_delay = told
+
+    def tell_delay(self, delay_ms: int) -> None:
+        """By the marks."""
+        if self._told_delay is not None:
+            self._told_delay(delay_ms)
+
+    def set_gain_db(self, gain_db: float) -> None:
+        """See ``SetsGain``."""
+        self._phone_output.gain.set_db(gain_db)
+
+    def input(self) -> PhoneInput:
+        return self._phone_input
+
+    def output(self) -> PhoneOutput:
+        return self._phone_output
+
+
+def phone_params(input_rate_hz: int) -> TransportParams:
+    """Of a telephone line: packets of 20 ms at 8 kHz, nothing behind a reply."""
+    return TransportParams(
+        audio_in_enabled=True,
+        audio_out_enabled=True,
+        audio_in_sample_rate=input_rate_hz,
+        audio_out_sample_rate=RATE_HZ,
+        audio_out_10ms_chunks=2,
+        audio_out_end_silence_secs=0,
+    )
