@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import NoneType
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -124,7 +125,9 @@ def create_app(
     app.state.door = door
     # For a server that has the calls ended before it closes what they run over.
     app.state.drain = drain
-    add_middleware(app, settings)
+    # Twilio calls it by that, through a tunnel or a proxy.
+    public_url = phone.public_url if phone is not None else None
+    add_middleware(app, settings, called=[str(urlsplit(public_url).hostname)] if public_url else [])
     add_error_answers(app)
     app.include_router(access.router())
     app.include_router(
@@ -164,8 +167,14 @@ def create_app(
     return app
 
 
-def add_middleware(app: FastAPI, settings: ServerSettings) -> None:
-    """What every request passes; the last one added sees it first."""
+def add_middleware(app: FastAPI, settings: ServerSettings, *, called: Sequence[str] = ()) -> None:
+    """What every request passes; the last one added sees it first.
+
+    Args:
+        app: of the gateway.
+        settings: of the server.
+        called: names by which it is called, beside those of the settings.
+    """
     app.add_middleware(
         BodyLimit,
         max_bytes=settings.max_body_bytes,
@@ -174,7 +183,7 @@ def add_middleware(app: FastAPI, settings: ServerSettings) -> None:
     )
     names = known_hosts(settings)
     if names is not None:
-        app.add_middleware(KnownHosts, names=names)
+        app.add_middleware(KnownHosts, names=names | {name.lower() for name in called})
     app.add_middleware(Failures)
     if settings.allowed_origins:
         app.add_middleware(

@@ -1,9 +1,9 @@
 """Twilio's side of a telephone call, on this machine: asks what to do with the call, and opens the stream.
 
-A caller (streamdouble) connects to ``Front.url``. For each one the front posts the webhook, signed by Twilio's own
-library, reads the TwiML with an XML parser, opens the stream that it names with a signed upgrade, and passes
-messages both ways as they are; ``start`` gets the parameters of the TwiML. Addresses are signed as the public
-ones, and reached on this machine.
+A caller (streamdouble) connects to ``Front.url``. For each the front posts the webhook, signed by Twilio's
+own library, reads the TwiML with an XML parser, opens the stream that it names with a signed upgrade, and
+passes messages both ways as they are; ``start`` gets the parameters of the TwiML. Addresses are signed as the
+public ones, and reached on this machine.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import httpx
@@ -57,7 +58,7 @@ class Front:
             "Direction": "inbound",
             "CallStatus": "ringing",
         } | changed
-        headers = self.headers(f"{PUBLIC}/twilio/voice", form)
+        headers = self.headers(f"{PUBLIC}/twilio/voice", form) | {"Host": urlsplit(PUBLIC).netloc}
         async with httpx.AsyncClient(timeout=15) as client:
             answer = await client.post(f"{self.server}/twilio/voice", data=form, headers=headers)
         answer.raise_for_status()
@@ -73,8 +74,15 @@ class Front:
         if not address.startswith("wss://") or "?" in address:
             self.violations.append(f"the address of a stream: {address}")
         parameters = {each.attrib["name"]: each.attrib["value"] for each in stream.findall("Parameter")}
-        local = address.replace(PUBLIC.replace("https", "wss"), self.server.replace("http", "ws"))
-        return await connect(local, additional_headers=self.headers(address), max_size=None), parameters
+        here = urlsplit(self.server)
+        stream_of = connect(
+            address.replace("wss://", "ws://"),
+            host=here.hostname,
+            port=here.port,
+            additional_headers=self.headers(address),
+            max_size=None,
+        )
+        return await stream_of, parameters
 
     async def _serve(self, caller: ServerConnection) -> None:
         stream, parameters = await self.open(await self.answer())

@@ -1,0 +1,88 @@
+"""Telephone calls: a simulated caller, Twilio's side of a call, and the product as a user starts it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.peers.minicpm_server import minicpm_server
+from tests.peers.phone_caller import heard, likeness, place, quiet, spoken
+from tests.peers.server import RunningServer, running_server
+from tests.peers.twilio_front import AUTH_TOKEN, PUBLIC, Front, front_of
+from tests.voices import say
+
+QUESTION = "What are your opening hours on Saturday?"
+GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
+TURNS = ("user_turn", "bot_turn")
+QUEUED = "Every line is taken. You are number 1 in the queue."
+# See ``likeness``.
+SAID, NOT_SAID = 0.6, 0.4
+
+
+@asynccontextmanager
+async def telephone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, phone: str = "", more: str = ""
+) -> AsyncIterator[tuple[RunningServer, Front]]:
+    """A server with a telephone line, and the other end of the line."""
+    monkeypatch.setenv("TWILIO_AUTH_TOKEN", AUTH_TOKEN)
+    config = folder / "phone.yaml"
+    config.write_text(
+        f"phone: {{public_url: '{PUBLIC}'{phone}}}\n"
+        f"remembering: {{store: {{url: 'sqlite:///{folder}/sessions.db'}}}}\n{more}"
+    )
+    async with running_server("--config", str(config), *arguments) as server, front_of(server.url) as front:
+        yield server, front
+
+
+async def timelines(url: str) -> list[list[dict[str, Any]]]:
+    """Of every session, the newest first."""
+    async with httpx.AsyncClient(base_url=url) as client:
+        sessions = (await client.get("/api/sessions")).json()
+        items = next(value for value in sessions.values() if isinstance(value, list))
+        return [(await client.get(f"/api/sessions/{item['id']}/timeline")).json()["events"] for item in items]
+
+
+async def test_a_caller_asks_and_hears_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with telephone(tmp_path, monkeypatch) as (server, front):
+        # The greeting, then the question.
+        report = await place(front.url, [*quiet(5), *spoken(say(QUESTION)), *quiet(8)])
+        assert report.violations == [] and front.violations == []
+        assert set(report.result.marks_echoed) == set(report.result.marks_received) != set()
+        assert likeness(heard(report), "On Saturdays they are open from ten until two.") > SAID
+        assert likeness(heard(report), "On Sundays nobody is there at any time.") < NOT_SAID
+        [timeline] = await timelines(server.url)
+        said_by = {
+            kind: [each["payload"]["text"] for each in timeline if each["kind"] == kind] for kind in TURNS
+        }
+        assert said_by["user_turn"] == [QUESTION.lower().rstrip("?")]
+        assert said_by["bot_turn"][0] == GREETING
+        assert "On Saturdays they are open from ten until two." in said_by["bot_turn"][1]
+        # The marks have come back: nobody doubts that all of it was heard.
+        assert all(not each["payload"]["truncated"] for each in timeline if each["kind"] == "bot_turn")
+
+
+async def test_a_caller_who_has_to_wait_hears_their_place_in_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with minicpm_server() as model:
+        engine = f"{{name: only, engine: minicpm_worker, settings: {{url: '{model.url}'}}}}"
+        pool = f"workers: {{workers: [{engine}]}}\nduplex: {{engine: {{name: pool}}}}\n"
+        async with telephone(tmp_path, monkeypatch, "--mode", "duplex", more=pool) as (server, front):
+            first = asyncio.create_task(place(front.url, quiet(16), max_drain_s=0.5))
+            async with asyncio.timeout(20):
+                while not model.chunks:
+                    await asyncio.sleep(0.1)
+            second = await place(front.url, quiet(10), max_drain_s=0.5)
+            assert second.violations == []
+            assert likeness(heard(second), QUEUED) > SAID
+            assert len(model.prepared) == 1
+            # The place is free: the next caller has it at once, and is told nothing of a queue.
+            await first
+            third = await place(front.url, quiet(4), max_drain_s=0.5)
+            assert len(model.prepared) == 2
+            assert likeness(heard(third), QUEUED) < NOT_SAID
+            assert front.violations == []
