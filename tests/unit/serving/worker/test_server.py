@@ -312,8 +312,9 @@ async def test_an_engine_that_opens_nothing_any_more_ends_its_process() -> None:
             return ScriptedOmniHost.open_engine(self)
 
     with worker(Broken()) as served:
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE)
         for _ in range(3):
+            # Who asks before the one before is cleaned up is told that there is no place.
+            await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE)
             # Behind the third the worker ends, and whichever is first closes the socket.
             because, code = await refused(served, first(served))
             assert because == "not_ready" and code in (1000, 1001)
