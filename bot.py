@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pipelines.call import Call
     from pipelines.engines import Engines
     from serving.gateway.chat_sockets import ChatArguments
+    from serving.gateway.phone_desk import PhoneDesk
     from serving.gateway.phone_routes import PhoneArguments
     from serving.gateway.talk_sockets import SocketArguments
     from session_store.conversation import Conversations
@@ -222,6 +223,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
         open_conversations(deployment, engines.answering) as conversations,
     ):
         typed = TypedTurns(conversations, engines.answering)
+        desk = open_desk(deployment)
         app = create_app(
             deployment.server,
             run_call=lambda arguments: converse(engines, conversations, arguments, mode=mode),
@@ -230,6 +232,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
             modes=(CASCADE, DUPLEX),
             default_mode=mode,
             phone=deployment.phone,
+            desk=desk,
             operations=Operations.open(
                 deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
             ),
@@ -258,7 +261,27 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
             await server.serve(sockets=[listener])
         finally:
             await typed.close()
+            await desk.close()
     return 0
+
+
+def open_desk(deployment: "Deployment") -> "PhoneDesk":
+    """What can be done with telephone calls: as much as there is an account for in the environment."""
+    from serving.gateway.phone_desk import PhoneDesk
+    from transports.twilio.rest import Account, TwilioRest
+
+    phone = deployment.phone
+    if phone is None or not (sid := os.environ.get(phone.account_sid_env, "")):
+        return PhoneDesk(None)
+    user, secret = os.environ.get(phone.api_key_env, ""), os.environ.get(phone.api_secret_env, "")
+    if not (user and secret):
+        user, secret = sid, os.environ.get(phone.auth_token_env, "")
+    if not secret:
+        raise ConfigError(
+            f"phone: {phone.account_sid_env} is set: set {phone.auth_token_env}, or {phone.api_key_env} and "
+            f"{phone.api_secret_env}, too"
+        )
+    return PhoneDesk(TwilioRest(Account(sid, user, secret, phone.api_url)), ring_s=phone.ring_s)
 
 
 def address_of(host: str, port: int) -> str:
@@ -389,21 +412,27 @@ async def converse_by_phone(
     """Hold one telephone call."""
     from audio.comfort_noise import ComfortNoise
     from pipelines.phone import hold_phone
+    from pipelines.phone_control import PhoneFacts
     from transports.twilio.stream import PhoneStream
     from transports.websocket.peer import StarlettePeer
 
-    phone = engines.deployment.phone
+    settings = engines.deployment.phone
+    assert settings is not None
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
-    stream = PhoneStream(peer, phone.line if phone is not None else None, comfort=ComfortNoise().packet)
+    stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet)
     try:
-        if await stream.open() is not None:
+        if await stream.open() is not None and stream.started is not None:
             async with conversations.open(None) as conversation:
+                phone = arguments.phone
+                facts = PhoneFacts(phone.call_sid or stream.started.call_sid, phone.caller, phone.called)
                 await hold_phone(
                     engines,
                     conversation,
                     stream,
                     run=pipeline_of(arguments.mode),
-                    caller=arguments.phone.caller,
+                    facts=facts,
+                    desk=arguments.desk,
+                    settings=settings,
                 )
     finally:
         await stream.close(stream.end[1])

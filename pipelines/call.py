@@ -9,7 +9,7 @@ the conversation.
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from pipecat.frames.frames import Frame
 
 from configs.deployment import Deployment
 from core.timeline import HeardMark
+from models.tools import Tool
 from processors.fusion.perception import AnnotationFrame
 from processors.playout.heard import HeardReply, HeardSoFar, PlayoutSettings
 from processors.playout.playout import Playout
@@ -101,6 +102,8 @@ class Call:
         end_turn: has the caller's turn be over with what was understood, while the call runs.
         finish_turn: the same with what is still being understood, where the pipeline waits for it.
         on_reply_over: told when a reply is over; must not block.
+        on_turn: told what the caller has said when their turn is over; must not block.
+        tools: that the call itself has, beside the deployment's and the client's.
         client: how the client of a socket wants the conversation to be; see ``Client``.
         end: why the call is over, in a word and a sentence, where it was not the caller who ended it.
     """
@@ -129,6 +132,8 @@ class Call:
         self.end_turn: Callable[[], Awaitable[None]] | None = None
         self.finish_turn: Callable[[], Awaitable[None]] | None = None
         self.on_reply_over: Callable[[HeardReply], None] | None = None
+        self.on_turn: Callable[[str], None] | None = None
+        self.tools: Sequence[Tool] = ()
         self.client = client or Client()
         self.end = "stopped", ""
         self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)

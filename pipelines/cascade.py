@@ -360,6 +360,8 @@ async def _build(
     @user.event_handler("on_user_turn_stopped")
     async def on_turn_stopped(_aggregator: Any, _strategy: Any, message: UserTurnStoppedMessage) -> None:
         idle.on_turn_ended(message.content or "")
+        if call.on_turn is not None:
+            call.on_turn(message.content or "")
         if hums is not None:
             hums.on_turn_ended()
 

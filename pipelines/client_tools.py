@@ -73,7 +73,7 @@ async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[Durab
     """The tools of a call's session, those of its client among them for as long as it is there."""
     client = call.client
     offered = client_tools(client)
-    async with answering.tools(call.conversation, offered) as tools:
+    async with answering.tools(call.conversation, [*call.tools, *offered]) as tools:
 
         def change() -> None:
             nonlocal offered
@@ -87,4 +87,4 @@ async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[Durab
         finally:
             client.change_tools = None
             # Whoever else holds the session has nobody who would run them.
-            tools.replace(offered, ())
+            tools.replace([*call.tools, *offered], ())

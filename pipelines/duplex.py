@@ -409,6 +409,8 @@ async def _build(
         turns.user_turn_ended(silence_ms=asked.silence_ms, completeness=asked.completeness)
         turns.user_said(asked.text)
         idle.on_turn_ended(asked.text)
+        if call.on_turn is not None:
+            call.on_turn(asked.text)
         if omni.wants_content:
             waits.turn_ended(silence_ms=asked.silence_ms)
 

@@ -4,23 +4,47 @@ In: a stream that has begun. Out: one call of the session, held by the cascade o
 line's transport: 8 kHz out, raised to the pipeline's rate in, echo control on (a telephone's speaker is
 heard by its microphone, and nobody says whether the line cancels it), what was heard by the stream's clock
 and its marks.
+
+A call that this side ends is ended behind its last word: the caller has heard all of it (``PLAYED_OUT_S``
+at most), then Twilio is told by REST, and then the stream is closed.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable
+from typing import Protocol
+
+from pipecat.frames.frames import Frame
 
 from pipelines.call import Call, playout_settings
 from pipelines.engines import INPUT_RATE_HZ, Engines
+from pipelines.phone_control import Desk, PhoneControl, PhoneFacts
 from protocols.twilio_media import RATE_HZ
+from serving.gateway.phone_settings import PhoneRoutesSettings
 from session_store.conversation import Conversation
 from transports.twilio.stream import PhoneStream
 from transports.twilio.transport import PhoneTransport, phone_params
 
-Run = Callable[[Engines, PhoneTransport, Call], Awaitable[None]]
 TRANSPORT = "phone"
+PLAYED_OUT_S = 5.0
+
+
+class Run(Protocol):
+    """See ``pipelines.cascade.run_conversation``."""
+
+    def __call__(
+        self, engines: Engines, transport: PhoneTransport, call: Call, *, finished: asyncio.Event | None
+    ) -> Awaitable[None]: ...
 
 
 async def hold_phone(
-    engines: Engines, conversation: Conversation, stream: PhoneStream, *, run: Run, caller: str
+    engines: Engines,
+    conversation: Conversation,
+    stream: PhoneStream,
+    *,
+    run: Run,
+    facts: PhoneFacts,
+    desk: Desk,
+    settings: PhoneRoutesSettings,
 ) -> None:
     """Hold one call until it ends.
 
@@ -29,7 +53,9 @@ async def hold_phone(
         conversation: open.
         stream: of the caller, open.
         run: the pipeline.
-        caller: the number, as Twilio says it.
+        facts: of the call.
+        desk: what can be done with it.
+        settings: of telephone calls.
     """
     call = Call(
         conversation,
@@ -39,7 +65,29 @@ async def hold_phone(
         output_rate_hz=RATE_HZ,
     )
     call.client.reads_rtvi = False
+    control = PhoneControl(desk, facts, settings, summarize=conversation.summary)
+    call.on_turn, call.on_reply_over = control.on_turn, control.on_reply
+    if engines.answering.calls_tools:
+        call.tools = control.tools()
+
+    async def say(frame: Frame) -> None:
+        if call.report is not None:
+            await call.report(frame)
+
+    control.say = say
     transport = PhoneTransport(
-        stream, phone_params(INPUT_RATE_HZ), input_rate_hz=INPUT_RATE_HZ, on_packet=call.on_packet
+        stream,
+        phone_params(INPUT_RATE_HZ),
+        input_rate_hz=INPUT_RATE_HZ,
+        on_packet=call.on_packet,
+        on_key=control.on_key,
     )
-    await run(engines, transport, call)
+    watching = asyncio.create_task(control.run(), name="phone.control")
+    try:
+        await run(engines, transport, call, finished=control.finished)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    if not stream.gone.is_set():
+        await stream.played_out(PLAYED_OUT_S)
+        await desk.hang_up(facts.call_sid)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from xml.etree import ElementTree
 
 MOST_PARAMETER_CHARS = 500
+# Twilio takes 4,096 characters of words; nobody listens to more than this.
+MOST_SAID_CHARS = 1_200
 
 
 def connect(address: str, parameters: Mapping[str, str], *, status_address: str = "") -> str:
@@ -37,6 +39,53 @@ def refuse(words: str) -> str:
         ElementTree.SubElement(response, "Hangup")
     else:
         ElementTree.SubElement(response, "Reject", reason="busy")
+    return _text(response)
+
+
+def offer(words: str, answer_address: str, *, wait_s: int) -> str:
+    """Ask whoever answers to take a call with a key; a machine presses none.
+
+    Args:
+        words: what it is about.
+        answer_address: is told the key, and says what follows.
+        wait_s: for the key, behind the words; they are said twice.
+    """
+    response = ElementTree.Element("Response")
+    gather = ElementTree.SubElement(
+        response, "Gather", numDigits="1", timeout=str(wait_s), action=answer_address, method="POST"
+    )
+    for _ in range(2):
+        ElementTree.SubElement(gather, "Say").text = words[:MOST_SAID_CHARS]
+        ElementTree.SubElement(gather, "Pause", length="1")
+    ElementTree.SubElement(response, "Hangup")
+    return _text(response)
+
+
+def confer(name: str) -> str:
+    """Put the call into a conference of two, which is over when either goes.
+
+    Args:
+        name: of the conference; unguessable, since who knows it is in.
+    """
+    response = ElementTree.Element("Response")
+    conference = ElementTree.SubElement(
+        ElementTree.SubElement(response, "Dial"),
+        "Conference",
+        beep="false",
+        startConferenceOnEnter="true",
+        endConferenceOnExit="true",
+        maxParticipants="2",
+    )
+    conference.text = name
+    return _text(response)
+
+
+def end(words: str = "") -> str:
+    """Hang up, behind these words."""
+    response = ElementTree.Element("Response")
+    if words:
+        ElementTree.SubElement(response, "Say").text = words[:MOST_SAID_CHARS]
+    ElementTree.SubElement(response, "Hangup")
     return _text(response)
 
 

@@ -219,6 +219,16 @@ class Compactor:
             keep_turns -= 1
         return covered_until(turns, keep_turns=keep_turns)
 
+    async def told(self, events: Sequence[Event]) -> str:
+        """A summary of everything that was said, for somebody who was not there; empty where nothing was."""
+        if not events:
+            return ""
+        request = await asyncio.to_thread(self._request, events, events[-1].seq)
+        if not request.lines and not request.previous:
+            return ""
+        text, _ = await self._written(request)
+        return text
+
     def _request(self, events: Sequence[Event], until_seq: int) -> SummaryRequest:
         previous = newest_summary(current_events(events))
         covered = [turn for turn in turns_of(events) if max(turn.seqs) <= until_seq]

@@ -359,6 +359,10 @@ class Conversation:
         """Return when no summary is due or under way."""
         await self._short.wait()
 
+    async def summary(self) -> str:
+        """Everything that was said, in a few sentences, for somebody who was not there."""
+        return await self._compactor.told(self.events)
+
     async def flushed(self) -> None:
         """Return when nothing waits; nothing lingers meanwhile."""
         self._hurry = True

@@ -34,6 +34,7 @@ from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHead
 from serving.gateway.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
 from serving.gateway.operators import Operators
 from serving.gateway.page import health_router, serve_page
+from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_routes import PhoneRoutes
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.requests import BodyError
@@ -58,6 +59,7 @@ def create_app(
     default_mode: str = "",
     operations: Operations | None = None,
     phone: PhoneRoutesSettings | None = None,
+    desk: PhoneDesk | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -72,6 +74,7 @@ def create_app(
         default_mode: of a socket whose client asks for none; the first one.
         operations: what operators see and change; without it there is no pool, and every app is open.
         phone: calls of Twilio; None: there are none.
+        desk: what can be done with them.
     """
     operations = operations or Operations()
     operators = Operators(settings)
@@ -155,7 +158,14 @@ def create_app(
         )
     if phone is not None:
         app.include_router(
-            PhoneRoutes(phone, settings, calls=calls, default_mode=default_mode or modes[0]).router()
+            PhoneRoutes(
+                phone,
+                settings,
+                calls=calls,
+                default_mode=default_mode or modes[0],
+                desk=desk,
+                check=operators.check,
+            ).router()
         )
     if settings.eval_socket:
         app.include_router(

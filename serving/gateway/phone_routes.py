@@ -14,22 +14,24 @@ import asyncio
 import os
 import secrets
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
+from fastapi import APIRouter, Depends, HTTPException, Request, Response, WebSocket
 from loguru import logger
 from pipecat.runner.types import RunnerArguments
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
-from core.errors import AgentError, CapacityError, ConfigError
+from core.errors import AgentError, CapacityError, ConfigError, EngineError
 from protocols import twiml
 from protocols.twilio_signature import Algorithm, Fields, algorithm_of, is_signed
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
-from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.phone_desk import PhoneDesk
+from serving.gateway.phone_settings import NUMBER, PhoneRoutesSettings
 from serving.gateway.requests import read_body
 from serving.gateway.settings import ServerSettings
 from serving.gateway.talk_sockets import deny
@@ -45,13 +47,15 @@ class PhoneCall:
     """A call that was answered.
 
     Attributes:
-        call_sid: Twilio's name for it.
+        call_sid: Twilio's name for it; empty where it is told with the stream.
         caller, called: numbers, as Twilio says them.
+        direction: who began it.
     """
 
     call_sid: str
     caller: str
     called: str
+    direction: Literal["inbound", "outbound"] = "inbound"
 
 
 @dataclass(kw_only=True)
@@ -61,12 +65,22 @@ class PhoneArguments(RunnerArguments):
     Attributes:
         websocket: accepted; closed by whoever holds the conversation.
         phone: the call.
+        desk: what can be done with it.
         mode: of the pipeline.
     """
 
     websocket: WebSocket
     phone: PhoneCall
+    desk: PhoneDesk
     mode: str
+
+
+class Wanted(BaseModel):
+    """Body of a call that is to be begun."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    to: str = Field(pattern=NUMBER)
 
 
 class PhoneRoutes:
@@ -77,6 +91,8 @@ class PhoneRoutes:
         settings: bounds of the server.
         calls: where conversations are started.
         default_mode: where the settings name none.
+        desk: what can be done with calls.
+        check: a dependency of what only the operator may do.
         clock_s: monotonic.
 
     Raises:
@@ -90,10 +106,16 @@ class PhoneRoutes:
         *,
         calls: CallTasks,
         default_mode: str,
+        desk: PhoneDesk | None = None,
+        check: Callable[[Request], Awaitable[None]] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._phone, self._settings, self._calls = phone, settings, calls
         self._mode = phone.mode or default_mode
+        self._desk = desk or PhoneDesk(None)
+        self._check = check
+        if phone.public_url is not None:
+            self._desk.address = f"{phone.public_url}{PREFIX}"
         self._clock_s = clock_s
         self._secrets = {
             Algorithm.SHA1: os.environ.get(phone.auth_token_env, ""),
@@ -105,13 +127,22 @@ class PhoneRoutes:
                 "local run"
             )
         # Tokens of calls whose stream has not come, with the time until which it may.
-        self._waiting: OrderedDict[str, tuple[float, PhoneCall]] = OrderedDict()
+        self._waiting: dict[str, tuple[float, PhoneCall]] = {}
 
     def router(self) -> APIRouter:
         """The routes, to be included in an application."""
         router = APIRouter(prefix=PREFIX)
         router.add_api_route("/voice", self.voice, methods=["POST"])
         router.add_api_route("/stream-status", self.stream_status, methods=["POST"])
+        router.add_api_route("/call-status", self.call_status, methods=["POST"])
+        router.add_api_route("/transfer/{token}/answer", self.transfer_answer, methods=["POST"])
+        router.add_api_route("/transfer/{token}/status", self.transfer_status, methods=["POST"])
+        if self._check is not None:
+            operator = [Depends(self._check)]
+            router.add_api_route(
+                "/calls", self.begin, methods=["POST"], status_code=201, dependencies=operator
+            )
+            router.add_api_route("/calls/{call_sid}", self.state, methods=["GET"], dependencies=operator)
         router.add_api_websocket_route("/media/{token}", self.media)
         return router
 
@@ -121,18 +152,56 @@ class PhoneRoutes:
         call = PhoneCall(_field(fields, "CallSid"), _field(fields, "From"), _field(fields, "To"))
         try:
             self._calls.check_room()
-            token = self._expect(call)
+            token = self._expect(call, within_s=self._phone.token_s)
         except CapacityError as error:
             logger.warning(f"a telephone call is refused: {error}")
             return _xml(twiml.refuse(self._phone.busy))
-        base = self._base(request)
-        return _xml(
-            twiml.connect(
-                f"{_scheme(base, secure='wss', plain='ws')}{PREFIX}/media/{token}",
-                {"caller": call.caller, "called": call.called},
-                status_address=f"{base}{PREFIX}/stream-status",
-            )
-        )
+        return _xml(self._connected(self._base(request), token, call))
+
+    async def begin(self, wanted: Wanted) -> dict[str, str]:
+        """An operator has somebody rung up: the bot talks to whoever answers."""
+        phone = self._phone
+        if phone.number is None or phone.public_url is None or not self._desk.can_call:
+            missing = "phone.number, phone.public_url and an account of Twilio are needed to begin calls"
+            raise HTTPException(409, missing)
+        self._calls.check_room()
+        call = PhoneCall("", wanted.to, phone.number, "outbound")
+        token = self._expect(call, within_s=phone.ring_s + phone.token_s)
+        try:
+            answer = self._connected(phone.public_url, token, call)
+            sid = await self._desk.call(wanted.to, phone.number, answer)
+        except EngineError as error:
+            self._waiting.pop(token, None)
+            raise HTTPException(502, str(error)) from error
+        return {"call_sid": sid}
+
+    async def state(self, call_sid: str) -> dict[str, str]:
+        """How a call that was begun here stands, in Twilio's words."""
+        state = self._desk.state_of(call_sid)
+        if state is None:
+            raise HTTPException(404, "no such call is known")
+        return {"call_sid": call_sid, "status": state}
+
+    async def call_status(self, request: Request) -> Response:
+        """How a call stands."""
+        fields = await self._signed_form(request)
+        call_sid, state = _field(fields, "CallSid"), _field(fields, "CallStatus")
+        logger.info(f"call {call_sid[:40]}: {state[:40]}")
+        if self._desk.state_of(call_sid) is not None:
+            self._desk.told(call_sid, state[:40])
+        return Response(status_code=204)
+
+    async def transfer_answer(self, request: Request, token: str) -> Response:
+        """A person who was rung up has pressed a key, or none."""
+        fields = await self._signed_form(request)
+        answer = await self._desk.answered(token, _field(fields, "Digits"))
+        return _xml(answer if answer is not None else twiml.end("The caller is not there any more."))
+
+    async def transfer_status(self, request: Request, token: str) -> Response:
+        """How their call stands."""
+        fields = await self._signed_form(request)
+        self._desk.ended(token, _field(fields, "CallStatus"))
+        return Response(status_code=204)
 
     async def stream_status(self, request: Request) -> Response:
         """How a stream began, ended or failed: for the log."""
@@ -150,7 +219,7 @@ class PhoneRoutes:
             self._calls.check_room()
             await websocket.accept()
             task = self._calls.start(
-                PhoneArguments(websocket=websocket, phone=call, mode=self._mode, body={}),
+                PhoneArguments(websocket=websocket, phone=call, desk=self._desk, mode=self._mode, body={}),
                 call_id=f"phone.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
@@ -164,16 +233,23 @@ class PhoneRoutes:
 
     # Tokens.
 
-    def _expect(self, call: PhoneCall) -> str:
+    def _connected(self, base: str, token: str, call: PhoneCall) -> str:
+        return twiml.connect(
+            f"{_scheme(base, secure='wss', plain='ws')}{PREFIX}/media/{token}",
+            {"caller": call.caller, "called": call.called},
+            status_address=f"{base}{PREFIX}/stream-status",
+        )
+
+    def _expect(self, call: PhoneCall, *, within_s: float) -> str:
         now_s = self._clock_s()
-        while self._waiting and next(iter(self._waiting.values()))[0] <= now_s:
-            self._waiting.popitem(last=False)
+        for token in [token for token, (until_s, _) in self._waiting.items() if until_s <= now_s]:
+            del self._waiting[token]
         if len(self._waiting) >= self._phone.most_waiting:
             raise CapacityError(
                 "too many calls were answered and have no stream", limit=self._phone.most_waiting
             )
         token = secrets.token_urlsafe(32)
-        self._waiting[token] = (now_s + self._phone.token_s, call)
+        self._waiting[token] = (now_s + within_s, call)
         return token
 
     def _claim(self, token: str) -> PhoneCall:

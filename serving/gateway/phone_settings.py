@@ -4,6 +4,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+# As in E.164, or a SIP address.
+NUMBER = r"^(\+[1-9]\d{4,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$"
+
 
 class PhoneRoutesSettings(BaseModel):
     """How calls of Twilio come in."""
@@ -24,6 +27,34 @@ class PhoneRoutesSettings(BaseModel):
     shared_key_env: str = Field(
         "TWILIO_WEBHOOK_KEY",
         description="the same with the secret of a shared key (SHA-256), where there is one",
+    )
+    account_sid_env: str = Field(
+        "TWILIO_ACCOUNT_SID",
+        description="the same with the account; with it calls are begun, passed on and ended by Twilio's REST",
+    )
+    api_key_env: str = Field(
+        "TWILIO_API_KEY", description="the same with an API key; without one the auth token is used"
+    )
+    api_secret_env: str = Field("TWILIO_API_SECRET", description="the same with its secret")
+    api_url: str = Field("https://api.twilio.com", description="of the REST interface; a region's, say")
+    number: str | None = Field(
+        None, pattern=NUMBER, description="of this deployment: calls that it begins are from this one"
+    )
+    ring_s: int = Field(30, ge=5, le=600, description="a call that is begun rings so long")
+    transfer_to: str | None = Field(
+        None, pattern=NUMBER, description="who takes calls that are passed on; null: nobody"
+    )
+    person: str = Field("a colleague", description="what this one is called to callers")
+    connecting: str = Field(
+        "One moment, I am getting {person} on the line.", description="said to a caller who is passed on"
+    )
+    nobody: str = Field(
+        "Sorry, {person} is not available at the moment. Can I help you with something else?",
+        description="said when nobody takes the call",
+    )
+    person_key: str = Field("0", pattern=r"^[0-9*#]?$", description="asks for a person; empty: none does")
+    ends_on_goodbye: bool = Field(
+        True, description="a caller who says goodbye and nothing else has ended the call"
     )
     mode: str | None = Field(None, pattern=r"^(cascade|duplex)$", description="null: the server's")
     token_s: float = Field(
@@ -46,6 +77,15 @@ class PhoneRoutesSettings(BaseModel):
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("expected https://NAME, with a port and a path where there are any")
         return url.rstrip("/")
+
+    @field_validator("connecting", "nobody")
+    @classmethod
+    def _names_nothing_else(cls, phrase: str) -> str:
+        try:
+            phrase.format(person="")
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError("expected a text, with {person} in it or not, and no other field") from error
+        return phrase
 
     @model_validator(mode="after")
     def _can_be_checked(self) -> "PhoneRoutesSettings":

@@ -13,6 +13,7 @@ from tests.peers.minicpm_server import minicpm_server
 from tests.peers.phone_caller import heard, likeness, place, quiet, spoken
 from tests.peers.server import RunningServer, running_server
 from tests.peers.twilio_front import AUTH_TOKEN, PUBLIC, Front, front_of
+from tests.peers.twilio_rest import ACCOUNT, Phone, twilio_rest
 from tests.voices import say
 
 QUESTION = "What are your opening hours on Saturday?"
@@ -86,3 +87,57 @@ async def test_a_caller_who_has_to_wait_hears_their_place_in_the_queue(
             assert len(model.prepared) == 2
             assert likeness(heard(third), QUEUED) < NOT_SAID
             assert front.violations == []
+
+
+GOODBYE = "Thank you very much. Goodbye."
+
+
+async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_call_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
+    async with twilio_rest() as rest:
+        async with telephone(tmp_path, monkeypatch, phone=f", api_url: '{rest.url}'") as (server, front):
+            report = await place(front.url, [*quiet(5.5), *spoken(say(GOODBYE)), *quiet(20)])
+            assert report.violations == [] and report.result.closed_by == "agent"
+            [timeline] = await timelines(server.url)
+            answer = [each["payload"] for each in timeline if each["kind"] == "bot_turn"][-1]
+            assert not answer["truncated"]
+            # All of it was at the caller before the call was ended.
+            assert set(report.result.marks_echoed) == set(report.result.marks_received)
+            assert likeness(heard(report), answer["text"]) > SAID
+            assert [(sid, form["Status"]) for sid, form in rest.updates] == [
+                (report.result.identity.call_sid, ["completed"])
+            ]
+
+
+async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
+    async with twilio_rest() as rest:
+        more = f", api_url: '{rest.url}', transfer_to: '+15550123', number: '+15550199'"
+        async with telephone(tmp_path, monkeypatch, phone=more) as (server, front):
+            rest.server = server.url
+            rest.phone = Phone(key="")
+            wants = spoken(say("I want to speak to a person."))
+            call = [*quiet(5), *spoken(say(QUESTION)), *quiet(8), *wants, *quiet(12)]
+            placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(12)]))
+            async with asyncio.timeout(40):
+                while not rest.begun:
+                    await asyncio.sleep(0.1)
+            # Nobody takes it: the caller is told, and the conversation goes on.
+            rest.phone = Phone(key="5")
+            report = await placing
+            assert report.violations == [] and front.violations == []
+            assert likeness(heard(report), "One moment, I am getting a colleague on the line.") > SAID
+            assert likeness(heard(report), "Sorry, a colleague is not available at the moment.") > SAID
+            [first, second] = rest.begun.values()
+            assert (first["To"], first["From"]) == (["+15550123"], ["+15550199"])
+            assert "opening hours on saturday" in " ".join(rest.said).lower()
+            # The second time they press a key: both are in one conference, which nobody can guess.
+            [name, same] = rest.in_conference
+            assert name == same and len(name) > 30
+            conference = [form for sid, form in rest.updates if "Twiml" in form]
+            assert len(conference) == 1
+            assert [sid for sid, form in rest.updates if "Twiml" in form] == [report.result.identity.call_sid]

@@ -49,7 +49,7 @@ class Front:
         return {"X-Twilio-Signature": RequestValidator(AUTH_TOKEN).compute_signature(address, form or {})}
 
     async def answer(self, **changed: str) -> str:
-        """Posts the webhook of a call; the TwiML."""
+        """Posts the webhook of a call, with these fields changed; the TwiML."""
         form = {
             "AccountSid": "AC" + "1" * 32,
             "CallSid": "CA" + secrets.token_hex(16),
@@ -85,25 +85,23 @@ class Front:
         return await stream_of, parameters
 
     async def _serve(self, caller: ServerConnection) -> None:
-        stream, parameters = await self.open(await self.answer())
+        connected, start = str(await caller.recv()), json.loads(await caller.recv())
+        told = start["start"]
+        answer = await self.answer(CallSid=told["callSid"], AccountSid=told["accountSid"])
+        stream, told["customParameters"] = await self.open(answer)
         async with stream:
-            up = asyncio.create_task(self._up(caller, stream, parameters))
+            await stream.send(connected)
+            await stream.send(json.dumps(start))
+            up = asyncio.create_task(self._up(caller, stream))
             down = asyncio.create_task(self._down(stream, caller))
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
             for task in (up, down):
                 task.cancel()
             await asyncio.gather(up, down, return_exceptions=True)
 
-    async def _up(
-        self, caller: ServerConnection, stream: ClientConnection, parameters: dict[str, str]
-    ) -> None:
+    async def _up(self, caller: ServerConnection, stream: ClientConnection) -> None:
         try:
             async for data in caller:
-                if isinstance(data, str) and '"start"' in data[:200]:
-                    message = json.loads(data)
-                    if message.get("event") == "start":
-                        message["start"]["customParameters"] = parameters
-                        data = json.dumps(message)
                 await stream.send(data)
         except ConnectionClosed:
             return

@@ -58,6 +58,10 @@ class Marks:
         self._sent += 1
         return f"m{self._sent}"
 
+    def plays_us(self, name: str) -> int | None:
+        """When the audio before it is played to its end; None for one that has not been sent, or is back."""
+        return self._out.get(name)
+
     def is_out(self, name: str) -> bool:
         """Whether it has been sent, or is to be, and has not come back."""
         return name in self._out

@@ -42,6 +42,8 @@ from transports.twilio.marks import Back, Marks
 from transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine
 
 _US_PER_S = 1_000_000
+# A mark is late by the line's delay; so much behind that it is not waited for.
+LATE_MARK_MS = 1_000
 
 
 class PhoneSettings(BaseModel):
@@ -209,6 +211,31 @@ class PhoneStream:
                 await back.wait()
         self._returned.pop(name, None)
         return back.is_set()
+
+    async def played_out(self, within_s: float) -> bool:
+        """Whether all that was said has been played: its mark came back, or its time and the line's have passed.
+
+        Args:
+            within_s: longest wait.
+        """
+        self._line.end()
+        name = self.mark()
+        back = self._returned.setdefault(name, asyncio.Event())
+        try:
+            async with asyncio.timeout(within_s):
+                while not (back.is_set() or self.gone.is_set() or self._is_played_by_time(name)):
+                    await asyncio.sleep(PACKET_US / _US_PER_S)
+        except TimeoutError:
+            return False
+        finally:
+            self._returned.pop(name, None)
+        return not self.gone.is_set()
+
+    def _is_played_by_time(self, name: str) -> bool:
+        """Whether a mark that never comes back would have by now."""
+        plays_us = self.marks.plays_us(name)
+        slack_us = (LATE_MARK_MS + (self.marks.delay_ms or 0)) * 1000
+        return plays_us is not None and self._clock.now_us() > plays_us + slack_us
 
     async def _write(self) -> None:
         assert self._to_caller is not None

@@ -116,6 +116,8 @@ class PhoneInput(DirectAudioInput):
                 # A to D, which no telephone of a caller's has.
                 logger.info(f"the key {what} is nobody's")
                 return
+            if self._phone.on_key is not None:
+                self._phone.on_key(what)
             await self.push_frame(InputDTMFFrame(button=button))
             return
         pcm = what
@@ -212,6 +214,7 @@ class PhoneTransport(BaseTransport):
         params: Pipecat's; the output's rate is the line's.
         input_rate_hz: of the pipeline.
         on_packet: told the PCM of each packet of speech when it is played; must not block.
+        on_key: told the keys that the caller presses; must not block.
     """
 
     def __init__(
@@ -221,8 +224,10 @@ class PhoneTransport(BaseTransport):
         *,
         input_rate_hz: int,
         on_packet: Callable[[bytes], None],
+        on_key: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__()
+        self.on_key = on_key
         self.stream = stream
         self.input_rate_hz = input_rate_hz
         self._told_delay: Callable[[int], None] | None = None

@@ -1,0 +1,302 @@
+"""What may be done with a telephone call from inside of it: keys, a person, the end.
+
+In: the caller's keys and turns, the model's wishes (tools), and what is heard of the bot. Out: keys as
+something that the caller typed; a transfer to a person, with a summary of the session in words; the end of
+the call, behind what the caller is to hear. Decides who may ask for it: the model by its tools; a key
+(``person_key``) and a turn that asks for a person and nothing else; a turn that is a goodbye and nothing
+else.
+
+Owns what runs in ``run``, which its caller owns: one wish after the other. A transfer that nobody takes
+leaves the conversation as it was, and is said. The caller gone: the person's telephone stops ringing. Full:
+a wish that is made while the same one is carried out is that one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from loguru import logger
+from pipecat.audio.dtmf.types import KeypadEntry
+from pipecat.frames.frames import (
+    Frame,
+    InterruptionFrame,
+    LLMMessagesAppendFrame,
+    OutputDTMFFrame,
+    TTSSpeakFrame,
+)
+
+from core.errors import AgentError, EngineError
+from models.tools import Tool
+from processors.playout.heard import HeardReply
+from serving.gateway.phone_settings import PhoneRoutesSettings
+from turn_taking.leaving import asks_for_a_person, says_goodbye
+
+# Keys are one thing until nobody presses one for so long, or "#".
+KEYS_S, MOST_KEYS = 2.0, 32
+# A goodbye that nobody answers ends the call all the same.
+ANSWER_S = 6.0
+SUMMARY_S = 8.0
+TRANSFER, HANG_UP, PRESS = "transfer_to_a_person", "hang_up", "press_keys"
+
+
+class Desk(Protocol):
+    """See ``serving.gateway.phone_desk.PhoneDesk``."""
+
+    @property
+    def can_call(self) -> bool: ...
+
+    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> str: ...
+
+    async def hang_up(self, call_sid: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneFacts:
+    """Of a call.
+
+    Attributes:
+        call_sid: Twilio's name for it.
+        caller, called: numbers, as Twilio says them.
+    """
+
+    call_sid: str
+    caller: str
+    called: str
+
+
+class PhoneControl:
+    """Of one call.
+
+    Args:
+        desk: what carries out wishes.
+        facts: of the call.
+        settings: of telephone calls.
+        summarize: what was said so far, in a few sentences; raises AgentError.
+
+    Attributes:
+        finished: the call is to end behind what is being said.
+        say: takes frames for the pipeline, while the call runs.
+        outcome: of the newest transfer; empty before one.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        facts: PhoneFacts,
+        settings: PhoneRoutesSettings,
+        *,
+        summarize: Callable[[], Awaitable[str]],
+    ) -> None:
+        self.finished = asyncio.Event()
+        self.say: Callable[[Frame], Awaitable[None]] | None = None
+        self.outcome = ""
+        self._desk, self._facts, self._settings = desk, facts, settings
+        self._summarize = summarize
+        self._news = asyncio.Event()
+        self._keys = ""
+        self._transfer: asyncio.Task[str] | None = None
+        self._wants_person = False
+        self._is_leaving = False
+        self._leave_at_s: float | None = None
+        self._keys_at_s: float | None = None
+        self._interrupt = False
+
+    @property
+    def can_transfer(self) -> bool:
+        """Whether there is a person, and a way to them."""
+        return self._settings.transfer_to is not None and self._desk.can_call
+
+    def tools(self) -> Sequence[Tool]:
+        """What the model may do with the call."""
+        tools: list[Tool] = [
+            _PhoneTool(
+                HANG_UP,
+                "Ends the telephone call behind your next words. Use it when the caller is done and you say goodbye.",
+                {},
+                self._hang_up,
+            ),
+            _PhoneTool(
+                PRESS,
+                "Presses keys of the telephone, for menus of machines.",
+                {"keys": {"type": "string", "description": "0 to 9, * and #"}},
+                self._press,
+            ),
+        ]
+        if self.can_transfer:
+            tools.append(
+                _PhoneTool(
+                    TRANSFER,
+                    f"Passes the call on to {self._settings.person}. Use it when the caller asks for a person, or "
+                    "when you cannot help. It rings until they take the call, or nobody does.",
+                    {"reason": {"type": "string", "description": "what the caller wants, in a sentence"}},
+                    self._transferred,
+                    timeout_s=120,
+                )
+            )
+        return tools
+
+    # What happens in the call. Nothing here blocks.
+
+    def on_key(self, key: str) -> None:
+        """The caller presses one."""
+        self._interrupt = self._interrupt or not self._keys
+        self._keys = (self._keys + key)[:MOST_KEYS]
+        self._keys_at_s = self._now_s() + (0 if key == "#" else KEYS_S)
+        self._news.set()
+
+    def on_turn(self, text: str) -> None:
+        """The caller has said this."""
+        self._is_leaving = self._settings.ends_on_goodbye and says_goodbye(text)
+        self._leave_at_s = self._now_s() + ANSWER_S if self._is_leaving else None
+        if self.can_transfer and asks_for_a_person(text):
+            self._wants_person = True
+        self._news.set()
+
+    def on_reply(self, reply: HeardReply) -> None:
+        """A reply is over."""
+        if self._is_leaving and not reply.truncated:
+            self.finished.set()
+
+    # The one task.
+
+    async def run(self) -> None:
+        """Carry out what is wished, until it is cancelled."""
+        try:
+            while True:
+                await self._until_due()
+                if self._interrupt:
+                    self._interrupt = False
+                    await self._push(InterruptionFrame())
+                if self._keys_at_s is not None and self._keys_at_s <= self._now_s():
+                    await self._press_done()
+                if self._wants_person:
+                    self._wants_person = False
+                    self._begin_transfer("")
+                if self._leave_at_s is not None and self._leave_at_s <= self._now_s():
+                    self.finished.set()
+                    self._leave_at_s = None
+        finally:
+            transfer, self._transfer = self._transfer, None
+            if transfer is not None:
+                transfer.cancel()
+                await asyncio.gather(transfer, return_exceptions=True)
+
+    async def _until_due(self) -> None:
+        dues = [each for each in (self._keys_at_s, self._leave_at_s) if each is not None]
+        left_s = max(0.0, min(dues) - self._now_s()) if dues else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await self._news.wait()
+        self._news.clear()
+
+    async def _press_done(self) -> None:
+        keys, self._keys, self._keys_at_s = self._keys, "", None
+        if keys == self._settings.person_key and self.can_transfer:
+            self._wants_person = True
+            return
+        logger.info(f"the caller has pressed {len(keys)} keys")
+        await self._push(
+            LLMMessagesAppendFrame(
+                [{"role": "user", "content": f"I pressed {' '.join(keys)} on my phone."}], run_llm=True
+            )
+        )
+
+    def _begin_transfer(self, reason: str) -> "asyncio.Task[str]":
+        if self._transfer is None or self._transfer.done():
+            self._transfer = asyncio.create_task(self._passed_on(reason), name="phone.transfer")
+        return self._transfer
+
+    async def _passed_on(self, reason: str) -> str:
+        settings = self._settings
+        assert settings.transfer_to is not None
+        await self._push(
+            TTSSpeakFrame(settings.connecting.format(person=settings.person), append_to_context=True)
+        )
+        words = await self._words(reason)
+        shown = settings.number or self._facts.called
+        self.outcome = await self._desk.transfer(self._facts.call_sid, settings.transfer_to, shown, words)
+        logger.info(f"a call was to be passed on: {self.outcome}")
+        if self.outcome != "taken":
+            await self._push(
+                TTSSpeakFrame(settings.nobody.format(person=settings.person), append_to_context=True)
+            )
+        return self.outcome
+
+    async def _words(self, reason: str) -> str:
+        """What the person hears before they take the call."""
+        summary = ""
+        try:
+            async with asyncio.timeout(SUMMARY_S):
+                summary = await self._summarize()
+        except (AgentError, TimeoutError) as error:
+            logger.warning(f"a call is passed on without a summary: {error or type(error).__name__}")
+        told = " ".join(part.strip() for part in (reason, summary) if part.strip())
+        about = f" {told}" if told else " Nothing was said so far."
+        return f"A caller would like to talk to you.{about} Press any key to take the call."
+
+    async def _push(self, frame: Frame) -> None:
+        if self.say is not None:
+            await self.say(frame)
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # Tools.
+
+    async def _hang_up(self, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._is_leaving = True
+        self._leave_at_s = self._now_s() + ANSWER_S
+        self._news.set()
+        return {"status": "the call ends behind your next words: say goodbye"}
+
+    async def _press(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        keys = str(arguments.get("keys", ""))
+        try:
+            buttons = [KeypadEntry(key) for key in keys[:MOST_KEYS]]
+        except ValueError as error:
+            raise EngineError("keys are 0 to 9, * and #", engine=PRESS, retryable=False) from error
+        for button in buttons:
+            await self._push(OutputDTMFFrame(button=button))
+        return {"status": "pressed"}
+
+    async def _transferred(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        outcome = await asyncio.shield(self._begin_transfer(str(arguments.get("reason", ""))[:500]))
+        return {"status": outcome}
+
+
+class _PhoneTool:
+    """See ``models.tools.Tool``.
+
+    Args:
+        name: what the model calls it.
+        description: for the model.
+        properties: of its arguments, all of them needed.
+        act: does it.
+        timeout_s: longest run.
+    """
+
+    idempotent = False
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        properties: Mapping[str, Any],
+        act: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]],
+        *,
+        timeout_s: float = 8.0,
+    ) -> None:
+        self.name, self.description, self.timeout_s = name, description, timeout_s
+        self.parameters: Mapping[str, Any] = {
+            "type": "object",
+            "properties": dict(properties),
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+        self._act = act
+
+    async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
+        """See ``Tool``."""
+        return await self._act(arguments)

@@ -1,0 +1,221 @@
+"""What is done with telephone calls from this side: begun, ended, passed on to a person.
+
+In: wishes of a call or of an operator, and Twilio's webhooks about the other call of a transfer. Out: posts
+of the REST interface (``Line``), TwiML, and how a transfer came out. A transfer is warm: the person is rung
+up while the caller stays with the bot, hears what it is about, and takes the call with a key; only then are
+both put into a conference, which ends the caller's stream. Who does not take it, and an answering machine
+presses no key, leaves the caller where they are.
+
+Owns no task. A transfer waits ``ring_s`` and ``MOST_OFFER_S`` at most; who cancels it (the caller is gone)
+has the person's telephone stop ringing. Of calls that this side began the newest ``MOST_KNOWN`` are known.
+"""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from loguru import logger
+
+from core.errors import EngineError
+from protocols import twiml
+
+# An offer is said twice, and a key waited for.
+MOST_OFFER_S = 60.0
+KEY_S = 8
+MOST_KNOWN = 1_000
+
+
+class Line(Protocol):
+    """See ``transports.twilio.rest.TwilioRest``."""
+
+    async def begin(
+        self,
+        to: str,
+        caller: str,
+        *,
+        twiml: str | None = None,
+        address: str | None = None,
+        status_address: str = "",
+        ring_s: int = 30,
+    ) -> str: ...
+
+    async def redirect(self, call_sid: str, twiml: str) -> None: ...
+
+    async def hang_up(self, call_sid: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Outcome(StrEnum):
+    """Of a transfer."""
+
+    TAKEN = "taken"
+    DECLINED = "declined"
+    NO_ANSWER = "no-answer"
+    BUSY = "busy"
+    FAILED = "failed"
+
+
+# What Twilio says of a call that has ended before it was taken.
+_ENDED = {
+    "completed": Outcome.DECLINED,
+    "no-answer": Outcome.NO_ANSWER,
+    "busy": Outcome.BUSY,
+    "failed": Outcome.FAILED,
+    "canceled": Outcome.FAILED,
+}
+
+
+@dataclass(eq=False)
+class _Transfer:
+    """One.
+
+    Attributes:
+        call_sid: the caller's.
+        conference: unguessable.
+        taken: by the person; the caller's redirection may still be on its way.
+    """
+
+    call_sid: str
+    conference: str
+    done: "asyncio.Future[Outcome]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    taken: bool = False
+
+
+class PhoneDesk:
+    """Of one gateway.
+
+    Args:
+        line: the REST interface; None without an account: nothing can be begun or passed on.
+        ring_s: longest ringing.
+    """
+
+    def __init__(self, line: Line | None, *, ring_s: int = 30) -> None:
+        self._line = line
+        self._ring_s = ring_s
+        self._transfers: dict[str, _Transfer] = {}
+        # Twilio's word of calls, by sid.
+        self._states: OrderedDict[str, str] = OrderedDict()
+        # Where webhooks are asked; told by the routes.
+        self.address = ""
+
+    @property
+    def can_call(self) -> bool:
+        """Whether there is an account."""
+        return self._line is not None
+
+    async def hang_up(self, call_sid: str) -> None:
+        """End a call; without an account the closed stream ends it."""
+        if self._line is not None:
+            try:
+                await self._line.hang_up(call_sid)
+            except EngineError as error:
+                # Its stream is closed behind this, and nothing stands behind the stream.
+                logger.warning(f"a call was not ended by Twilio: {error}")
+
+    async def call(self, to: str, caller: str, answer: str) -> str:
+        """Ring somebody up; the call's sid.
+
+        Args:
+            to: number.
+            caller: one of the account's own.
+            answer: TwiML for when they answer.
+
+        Raises:
+            EngineError: there is no account, or Twilio refuses.
+        """
+        if self._line is None:
+            raise EngineError("there is no account of Twilio to call with", engine="twilio", retryable=False)
+        status = f"{self.address}/call-status"
+        sid = await self._line.begin(to, caller, twiml=answer, status_address=status, ring_s=self._ring_s)
+        self.told(sid, "queued")
+        return sid
+
+    def told(self, call_sid: str, state: str) -> None:
+        """Twilio says how a call stands."""
+        self._states[call_sid] = state
+        self._states.move_to_end(call_sid)
+        while len(self._states) > MOST_KNOWN:
+            self._states.popitem(last=False)
+
+    def state_of(self, call_sid: str) -> str | None:
+        """What Twilio said last; None for a call that is not known."""
+        return self._states.get(call_sid)
+
+    # Transfers.
+
+    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> Outcome:
+        """Pass a call on, and say how that came out. The caller stays on the stream until it is taken.
+
+        Args:
+            call_sid: the caller's.
+            to: number of the person.
+            caller: that the person sees.
+            words: what the call is about.
+        """
+        if self._line is None:
+            return Outcome.FAILED
+        token = secrets.token_urlsafe(32)
+        transfer = self._transfers[token] = _Transfer(call_sid, f"parley-{secrets.token_hex(16)}")
+        mine = f"{self.address}/transfer/{token}"
+        other: str | None = None
+        outcome = Outcome.FAILED
+        try:
+            other = await self._line.begin(
+                to,
+                caller,
+                twiml=twiml.offer(words, f"{mine}/answer", wait_s=KEY_S),
+                status_address=f"{mine}/status",
+                ring_s=self._ring_s,
+            )
+            async with asyncio.timeout(self._ring_s + MOST_OFFER_S):
+                outcome = await transfer.done
+        except TimeoutError:
+            outcome = Outcome.NO_ANSWER
+        except EngineError as error:
+            logger.warning(f"a call is not passed on: {error}")
+        finally:
+            del self._transfers[token]
+            if other is not None and outcome is not Outcome.TAKEN and not transfer.taken:
+                await self.hang_up(other)
+        return outcome
+
+    async def answered(self, token: str, key: str) -> str | None:
+        """The person has pressed a key: what is done with their call. None: nothing is known of it."""
+        transfer = self._transfers.get(token)
+        if transfer is None or self._line is None:
+            return None
+        if not key or transfer.taken or transfer.done.done():
+            return twiml.end()
+        transfer.taken = True
+        conference = twiml.confer(transfer.conference)
+        try:
+            await self._line.redirect(transfer.call_sid, conference)
+        except EngineError as error:
+            logger.warning(f"a caller was not put through: {error}")
+            self._over(transfer, Outcome.FAILED)
+            return twiml.end("The caller is not there any more.")
+        self._over(transfer, Outcome.TAKEN)
+        return conference
+
+    def ended(self, token: str, state: str) -> None:
+        """The person's call stands so; see ``_ENDED``."""
+        transfer = self._transfers.get(token)
+        outcome = _ENDED.get(state)
+        if transfer is not None and outcome is not None and not transfer.taken:
+            self._over(transfer, outcome)
+
+    @staticmethod
+    def _over(transfer: _Transfer, outcome: Outcome) -> None:
+        if not transfer.done.done():
+            transfer.done.set_result(outcome)
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._line is not None:
+            await self._line.close()

@@ -1,0 +1,142 @@
+"""Twilio's REST interface on this machine: calls are begun, redirected and ended, and the other telephone
+answers.
+
+What is posted is checked as Twilio checks it (basic authentication, the fields of a call resource) and
+noted. A call that is begun rings; whoever runs the test says how its telephone answers (``Phone``), and the
+TwiML of the call is followed: what is said is noted, a key that is pressed is posted back, signed, to where
+the TwiML says.
+"""
+
+import asyncio
+import base64
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
+from xml.etree import ElementTree
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from twilio.request_validator import RequestValidator
+
+from tests.peers.server import free_port
+from tests.peers.twilio_front import AUTH_TOKEN, PUBLIC
+
+ACCOUNT = "AC" + "1" * 32
+
+
+@dataclass
+class Phone:
+    """How a telephone that is rung up behaves.
+
+    Attributes:
+        answers_s: until somebody answers; None: nobody does.
+        key: that they press when they have heard what it is about; empty: they hang up.
+    """
+
+    answers_s: float | None = 0.2
+    key: str = "1"
+
+
+@dataclass
+class RestServer:
+    """See the module.
+
+    Attributes:
+        url: where it is.
+        server: the product, which webhooks go to.
+        phone: of whoever is rung up.
+        begun: forms of calls that were begun, by sid.
+        updates: sid and form, in order.
+        said: words of TwiML that somebody heard.
+        in_conference: names, in the order in which somebody was put in.
+        refuses: with this status and Twilio's number.
+    """
+
+    url: str = ""
+    server: str = ""
+    phone: Phone = field(default_factory=Phone)
+    begun: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    updates: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    in_conference: list[str] = field(default_factory=list)
+    refuses: tuple[int, int] | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def _call(self, request: Request) -> Response:
+        given = request.headers.get("authorization", "").removeprefix("Basic ")
+        if base64.b64decode(given).decode() != f"{ACCOUNT}:{AUTH_TOKEN}":
+            return JSONResponse({"code": 20003, "message": "Authenticate"}, status_code=401)
+        if self.refuses is not None:
+            status, number = self.refuses
+            return JSONResponse({"code": number, "message": "no"}, status_code=status)
+        form = parse_qs((await request.body()).decode(), keep_blank_values=True)
+        sid = request.path_params.get("sid")
+        if sid is None:
+            if not form.get("To") or not form.get("From") or not (form.get("Twiml") or form.get("Url")):
+                return JSONResponse({"code": 21201, "message": "incomplete"}, status_code=400)
+            sid = f"CA{secrets.token_hex(16)}"
+            self.begun[sid] = form
+            task = asyncio.create_task(self._ring(sid, form))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return JSONResponse({"sid": sid, "status": "queued"}, status_code=201)
+        self.updates.append((sid, form))
+        for twiml in form.get("Twiml", []):
+            self._follow(ElementTree.fromstring(twiml))
+        return JSONResponse({"sid": sid, "status": "in-progress"})
+
+    async def _ring(self, sid: str, form: dict[str, list[str]]) -> None:
+        status = form.get("StatusCallback", [""])[0]
+        if self.phone.answers_s is None:
+            await asyncio.sleep(0.2)
+            await self.post(status, {"CallSid": sid, "CallStatus": "no-answer"})
+            return
+        await asyncio.sleep(self.phone.answers_s)
+        response = ElementTree.fromstring(form["Twiml"][0])
+        gather = response.find("Gather")
+        self._follow(response)
+        if gather is not None and self.phone.key:
+            answer = await self.post(gather.attrib["action"], {"CallSid": sid, "Digits": self.phone.key})
+            self._follow(ElementTree.fromstring(answer.text))
+        else:
+            await self.post(status, {"CallSid": sid, "CallStatus": "completed"})
+
+    def _follow(self, response: ElementTree.Element) -> None:
+        self.said += [each.text or "" for each in response.iter("Say")]
+        self.in_conference += [each.text or "" for each in response.iter("Conference")]
+
+    async def post(self, address: str, form: dict[str, str]) -> httpx.Response:
+        """A webhook, signed."""
+        signature = RequestValidator(AUTH_TOKEN).compute_signature(address, form)
+        headers = {"X-Twilio-Signature": signature, "Host": urlsplit(PUBLIC).netloc}
+        async with httpx.AsyncClient(timeout=15) as client:
+            return await client.post(address.replace(PUBLIC, self.server), data=form, headers=headers)
+
+
+@asynccontextmanager
+async def twilio_rest() -> AsyncIterator[RestServer]:
+    rest = RestServer()
+    calls = f"/2010-04-01/Accounts/{ACCOUNT}/Calls"
+    app = Starlette(
+        routes=[
+            Route(f"{calls}.json", rest._call, methods=["POST"]),
+            Route(f"{calls}/{{sid}}.json", rest._call, methods=["POST"]),
+        ]
+    )
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", lifespan="off"))
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    rest.url = f"http://127.0.0.1:{port}"
+    try:
+        yield rest
+    finally:
+        server.should_exit = True
+        await serving
