@@ -1,0 +1,230 @@
+"""What a caller, a model and a key may do with a telephone call, on virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from pipecat.frames.frames import (
+    Frame,
+    InterruptionFrame,
+    LLMMessagesAppendFrame,
+    OutputDTMFFrame,
+    TTSSpeakFrame,
+)
+
+from core.errors import EngineError
+from core.timeline import HeardMark, HeardSource
+from pipelines.phone_control import HANG_UP, PRESS, TRANSFER, PhoneControl, PhoneFacts
+from processors.playout.heard import HeardReply
+from serving.gateway.phone_settings import PhoneRoutesSettings
+from tests import virtual_time
+
+FACTS = PhoneFacts("CA1", "+15550100", "+15550199")
+SETTINGS = PhoneRoutesSettings(signatures=False, transfer_to="+15550123", number="+15550177")
+
+
+class Desk:
+    """Passes calls on as it is told."""
+
+    can_call = True
+
+    def __init__(self, outcome: str = "taken", rings_s: float = 5) -> None:
+        self.outcome, self.rings_s = outcome, rings_s
+        self.transfers: list[tuple[str, str, str, str]] = []
+        self.cancelled = 0
+
+    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> str:
+        self.transfers.append((call_sid, to, caller, words))
+        try:
+            await asyncio.sleep(self.rings_s)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return self.outcome
+
+    async def hang_up(self, call_sid: str) -> None:
+        pass
+
+
+class Bench:
+    """A call's control with its pipeline's end."""
+
+    def __init__(self, desk: Desk, settings: PhoneRoutesSettings = SETTINGS) -> None:
+        self.frames: list[Frame] = []
+        self.summary: str | EngineError = "They ask about cards."
+        self.control = PhoneControl(desk, FACTS, settings, summarize=self._summarize)
+        self.control.say = self._say
+
+    async def _say(self, frame: Frame) -> None:
+        self.frames.append(frame)
+
+    async def _summarize(self) -> str:
+        if isinstance(self.summary, EngineError):
+            raise self.summary
+        return self.summary
+
+    @property
+    def said(self) -> list[str]:
+        return [frame.text for frame in self.frames if isinstance(frame, TTSSpeakFrame)]
+
+    @property
+    def typed(self) -> list[object]:
+        return [
+            frame.messages[0]["content"]  # type: ignore[call-overload, index, typeddict-item]
+            for frame in self.frames
+            if isinstance(frame, LLMMessagesAppendFrame)
+        ]
+
+
+def play(bench: Bench, scenario: Callable[[PhoneControl], Awaitable[None]]) -> None:
+    async def call() -> None:
+        running = asyncio.create_task(bench.control.run())
+        try:
+            await scenario(bench.control)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(call())
+
+
+def reply(text: str, *, truncated: bool = False) -> HeardReply:
+    mark = HeardMark("r", 500, 0, HeardSource.PLAYOUT_CLOCK)
+    return HeardReply("r", text, "", truncated, True, 0, 1, mark)
+
+
+def test_keys_are_one_thing_when_nobody_presses_another():
+    bench = Bench(Desk())
+
+    async def scenario(control: PhoneControl) -> None:
+        for key in "123":
+            control.on_key(key)
+            await asyncio.sleep(0.5)
+        assert bench.typed == []
+        await asyncio.sleep(2)
+        assert bench.typed == ["I pressed 1 2 3 on my phone."]
+        control.on_key("9")
+        control.on_key("#")
+        await asyncio.sleep(0.01)
+        assert bench.typed[1:] == ["I pressed 9 # on my phone."]
+
+    play(bench, scenario)
+    # What the bot says is interrupted once for each.
+    assert sum(isinstance(frame, InterruptionFrame) for frame in bench.frames) == 2
+
+
+@pytest.mark.parametrize("how", ["key", "words"])
+def test_a_key_and_words_pass_the_call_on(how: str):
+    desk = Desk(outcome="no-answer")
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_key("0") if how == "key" else control.on_turn("I want to speak to a person.")
+        await asyncio.sleep(4)
+        # Asked for again while it rings: the same.
+        control.on_turn("a person please")
+        await asyncio.sleep(10)
+
+    play(bench, scenario)
+    [(call_sid, to, caller, words)] = desk.transfers
+    assert (call_sid, to, caller) == ("CA1", "+15550123", "+15550177")
+    assert "They ask about cards." in words and "Press any key" in words
+    assert bench.said == [
+        "One moment, I am getting a colleague on the line.",
+        "Sorry, a colleague is not available at the moment. Can I help you with something else?",
+    ]
+
+
+def test_a_summary_that_fails_or_is_slow_does_not_keep_the_caller_from_the_person():
+    desk = Desk()
+    bench = Bench(desk)
+    bench.summary = EngineError("no", engine="x")
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_key("0")
+        await asyncio.sleep(9)
+
+    play(bench, scenario)
+    assert "Nothing was said so far." in desk.transfers[0][3]
+    assert len(bench.said) == 1
+
+
+def test_a_caller_who_is_gone_stops_the_transfer():
+    desk = Desk(rings_s=60)
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_key("0")
+        await asyncio.sleep(5)
+        assert desk.transfers
+
+    play(bench, scenario)
+    assert desk.cancelled == 1
+
+
+def test_a_goodbye_ends_the_call_behind_the_answer_that_was_heard():
+    bench = Bench(Desk())
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_reply(reply("How can I help?"))
+        control.on_turn("thank you goodbye")
+        await asyncio.sleep(1)
+        control.on_reply(reply("Good", truncated=True))
+        assert not control.finished.is_set()
+        control.on_reply(reply("Goodbye."))
+        assert control.finished.is_set()
+
+    play(bench, scenario)
+
+
+def test_a_goodbye_that_nobody_answers_ends_the_call_and_one_that_is_taken_back_does_not():
+    bench = Bench(Desk())
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_turn("bye")
+        await asyncio.sleep(3)
+        control.on_turn("one more question what does a card cost")
+        await asyncio.sleep(10)
+        control.on_reply(reply("A card is free."))
+        assert not control.finished.is_set()
+        control.on_turn("bye")
+        await asyncio.sleep(7)
+        assert control.finished.is_set()
+
+    play(bench, scenario)
+
+
+def test_tools_do_the_same():
+    desk = Desk()
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        tools = {tool.name: tool for tool in control.tools()}
+        assert set(tools) == {HANG_UP, PRESS, TRANSFER}
+        assert await tools[PRESS].run({"keys": "1#"}, key="k") == {"status": "pressed"}
+        assert [frame.button.value for frame in bench.frames if isinstance(frame, OutputDTMFFrame)] == [
+            "1",
+            "#",
+        ]
+        with pytest.raises(EngineError):
+            await tools[PRESS].run({"keys": "1x"}, key="k")
+        assert await tools[TRANSFER].run({"reason": "A lost card."}, key="k") == {"status": "taken"}
+        assert "A lost card. They ask about cards." in desk.transfers[0][3]
+        await tools[HANG_UP].run({}, key="k")
+        control.on_reply(reply("Goodbye."))
+        assert control.finished.is_set()
+
+    play(bench, scenario)
+
+
+def test_without_a_person_there_is_no_transfer():
+    bench = Bench(Desk(), PhoneRoutesSettings(signatures=False))
+
+    async def scenario(control: PhoneControl) -> None:
+        assert TRANSFER not in {tool.name for tool in control.tools()}
+        control.on_key("0")
+        control.on_turn("I want to talk to a person")
+        await asyncio.sleep(3)
+
+    play(bench, scenario)
+    assert (bench.said, bench.typed) == ([], ["I pressed 0 on my phone."])

@@ -1,0 +1,173 @@
+"""Transfers: who takes a call, who does not, and that nobody is left ringing."""
+
+import asyncio
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from core.errors import EngineError
+from serving.gateway.phone_desk import MOST_OFFER_S, Outcome, PhoneDesk
+from tests import virtual_time
+
+CALLER = "CA" + "0" * 32
+
+
+class Posts:
+    """What is posted to Twilio."""
+
+    def __init__(self) -> None:
+        self.begun: list[dict[str, Any]] = []
+        self.redirected: list[tuple[str, str]] = []
+        self.hung_up: list[str] = []
+        self.fails = ""
+
+    async def begin(self, to: str, caller: str, **more: Any) -> str:
+        if self.fails == "begin":
+            raise EngineError("twilio: 400: no such number", engine="twilio")
+        self.begun.append({"to": to, "caller": caller, **more})
+        return f"CA{len(self.begun):032x}"
+
+    async def redirect(self, call_sid: str, twiml: str) -> None:
+        if self.fails == "redirect":
+            raise EngineError("twilio: 400: not in progress (21220)", engine="twilio")
+        self.redirected.append((call_sid, twiml))
+
+    async def hang_up(self, call_sid: str) -> None:
+        self.hung_up.append(call_sid)
+
+    async def close(self) -> None:
+        pass
+
+
+def desk_of(posts: Posts | None) -> PhoneDesk:
+    desk = PhoneDesk(posts, ring_s=20)
+    desk.address = "https://talk.example.org/twilio"
+    return desk
+
+
+async def ringing(desk: PhoneDesk, posts: Posts) -> tuple["asyncio.Task[Outcome]", str]:
+    """A transfer under way, and its token."""
+    task = asyncio.create_task(desk.transfer(CALLER, "+15550123", "+15550199", "They ask for <a card>."))
+    await asyncio.sleep(1)
+    address = posts.begun[-1]["status_address"]
+    assert address.startswith("https://talk.example.org/twilio/transfer/")
+    return task, address.split("/")[-2]
+
+
+def test_who_presses_a_key_is_put_together_with_the_caller():
+    posts = Posts()
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        offer = ElementTree.fromstring(posts.begun[0]["twiml"])
+        assert [each.text for each in offer.iter("Say")] == ["They ask for <a card>."] * 2
+        [gather] = offer.iter("Gather")
+        assert gather.attrib["action"].endswith(f"/transfer/{token}/answer")
+        answer = await desk.answered(token, "1")
+        assert await task is Outcome.TAKEN
+        [(caller, twiml)] = posts.redirected
+        assert (caller, twiml) == (CALLER, answer)
+        [name] = [each.text for each in ElementTree.fromstring(twiml).iter("Conference")]
+        assert name is not None and len(name) > 30
+        # Whoever replays the webhook gets nothing.
+        assert await desk.answered(token, "1") is None
+        assert posts.hung_up == []
+
+    virtual_time.run(call())
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [("no-answer", Outcome.NO_ANSWER), ("busy", Outcome.BUSY), ("completed", Outcome.DECLINED)],
+)
+def test_who_does_not_take_it_leaves_the_caller_where_they_are(state: str, outcome: Outcome):
+    posts = Posts()
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        desk.ended(token, "ringing")
+        await asyncio.sleep(1)
+        assert not task.done()
+        desk.ended(token, state)
+        assert await task is outcome
+        assert posts.redirected == []
+
+    virtual_time.run(call())
+
+
+def test_no_key_is_no_answer_to_the_offer():
+    posts = Posts()
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        answer = await desk.answered(token, "")
+        assert answer is not None and "<Hangup" in answer
+        desk.ended(token, "completed")
+        assert await task is Outcome.DECLINED
+
+    virtual_time.run(call())
+
+
+def test_a_caller_who_is_gone_when_it_is_taken_is_said_to_be():
+    posts = Posts()
+    desk = desk_of(posts)
+    posts.fails = "redirect"
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        answer = await desk.answered(token, "1")
+        assert answer is not None and "not there any more" in answer
+        assert await task is Outcome.FAILED
+
+    virtual_time.run(call())
+
+
+def test_a_caller_who_hangs_up_meanwhile_stops_the_ringing():
+    posts = Posts()
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert posts.hung_up == ["CA" + f"{1:032x}"]
+        assert await desk.answered(token, "1") is None
+
+    virtual_time.run(call())
+
+
+def test_a_telephone_that_nobody_hears_of_again_is_given_up():
+    posts = Posts()
+    desk = desk_of(posts)
+
+    async def call() -> float:
+        task, _ = await ringing(desk, posts)
+        began_s = asyncio.get_running_loop().time()
+        assert await task is Outcome.NO_ANSWER
+        assert len(posts.hung_up) == 1
+        return asyncio.get_running_loop().time() - began_s
+
+    assert virtual_time.run(call()) <= 20 + MOST_OFFER_S
+
+
+def test_without_an_account_nothing_is_begun():
+    desk = desk_of(None)
+
+    async def call() -> None:
+        assert not desk.can_call
+        assert await desk.transfer(CALLER, "+15550123", "+15550199", "x") is Outcome.FAILED
+        await desk.hang_up(CALLER)
+        with pytest.raises(EngineError, match="no account"):
+            await desk.call("+15550123", "+15550199", "<Response/>")
+
+    virtual_time.run(call())
+
+
+def test_a_number_that_cannot_be_rung_up_is_a_failed_transfer():
+    posts = Posts()
+    posts.fails = "begin"
+    assert virtual_time.run(desk_of(posts).transfer(CALLER, "+1555", "+1555", "x")) is Outcome.FAILED
