@@ -404,6 +404,7 @@ async def converse_by_phone(
                     stream,
                     run=pipeline_of(arguments.mode),
                     caller=arguments.phone.caller,
+                    direction=arguments.phone.direction,
                 )
     finally:
         await stream.close(stream.end[1])

@@ -7,6 +7,7 @@ and its marks.
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from pipelines.call import Call, playout_settings
 from pipelines.engines import INPUT_RATE_HZ, Engines
@@ -15,12 +16,19 @@ from session_store.conversation import Conversation
 from transports.twilio.stream import PhoneStream
 from transports.twilio.transport import PhoneTransport, phone_params
 
+Direction = Literal["inbound", "outbound"]
 Run = Callable[[Engines, PhoneTransport, Call], Awaitable[None]]
 TRANSPORT = "phone"
 
 
 async def hold_phone(
-    engines: Engines, conversation: Conversation, stream: PhoneStream, *, run: Run, caller: str
+    engines: Engines,
+    conversation: Conversation,
+    stream: PhoneStream,
+    *,
+    run: Run,
+    caller: str,
+    direction: Direction = "inbound",
 ) -> None:
     """Hold one call until it ends.
 
@@ -30,6 +38,7 @@ async def hold_phone(
         stream: of the caller, open.
         run: the pipeline.
         caller: the number, as Twilio says it.
+        direction: who placed the call: "outbound" is us, and who answers may be a machine.
     """
     call = Call(
         conversation,
@@ -39,6 +48,8 @@ async def hold_phone(
         output_rate_hz=RATE_HZ,
     )
     call.client.reads_rtvi = False
+    if direction == "outbound" and engines.deployment.phone is not None:
+        call.voicemail = engines.deployment.phone.voicemail
     transport = PhoneTransport(
         stream, phone_params(INPUT_RATE_HZ), input_rate_hz=INPUT_RATE_HZ, on_packet=call.on_packet
     )

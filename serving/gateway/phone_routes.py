@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
@@ -47,11 +48,13 @@ class PhoneCall:
     Attributes:
         call_sid: Twilio's name for it.
         caller, called: numbers, as Twilio says them.
+        direction: who placed it: "outbound" is us.
     """
 
     call_sid: str
     caller: str
     called: str
+    direction: Literal["inbound", "outbound"] = "inbound"
 
 
 @dataclass(kw_only=True)
