@@ -19,6 +19,8 @@ from transports.twilio.transport import PhoneTransport, phone_params
 Direction = Literal["inbound", "outbound"]
 Run = Callable[[Engines, PhoneTransport, Call], Awaitable[None]]
 TRANSPORT = "phone"
+# The last mark of a call comes back within a round trip; a side that sends none back costs so much.
+HEARD_S = 1.0
 
 
 async def hold_phone(
@@ -54,3 +56,6 @@ async def hold_phone(
         stream, phone_params(INPUT_RATE_HZ), input_rate_hz=INPUT_RATE_HZ, on_packet=call.on_packet
     )
     await run(engines, transport, call)
+    if not stream.gone.is_set():
+        # Who closes the line takes back what has left and is not played.
+        await stream.heard(stream.mark(), HEARD_S)
