@@ -424,7 +424,9 @@ async def converse_by_phone(
         if await stream.open() is not None and stream.started is not None:
             async with conversations.open(None) as conversation:
                 phone = arguments.phone
-                facts = PhoneFacts(phone.call_sid or stream.started.call_sid, phone.caller, phone.called)
+                facts = PhoneFacts(
+                    phone.call_sid or stream.started.call_sid, phone.caller, phone.called, phone.direction
+                )
                 await hold_phone(
                     engines,
                     conversation,

@@ -9,7 +9,7 @@ that holds them.
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from models.echo.control import EchoControlSettings
 from processors.dialogue.commit_gate import CommitGateSettings
@@ -36,6 +36,7 @@ from turn_taking.endpointing import EndpointSettings
 from turn_taking.idle import IdleSettings
 from turn_taking.self_voice import SelfVoiceSettings
 from turn_taking.speculation import SpeculationSettings
+from turn_taking.voicemail import VoicemailSettings
 
 DEFAULT_GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
 DEFAULT_PROMPT = (
@@ -222,6 +223,17 @@ class Phone(PhoneRoutesSettings):
     """Telephone calls."""
 
     line: PhoneSettings = PhoneSettings()
+    voicemail: VoicemailSettings | None = Field(
+        None,
+        description="of calls that we place: what happens when a machine answers; null: nobody finds out. "
+        "A cascade only",
+    )
+
+    @model_validator(mode="after")
+    def _is_found_by_a_cascade(self) -> "Phone":
+        if self.voicemail is not None and self.mode == "duplex":
+            raise ValueError("voicemail: full duplex does not find out who answered; set mode: cascade")
+        return self
 
 
 class Deployment(_Part):

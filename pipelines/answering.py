@@ -291,6 +291,16 @@ class Answering:
             return ExtractiveSummarizer()
         return LlmSummarizer(self._ask)
 
+    async def judging(self) -> "LLMService[Any] | None":
+        """The model outside of any conversation, for questions about what was heard; None where the documents
+        answer, which cannot judge. Whoever asks cleans it up.
+        """
+        if not self.speaks_first:
+            return None
+        service = await asyncio.to_thread(self._plan.row.build, self.shared)
+        assert isinstance(service, LLMService)
+        return service
+
     async def _ask(self, instruction: str, text: str) -> str:
         """The model's whole answer, outside of any conversation.
 

@@ -27,6 +27,7 @@ from session_store.events import Draft, Kind
 from telemetry.turns import TurnLog
 from transports.unit_ears import UnitEars
 from turn_taking.self_voice import OwnWords, SelfVoice
+from turn_taking.voicemail import VoicemailSettings
 
 # Replies that are over, for a client that is told of them with the next turn.
 MAX_UNTOLD = 16
@@ -106,6 +107,8 @@ class Call:
         tools: that the call itself has, beside the deployment's and the client's.
         client: how the client of a socket wants the conversation to be; see ``Client``.
         end: why the call is over, in a word and a sentence, where it was not the caller who ended it.
+        voicemail: what happens when a machine answers; None where nobody asks who does.
+        answered_by: who did: "person", "nobody" (who said a word) or "voicemail"; None while nobody knows.
     """
 
     def __init__(
@@ -136,6 +139,8 @@ class Call:
         self.tools: Sequence[Tool] = ()
         self.client = client or Client()
         self.end = "stopped", ""
+        self.voicemail: VoicemailSettings | None = None
+        self.answered_by: str | None = None
         self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)
         # Keys of what clients said of their replies.
         self._claims: dict[str, str] = {}
@@ -192,7 +197,7 @@ class Call:
 
     def left(self) -> None:
         """The call is over."""
-        self._note(Kind.LEFT)
+        self._note(Kind.LEFT, **({} if self.answered_by is None else {"answered_by": self.answered_by}))
 
     def _on_progress(self, reply: HeardSoFar) -> None:
         """Another clause was heard: what counts if this process dies before the end of the reply."""
@@ -240,12 +245,12 @@ class Call:
         draft = Draft(kind, payload, min(event_us, arrival_us), arrival_us, "bot")
         self.conversation.record(draft if key is None else replace(draft, key=key))
 
-    def _note(self, kind: Kind) -> None:
+    def _note(self, kind: Kind, **more: object) -> None:
         self.conversation.record(
             self.conversation.draft(
                 kind,
                 "system",
-                {"transport": self.transport, "call_id": self.call_id},
+                {"transport": self.transport, "call_id": self.call_id, **more},
                 key=f"{kind.value}.{self.call_id}",
             )
         )

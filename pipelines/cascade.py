@@ -45,6 +45,7 @@ from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from pipelines.lifetime import call_worker, greet, hold, idle_keeper, introduce, record_turns, voice_activity
+from pipelines.screening import SCREENING, open_screen
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.durable_tools import DurableTools
 from processors.dialogue.engine_llm import EngineLlmService
@@ -62,6 +63,7 @@ from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import EndpointStopStrategy, word_confidences
 from processors.turns.idle import IdleKeeper
 from processors.turns.stop_words import StopWords
+from processors.turns.voicemail import VoicemailScreen
 from transports.gain import SetsGain
 from turn_taking.asking_back import AskingBack
 from turn_taking.backchannel import BackchannelPolicy
@@ -93,10 +95,21 @@ async def run_conversation(
         finished: set by whoever wants the conversation to end in good order, after what is being said.
     """
     idle, hums = idle_keeper(engines, call), _backchannels(engines) if call.client.hums else None
+
+    def on_screening(screens: bool) -> None:
+        idle.on_waiting(screens, why=SCREENING)
+        if hums is not None:
+            hums.on_waiting(screens)
+
     async with offered_tools(engines.answering, call) as tools:
-        worker = await build_worker(engines, transport, call, tools=tools, idle=idle, hums=hums, rtvi=rtvi)
+        screen = await open_screen(engines, call, on_screening)
+        worker = await build_worker(
+            engines, transport, call, tools=tools, idle=idle, hums=hums, screen=screen, rtvi=rtvi
+        )
         # What a crash left half done may take a slow server's time; nobody's greeting waits for it.
         beside = [tools.recover()] if hums is None else [hums.run(), tools.recover()]
+        if screen is not None:
+            beside.append(screen.run(worker.queue_frame))
         await hold(
             worker,
             transport,
@@ -117,13 +130,14 @@ async def build_worker(
     tools: DurableTools | None = None,
     idle: IdleKeeper,
     hums: BackchannelKeeper | None = None,
+    screen: VoicemailScreen | None = None,
     rtvi: bool = True,
 ) -> PipelineWorker:
     """The pipeline of one call. Loads no model; what a cloud service builds is built in a thread."""
     stop_words = await engines.build_stop_words()
     try:
         return await _build(
-            engines, transport, call, stop_words, tools=tools, idle=idle, hums=hums, rtvi=rtvi
+            engines, transport, call, stop_words, tools=tools, idle=idle, hums=hums, screen=screen, rtvi=rtvi
         )
     except BaseException:
         if stop_words is not None:
@@ -140,6 +154,7 @@ async def _build(
     tools: DurableTools | None,
     idle: IdleKeeper,
     hums: BackchannelKeeper | None,
+    screen: VoicemailScreen | None,
     rtvi: bool,
 ) -> PipelineWorker:
     deployment = engines.deployment
@@ -160,6 +175,8 @@ async def _build(
         idle.on_frame(frame)
         if hums is not None:
             hums.on_frame(frame)
+        if screen is not None:
+            screen.on_frame(frame)
         if asking is not None and isinstance(frame, TranscriptionFrame):
             asking.on_words(frame.text, word_confidences(frame))
 
@@ -180,7 +197,13 @@ async def _build(
         if barge_in is not None:
             barge_in.on_waiting(waiting)
 
-    waits = WaitGuard(guard.waiting, apology=guard.apology, on_mask=turns.masked, on_wait=on_wait)
+    waits = WaitGuard(
+        guard.waiting,
+        apology=guard.apology,
+        on_mask=turns.masked,
+        on_wait=on_wait,
+        is_asked=lambda _question: screen is None or not screen.hold.holds,
+    )
     gate = CommitGate(
         conversation,
         context,
@@ -318,17 +341,21 @@ async def _build(
     worker = call_worker(
         [
             transport.input(),
+            *([] if screen is None else [screen.ear]),
             *echo,
             voice_activity(vad),
             stt,
             AudioStop(),
             perception,
+            *([] if screen is None else [screen.detector]),
             user,
             waits,
             gate,
+            *([] if screen is None else [screen.hold]),
             *speculation.around(thinking),
             thought,
             tts,
+            *([] if screen is None else [screen.gate]),
             entry,
             transport.output(),
             exit_,
@@ -356,6 +383,8 @@ async def _build(
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
         idle.on_connected()
+        if screen is not None:
+            screen.on_connected()
 
     @user.event_handler("on_user_turn_started")
     async def on_turn_started(_aggregator: Any, _strategy: Any) -> None:

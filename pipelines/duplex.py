@@ -245,8 +245,12 @@ async def run_duplex(
         finished: set by whoever wants the conversation to end in good order, after what is being said.
 
     Raises:
-        ConfigError: the engines were loaded without duplex.
+        ConfigError: the engines were loaded without duplex; the call wants to know who answered it.
     """
+    if call.voicemail is not None:
+        raise ConfigError(
+            "phone.voicemail: full duplex does not find out who answered a call; see phone.mode"
+        )
     if engines.realtime is not None:
         await run_realtime(
             engines, transport, call, rtvi=rtvi, handle_sigint=handle_sigint, finished=finished

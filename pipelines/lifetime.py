@@ -190,19 +190,27 @@ def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
         await worker.queue_frame(RTVIServerMessageFrame(data=data))
 
 
+def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
+    """What the caller is told first; None where that is nothing."""
+    greeting = bot.greeting_again if call.conversation.events else bot.greeting
+    if not greeting or not call.client.greets:
+        return None
+    spoken = TTSSpeakFrame(greeting, append_to_context=True)
+    spoken.interruptible = bot.greeting_interruptible
+    return spoken
+
+
 def greet(worker: PipelineWorker, transport: BaseTransport, call: Call, bot: Bot) -> None:
     """Greet once: a peer that reconnects in the middle of the conversation is not greeted again."""
-    greeting = bot.greeting_again if call.conversation.events else bot.greeting
+    greeting = greeting_of(call, bot)
     greeted = not call.client.greets
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
         nonlocal greeted
-        if greeting and not greeted:
+        if greeting is not None and not greeted:
             greeted = True
-            spoken = TTSSpeakFrame(greeting, append_to_context=True)
-            spoken.interruptible = bot.greeting_interruptible
-            await worker.queue_frame(spoken)
+            await worker.queue_frame(greeting)
 
 
 def record_turns(worker: PipelineWorker, assistant: FrameProcessor, call: Call, *, rtvi: bool) -> None:

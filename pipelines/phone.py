@@ -75,6 +75,8 @@ async def hold_phone(
             await call.report(frame)
 
     control.say = say
+    if facts.direction == "outbound" and engines.deployment.phone is not None:
+        call.voicemail = engines.deployment.phone.voicemail
     transport = PhoneTransport(
         stream,
         phone_params(INPUT_RATE_HZ),

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from loguru import logger
 from pipecat.audio.dtmf.types import KeypadEntry
@@ -59,11 +59,13 @@ class PhoneFacts:
     Attributes:
         call_sid: Twilio's name for it.
         caller, called: numbers, as Twilio says them.
+        direction: who placed it: "outbound" is us, and who answers may be a machine.
     """
 
     call_sid: str
     caller: str
     called: str
+    direction: Literal["inbound", "outbound"] = "inbound"
 
 
 class PhoneControl:

@@ -27,7 +27,7 @@ def new_key() -> str:
 class Kind(StrEnum):
     """What an event says. The keys are those of its payload, beside ``v``."""
 
-    # A transport came or went. transport, call_id
+    # A transport came or went. transport, call_id; of a call that we placed and that is over, answered_by
     JOINED = "joined"
     LEFT = "left"
     # What the person said or typed, complete. text, transport, and where more than the words was perceived:

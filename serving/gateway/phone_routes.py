@@ -49,7 +49,7 @@ class PhoneCall:
     Attributes:
         call_sid: Twilio's name for it; empty where it is told with the stream.
         caller, called: numbers, as Twilio says them.
-        direction: who began it.
+        direction: who placed it: "outbound" is us.
     """
 
     call_sid: str
@@ -149,7 +149,13 @@ class PhoneRoutes:
     async def voice(self, request: Request) -> Response:
         """A call comes in: what Twilio is to do with it."""
         fields = await self._signed_form(request)
-        call = PhoneCall(_field(fields, "CallSid"), _field(fields, "From"), _field(fields, "To"))
+        call = PhoneCall(
+            _field(fields, "CallSid"),
+            _field(fields, "From"),
+            _field(fields, "To"),
+            # "outbound-api" and "outbound-dial".
+            "outbound" if _field(fields, "Direction").startswith("outbound") else "inbound",
+        )
         try:
             self._calls.check_room()
             token = self._expect(call, within_s=self._phone.token_s)

@@ -36,6 +36,7 @@ class Front:
         answers: TwiML of each call, in order.
         violations: what was wrong with an answer, or with what was sent to the caller.
         from_server: messages that the server sent, all calls together.
+        direction: who placed the calls, as Twilio says it.
     """
 
     server: str
@@ -43,6 +44,7 @@ class Front:
     answers: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     from_server: list[dict[str, object]] = field(default_factory=list)
+    direction: str = "inbound"
 
     def headers(self, address: str, form: dict[str, str] | None = None) -> dict[str, str]:
         """What Twilio shows for a request."""
@@ -55,7 +57,7 @@ class Front:
             "CallSid": "CA" + secrets.token_hex(16),
             "From": CALLER,
             "To": CALLED,
-            "Direction": "inbound",
+            "Direction": self.direction,
             "CallStatus": "ringing",
         } | changed
         headers = self.headers(f"{PUBLIC}/twilio/voice", form) | {"Host": urlsplit(PUBLIC).netloc}

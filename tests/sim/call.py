@@ -50,6 +50,7 @@ from turn_taking.backchannel import BackchannelSettings
 from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.endpointing import EndpointSettings
 from turn_taking.speculation import SpeculationSettings
+from turn_taking.voicemail import VoicemailSettings
 
 RATE_HZ = 16_000
 # The model is asked when the turn is over, and not before.
@@ -144,6 +145,7 @@ def simulate(
     limit_s: int = 120,
     omni: Sequence[OmniHost] | None = None,
     duplex: Mapping[str, Any] = MappingProxyType({}),
+    voicemail: Mapping[str, Any] | None = None,
 ) -> SimulatedCall:
     """Hold a call with the caller's audio on virtual time and read what was recorded.
 
@@ -159,7 +161,8 @@ def simulate(
     ``speculation`` off. In a ``room`` the microphone hears the loudspeaker, with ``echo`` behind it where the
     call is one that gets echo control. ``quietest`` is the level from which the fake ears take a sound for a
     voice. With ``omni`` the call is a full-duplex one with these engines, the two-tier engine where the list
-    is empty, and ``duplex`` as its settings.
+    is empty, and ``duplex`` as its settings. With ``voicemail`` the bot has placed the call, and finds out
+    who answers.
     """
     model = ScriptedLanguageModel(*scripts)
     turn = ScriptedTurn(completeness)
@@ -231,6 +234,8 @@ def simulate(
         ):
             async with conversations.open() as conversation:
                 call = Call(conversation, transport, peer_cancels_echo=peer_cancels_echo)
+                if voicemail is not None:
+                    call.voicemail = VoicemailSettings.model_validate(dict(voicemail))
                 other = asyncio.create_task(beside(Beside(call, conversations, model))) if beside else None
                 await hold(engines, call)
                 if other is not None:

@@ -8,6 +8,8 @@ import numpy as np
 from pipecat.frames.frames import InputAudioRawFrame
 from pipecat.transports.base_transport import TransportParams
 
+from audio import g711
+from audio.resample import Resampler
 from core.media import float_to_pcm16, pcm16_to_float
 from runtime.loop_clock import LoopClock
 from tests.speakerphone import RATE_HZ, room_path
@@ -15,6 +17,7 @@ from transports.local.file import FileCall, FileInput, FileTransport
 
 # No simulated call is longer.
 LONGEST_S = 120
+LINE_HZ = 8_000
 # -70 dBFS.
 NOISE = 3e-4
 
@@ -67,6 +70,34 @@ class Room:
         now_us = LoopClock().now_us()
         self._began_us = self._began_us or now_us
         return (now_us - self._began_us) * RATE_HZ // 1_000_000
+
+
+class TelephoneLine(Room):
+    """A telephone that returns what is played: mu-law at 8 kHz both ways, and the other end's own filters."""
+
+    def __init__(self, delay_ms: float, *, loss_db: float) -> None:
+        super().__init__(delay_ms, loss_db=loss_db)
+        # A hybrid's or a handset's: short, and hardly anything of a room.
+        ring = np.arange(160)
+        path = np.exp(-ring / 16) * np.cos(2 * np.pi * 900 * ring / RATE_HZ)
+        self._path = (10 ** (-loss_db / 20) * path / np.sqrt(np.vdot(path, path))).astype(np.float32)
+        self._there, self._back = (_Leg(), _Leg())
+
+    def played(self, pcm: bytes) -> None:
+        super().played(self._there.carry(pcm))
+
+    def hear(self, pcm: bytes) -> bytes:
+        return self._back.carry(super().hear(pcm))
+
+
+class _Leg:
+    def __init__(self) -> None:
+        self._down, self._up = Resampler(RATE_HZ, LINE_HZ), Resampler(LINE_HZ, RATE_HZ)
+
+    def carry(self, pcm: bytes) -> bytes:
+        low = np.frombuffer(float_to_pcm16(self._down.feed(pcm16_to_float(pcm))), "<i2").astype(np.int16)
+        back = g711.decode(g711.encode(low, g711.Law.MU), g711.Law.MU).astype("<i2").tobytes()
+        return float_to_pcm16(self._up.feed(pcm16_to_float(back)))
 
 
 class _RoomInput(FileInput):

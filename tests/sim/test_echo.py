@@ -16,7 +16,7 @@ from models.echo.webrtc import WebRtcEcho
 from models.tts.flite import FliteSettings, FliteTts
 from tests.fakes.echo import ClosedEcho, FailingEcho
 from tests.sim.call import Beside, SimulatedCall, silence, simulate
-from tests.sim.room import Room
+from tests.sim.room import Room, TelephoneLine
 from tests.voices import say
 
 QUIETEST = 10 ** (-50 / 20)
@@ -66,6 +66,30 @@ def heard_whole(call: SimulatedCall) -> bool:
 def test_the_bot_does_not_cut_itself_off(tmp_path: Path, delay_ms: float, drift_ppm: float):
     """Up to a delay of 600 ms and clocks that part by 200 ppm."""
     assert heard_whole(listen(tmp_path, room=Room(delay_ms, drift_ppm=drift_ppm)))
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "loss_db"), [(100.0, 15.0), (200.0, 25.0), (300.0, 15.0), (300.0, 20.0)]
+)
+def test_a_telephone_that_returns_the_bots_voice_does_not_cut_it_off(
+    tmp_path: Path, delay_ms: float, loss_db: float
+):
+    line = TelephoneLine(delay_ms, loss_db=loss_db)
+    assert heard_whole(listen(tmp_path, room=line, transport="phone"))
+
+
+def test_a_telephone_without_echo_control_does(tmp_path: Path):
+    line = TelephoneLine(200.0, loss_db=15.0)
+    assert listen(tmp_path, room=line, transport="phone", echo_mode="off").turns[0].interrupted
+
+
+def test_over_a_telephone_that_returns_the_bots_voice_the_caller_is_understood(tmp_path: Path):
+    caller = [spoken("what are your opening hours on saturday", -20), silence(1_000)]
+    line = TelephoneLine(200.0, loss_db=15.0)
+    call = listen(tmp_path, room=line, caller=caller, transport="phone")
+    assert [turn.interrupted for turn in call.turns[:2]] == [False, False]
+    assert call.turns[1].user_text
+    assert len(call.model.asked) == 1
 
 
 def test_without_echo_control_it_does(tmp_path: Path):

@@ -1,0 +1,42 @@
+"""Calls that we place, over the telephone line: a machine is left a message, and a person is greeted."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.peers.phone_caller import heard, likeness, place, quiet, spoken
+from tests.peers.test_phone import GREETING, NOT_SAID, SAID, telephone, timelines
+from tests.voices import say, tone
+
+MESSAGE = "This is Parley. Please call us back."
+VOICEMAIL = f", voicemail: {{message: '{MESSAGE}'}}"
+MACHINE = "You have reached the voice mail of Dana. Please leave a message after the beep."
+
+
+async def test_a_machine_is_left_the_message_behind_its_beep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with telephone(tmp_path, monkeypatch, phone=VOICEMAIL) as (server, front):
+        front.direction = "outbound-api"
+        greeting = [*quiet(0.5), *spoken(say(MACHINE, "awb")), *quiet(1), *spoken(tone(400, 1_000.0, 0.2))]
+        report = await place(front.url, [*greeting, *quiet(12)])
+        assert report.violations == [] and front.violations == []
+        assert likeness(heard(report), MESSAGE) > SAID
+        assert likeness(heard(report), GREETING) < NOT_SAID
+        timeline, *_ = await timelines(server.url)
+        assert [each["payload"].get("answered_by") for each in timeline if each["kind"] == "left"] == [
+            "voicemail"
+        ]
+        [message] = [each["payload"] for each in timeline if each["kind"] == "bot_turn"]
+        assert (message["text"], message["truncated"]) == (MESSAGE, False)
+
+
+async def test_a_person_who_answers_is_greeted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with telephone(tmp_path, monkeypatch, phone=VOICEMAIL) as (server, front):
+        front.direction = "outbound-api"
+        frames = [*quiet(1), *spoken(say("Hello?", "awb")), *quiet(7)]
+        report = await place(front.url, frames, max_drain_s=0.5)
+        assert report.violations == [] and front.violations == []
+        assert likeness(heard(report), "Hello, this is Parley.") > SAID
+        assert likeness(heard(report), MESSAGE) < NOT_SAID
+        timeline, *_ = await timelines(server.url)
+        assert [each["payload"]["text"] for each in timeline if each["kind"] == "bot_turn"] == [GREETING]
+        assert timeline[-1]["payload"].get("answered_by") == "person"

@@ -1,0 +1,232 @@
+"""Who answered a call that we placed: a person, or a machine; and when a machine is told what.
+
+``judge`` reads what was heard and says which of both it is, by rules, for a deployment without a model that
+could be asked. ``AnswerScreen`` knows what follows: a person is greeted; somebody who says nothing is one,
+once ``hello_ms`` have gone by; a machine is told the message when its greeting is over, behind its beep, or
+behind ``quiet_ms`` of silence where there is none.
+
+Pure; all times are milliseconds on one clock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import IllegalTransition
+from turn_taking.utterances import plain
+
+# What a tone is written as in what was heard.
+BEEP = "(beep)"
+# A beep has an end that is heard and a voice that is found behind it: so soon it is the beep that was found.
+_BEEP_IS_VOICE_MS = 250
+# Between a beep and the first word: machines begin to record with it.
+_BEHIND_BEEP_MS = 300
+
+# One of them is enough; what people say to each other is left out, however often a machine says it.
+MACHINE = (
+    "leave a message", "leave your message", "leave me a message", "leave us a message",
+    "leave a brief message", "leave a short message", "leave your name", "record your message",
+    "record a message", "after the tone", "after the beep", "at the tone", "at the beep", "hear the beep",
+    "hear the tone", "sound of the beep", "sound of the tone", "voice mail", "voicemail", "voice messaging",
+    "mailbox", "mail box", "answering machine", "answering service", "automated", "automatic voice",
+    "please hang up", "simply hang up", "you may hang up", "when you have finished", "when you are finished",
+    "finished recording", "your call has been forwarded", "forwarded to", "has been disconnected",
+    "not in service", "no longer in service", "number you have dialed", "number you have dialled",
+    "number you dialed", "person you are calling", "person you are trying", "party you are",
+    "subscriber you", "customer you", "cannot be completed", "can not be completed", "circuits are busy",
+    "is not available", "can not take your call", "cannot take your call", "can't take your call",
+    "unable to take your call", "unable to answer", "can't come to the phone", "cannot come to the phone",
+    "can not come to the phone", "unable to come to the phone", "away from my phone", "away from the phone",
+    "away from my desk", "missed your call", "office hours", "currently closed", "outside of our",
+    "press one", "press two", "press 1", "press 2", "press pound", "press the pound", "more options",
+    "other options", "get back to you", "return your call", "call you back as soon",
+    "call back as soon", "give you a call back", "try your call", "check the number", "mail boxes",
+)  # fmt: skip
+# Two of them are: words that a poor recogniser leaves of the above.
+HINTS = (
+    "message", "beep", "tone", "leave", "leave a", "leave your", "reached", "unavailable", "available",
+    "name and number", "recording", "record", "press", "as soon as", "take your call", "to the phone",
+    "mail", "pound", "options", "hang up",
+)  # fmt: skip
+# Asked of somebody who is there.
+PERSON = (
+    "who is this", "who's this", "who is that", "who's calling", "who is calling", "who am i", "may i help",
+    "can i help", "how can i", "how may i", "what do you want", "what is it", "what's up",
+    "who are you", "can you hear me", "are you there", "speaking", "hang on", "hold on", "one moment",
+    "just a moment", "say that again", "what can i do",
+)  # fmt: skip
+# People who pick up say less before they wait for an answer.
+_MANY_WORDS = 22
+_FEW_WORDS = 3
+
+
+class VoicemailSettings(BaseModel):
+    """What happens when a machine answers a call that we placed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    message: str | None = Field(
+        None, max_length=2_000, description="said behind the greeting; null: the call ends at once"
+    )
+    decide_ms: int = Field(
+        700,
+        ge=0,
+        le=5_000,
+        description="behind the end of a turn; the greeting of a machine goes on behind its pauses, and "
+        "whoever is there waits so much longer for the first answer",
+    )
+    hello_ms: int = Field(
+        3_000, ge=500, le=20_000, description="nobody says anything: somebody waits to be spoken to"
+    )
+    undecided_ms: int = Field(
+        40_000, ge=5_000, le=300_000, description="longest time in which nothing is decided"
+    )
+    quiet_ms: int = Field(
+        2_500, ge=200, le=20_000, description="behind a greeting without a beep, before the message"
+    )
+    answer_ms: int = Field(
+        1_500, ge=100, le=10_000, description="a language model has so long to judge; then rules do"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Of what was heard.
+
+    Attributes:
+        is_machine: rather than a person.
+        confidence: 0.5 to 1.
+    """
+
+    is_machine: bool
+    confidence: float
+
+
+def judge(heard: str) -> Judgement:
+    """Whether a machine says this. ``heard``: all of it so far, with ``BEEP`` where there was one."""
+    has_beep = BEEP in heard
+    spoken = plain(heard.replace(BEEP, " "))
+    text, words = f" {' '.join(spoken)} ", len(spoken)
+    asks = "?" in heard or any(f" {phrase} " in text for phrase in PERSON)
+    if any(f" {phrase} " in text for phrase in MACHINE):
+        return Judgement(True, 0.7 if asks else 0.95)
+    if has_beep and (words == 0 or words > _FEW_WORDS):
+        return Judgement(True, 0.9)
+    hints = sum(f" {phrase} " in text for phrase in HINTS)
+    if asks:
+        return Judgement(False, 0.9)
+    if hints >= 2 and words > _FEW_WORDS:
+        return Judgement(True, min(0.9, 0.55 + 0.1 * hints))
+    if words >= _MANY_WORDS:
+        return Judgement(True, 0.7)
+    return Judgement(False, 0.9 if words <= _FEW_WORDS else 0.7)
+
+
+class State(Enum):
+    """What is known."""
+
+    RINGING = "ringing"
+    LISTENING = "listening"
+    # The bot speaks first; whoever answers may still be a machine.
+    NOBODY = "nobody"
+    PERSON = "person"
+    MACHINE = "machine"
+    DONE = "done"
+
+
+class Event(Enum):
+    """What may change it."""
+
+    CONNECTED = "the line is there"
+    PERSON = "a person, it was decided"
+    MACHINE = "a machine, it was decided"
+    DUE = "the wait is over"
+
+
+_S, _E = State, Event
+
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (_S.RINGING, _E.CONNECTED): _S.LISTENING,
+    (_S.LISTENING, _E.CONNECTED): _S.LISTENING,
+    (_S.LISTENING, _E.PERSON): _S.PERSON,
+    (_S.LISTENING, _E.MACHINE): _S.MACHINE,
+    (_S.LISTENING, _E.DUE): _S.NOBODY,
+    (_S.NOBODY, _E.CONNECTED): _S.NOBODY,
+    (_S.NOBODY, _E.PERSON): _S.PERSON,
+    (_S.NOBODY, _E.MACHINE): _S.MACHINE,
+    (_S.PERSON, _E.CONNECTED): _S.PERSON,
+    (_S.MACHINE, _E.CONNECTED): _S.MACHINE,
+    (_S.MACHINE, _E.DUE): _S.DONE,
+    (_S.DONE, _E.CONNECTED): _S.DONE,
+}
+
+
+class AnswerScreen:
+    """Of one call.
+
+    Args:
+        settings: see the model.
+
+    Attributes:
+        state: what is known.
+    """
+
+    def __init__(self, settings: VoicemailSettings) -> None:
+        self._settings = settings
+        self.state = State.RINGING
+        self._connected_ms = self._machine_ms = 0
+        # Of the last voice: its end, or None while it is on. No voice has been on yet.
+        self._quiet_since_ms: int | None = None
+        self._has_spoken = self._speaks = False
+        self._beep_ms: int | None = None
+
+    def on_event(self, event: Event, at_ms: int) -> None:
+        """Something was decided, or is due.
+
+        Raises:
+            IllegalTransition: it cannot be in this state.
+        """
+        try:
+            state = TRANSITIONS[self.state, event]
+        except KeyError:
+            raise IllegalTransition(self.state, event) from None
+        if state is not self.state:
+            if state is State.LISTENING:
+                self._connected_ms = at_ms
+            elif state is State.MACHINE:
+                self._machine_ms = at_ms
+        self.state = state
+
+    def on_voice(self, speaks: bool, at_ms: int) -> None:
+        """A voice begins, or is over."""
+        if speaks:
+            if self._beep_ms is not None and at_ms - self._beep_ms > _BEEP_IS_VOICE_MS:
+                # The greeting goes on: it was another tone.
+                self._beep_ms = None
+            self._has_spoken = True
+        else:
+            self._quiet_since_ms = at_ms
+        self._speaks = speaks
+
+    def on_beep(self, at_ms: int) -> None:
+        """A beep has ended."""
+        self._beep_ms = at_ms
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``Event.DUE`` is; None while nothing is waited for."""
+        settings = self._settings
+        if self.state is State.LISTENING:
+            wait_ms = settings.undecided_ms if self._has_spoken else settings.hello_ms
+            return self._connected_ms + wait_ms
+        if self.state is not State.MACHINE:
+            return None
+        if settings.message is None:
+            return self._machine_ms
+        last_ms = self._machine_ms + settings.undecided_ms
+        if self._beep_ms is not None:
+            return min(last_ms, self._beep_ms + _BEHIND_BEEP_MS)
+        if self._speaks or self._quiet_since_ms is None:
+            return last_ms
+        return min(last_ms, self._quiet_since_ms + settings.quiet_ms)
