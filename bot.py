@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from configs.deployment import Deployment
     from pipelines.call import Call
     from pipelines.engines import Engines
+    from pipelines.phone_sessions import PhoneSessions
     from serving.gateway.chat_sockets import ChatArguments
     from serving.gateway.phone_routes import PhoneArguments
     from serving.gateway.talk_sockets import SocketArguments
@@ -211,8 +212,10 @@ def claim_port(host: str, port: int) -> socket.socket:
 
 async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -> int:
     from pipelines.engines import Engines
+    from pipelines.phone_sessions import PhoneSessions
     from pipelines.sessions import TypedTurns, open_conversations
     from serving.gateway.app import create_app
+    from serving.gateway.caller_book import CallerBook
     from serving.gateway.http_server import http_server
     from serving.gateway.operations import Operations
     from transports.webrtc.signaling import Signaling
@@ -222,14 +225,21 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
         open_conversations(deployment, engines.answering) as conversations,
     ):
         typed = TypedTurns(conversations, engines.answering)
+        book = None
+        if (phone := deployment.phone) is not None:
+            book = CallerBook(
+                conversations.store, phone.remember_callers, phone.call_codes, number=phone.number
+            )
+        phones = PhoneSessions(engines, conversations, book) if book is not None else None
         app = create_app(
             deployment.server,
-            run_call=lambda arguments: converse(engines, conversations, arguments, mode=mode),
+            run_call=lambda arguments: converse(engines, conversations, arguments, mode=mode, phones=phones),
             conversations=conversations,
             type_turn=typed,
             modes=(CASCADE, DUPLEX),
             default_mode=mode,
             phone=deployment.phone,
+            book=book,
             operations=Operations.open(
                 deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
             ),
@@ -290,11 +300,12 @@ async def converse(
     runner_args: "RunnerArguments",
     *,
     mode: str = CASCADE,
+    phones: "PhoneSessions | None" = None,
 ) -> None:
     """Hold one conversation over whatever transport the arguments bring.
 
     The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
-    choice, where it makes one.
+    choice, where it makes one. ``phones`` knows which session a telephone call is a part of.
 
     Raises:
         UnknownSessionError: there is no such session.
@@ -311,7 +322,8 @@ async def converse(
         await converse_by_chat(engines, conversations, runner_args)
         return
     if isinstance(runner_args, PhoneArguments):
-        await converse_by_phone(engines, conversations, runner_args)
+        assert phones is not None
+        await converse_by_phone(engines, phones, runner_args)
         return
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
@@ -383,12 +395,9 @@ async def converse_by_chat(
     await hold_chat(engines, conversations, peer, protocol=arguments.protocol, session_id=session_id)
 
 
-async def converse_by_phone(
-    engines: "Engines", conversations: "Conversations", arguments: "PhoneArguments"
-) -> None:
+async def converse_by_phone(engines: "Engines", phones: "PhoneSessions", arguments: "PhoneArguments") -> None:
     """Hold one telephone call."""
     from audio.comfort_noise import ComfortNoise
-    from pipelines.phone import hold_phone
     from transports.twilio.stream import PhoneStream
     from transports.websocket.peer import StarlettePeer
 
@@ -397,14 +406,7 @@ async def converse_by_phone(
     stream = PhoneStream(peer, phone.line if phone is not None else None, comfort=ComfortNoise().packet)
     try:
         if await stream.open() is not None:
-            async with conversations.open(None) as conversation:
-                await hold_phone(
-                    engines,
-                    conversation,
-                    stream,
-                    run=pipeline_of(arguments.mode),
-                    caller=arguments.phone.caller,
-                )
+            await phones.hold(arguments.phone, stream, run=pipeline_of(arguments.mode))
     finally:
         await stream.close(stream.end[1])
 

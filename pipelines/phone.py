@@ -6,6 +6,7 @@ heard by its microphone, and nobody says whether the line cancels it), what was 
 and its marks.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from pipelines.call import Call, playout_settings
@@ -20,7 +21,14 @@ TRANSPORT = "phone"
 
 
 async def hold_phone(
-    engines: Engines, conversation: Conversation, stream: PhoneStream, *, run: Run, caller: str
+    engines: Engines,
+    conversation: Conversation,
+    stream: PhoneStream,
+    *,
+    run: Run,
+    caller: str,
+    leaving: asyncio.Event | None = None,
+    on_call: Callable[[Call], None] | None = None,
 ) -> None:
     """Hold one call until it ends.
 
@@ -30,6 +38,8 @@ async def hold_phone(
         stream: of the caller, open.
         run: the pipeline.
         caller: the number, as Twilio says it.
+        leaving: set when this call ends and the stream goes on.
+        on_call: told the call when it begins; must not block.
     """
     call = Call(
         conversation,
@@ -40,6 +50,12 @@ async def hold_phone(
     )
     call.client.reads_rtvi = False
     transport = PhoneTransport(
-        stream, phone_params(INPUT_RATE_HZ), input_rate_hz=INPUT_RATE_HZ, on_packet=call.on_packet
+        stream,
+        phone_params(INPUT_RATE_HZ),
+        input_rate_hz=INPUT_RATE_HZ,
+        on_packet=call.on_packet,
+        leaving=leaving,
     )
+    if on_call is not None:
+        on_call(call)
     await run(engines, transport, call)

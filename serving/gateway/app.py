@@ -26,6 +26,8 @@ from starlette.middleware.cors import CORSMiddleware
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
 from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError
+from serving.gateway.caller_api import caller_api
+from serving.gateway.caller_book import CallerBook
 from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.chat_sockets import ChatSockets
 from serving.gateway.eval_socket import EvalSocket
@@ -58,6 +60,7 @@ def create_app(
     default_mode: str = "",
     operations: Operations | None = None,
     phone: PhoneRoutesSettings | None = None,
+    book: CallerBook | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -72,6 +75,7 @@ def create_app(
         default_mode: of a socket whose client asks for none; the first one.
         operations: what operators see and change; without it there is no pool, and every app is open.
         phone: calls of Twilio; None: there are none.
+        book: whose telephone call is part of which session; without it no session goes on by telephone.
     """
     operations = operations or Operations()
     operators = Operators(settings)
@@ -163,6 +167,8 @@ def create_app(
         )
     if conversations is not None and type_turn is not None:
         app.include_router(session_api(conversations, type_turn, settings, new_sessions, access, operators))
+        if book is not None:
+            app.include_router(caller_api(book, conversations, settings, operators))
     serve_page(app)
     return app
 

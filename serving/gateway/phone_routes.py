@@ -47,11 +47,13 @@ class PhoneCall:
     Attributes:
         call_sid: Twilio's name for it.
         caller, called: numbers, as Twilio says them.
+        verstat: what the network says of the caller's number; empty where it says nothing.
     """
 
     call_sid: str
     caller: str
     called: str
+    verstat: str = ""
 
 
 @dataclass(kw_only=True)
@@ -118,7 +120,12 @@ class PhoneRoutes:
     async def voice(self, request: Request) -> Response:
         """A call comes in: what Twilio is to do with it."""
         fields = await self._signed_form(request)
-        call = PhoneCall(_field(fields, "CallSid"), _field(fields, "From"), _field(fields, "To"))
+        call = PhoneCall(
+            _field(fields, "CallSid"),
+            _field(fields, "From"),
+            _field(fields, "To"),
+            _field(fields, "StirVerstat"),
+        )
         try:
             self._calls.check_room()
             token = self._expect(call)

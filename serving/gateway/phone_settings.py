@@ -4,6 +4,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from protocols.phone_numbers import NUMBER
+from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
+
 
 class PhoneRoutesSettings(BaseModel):
     """How calls of Twilio come in."""
@@ -35,6 +38,17 @@ class PhoneRoutesSettings(BaseModel):
     busy: str = Field(
         "All lines are busy. Please call again later.",
         description="said to a caller for whom there is no line; empty: the line is engaged",
+    )
+
+    number: str | None = Field(
+        None, pattern=f"^{NUMBER.pattern}$", description="that people call, as +15550199; for pages"
+    )
+    remember_callers: CallerSettings | None = Field(
+        None, description="a caller's number goes on with its session; null: every call is a new one"
+    )
+    call_codes: CallCodeSettings | None = Field(
+        CallCodeSettings(),
+        description="a caller goes on with a session by a code that its page or program gets; null: never",
     )
 
     @field_validator("public_url")
