@@ -629,7 +629,7 @@ def call_by_telephone(
 
     Args:
         deployment: of the server.
-        source: what the caller says; None: a question, in the deployment's own voice.
+        source: what the caller says; None: a question.
         output: stereo WAV to write; None: the call is only told.
         mode: of the call.
         port: to listen on; 0: any that is free.

@@ -1,9 +1,9 @@
 """A telephone call without a telephone: a server on this machine, and a simulated caller over its real
 socket.
 
-In: what the caller says, or nothing: then they ask ``QUESTION`` with the deployment's own voice. Out: the
-call in stereo (caller left, bot right, 8 kHz) and its record. Needs no credentials: requests are not signed,
-and the server is reached from this machine alone. Numbers are not remembered: the caller is nobody.
+In: what the caller says, or nothing: then they ask ``QUESTION`` aloud. Out: the call in stereo (caller left,
+bot right, 8 kHz) and its record. Needs no credentials: requests are not signed, and the server is reached
+from this machine alone. Numbers are not remembered: the caller is nobody.
 """
 
 import asyncio
@@ -49,12 +49,13 @@ def on_the_line(pcm: bytes, rate_hz: int) -> bytes:
     return g711.encode(low, g711.Law.MU)
 
 
-async def asked_aloud(voice: TextToSpeech | None, text: str = QUESTION) -> bytes:
-    """A question in a voice, on the line.
+async def asked_aloud(deployments: TextToSpeech | None, text: str = QUESTION) -> bytes:
+    """A question, on the line: in a voice that is not the bot's or, without flite, in the deployment's own.
 
     Raises:
-        ConfigError: a cloud service speaks in this deployment.
+        ConfigError: there is no flite, and a cloud service speaks in this deployment.
     """
+    voice = _other_voice() or deployments
     if voice is None:
         raise ConfigError(
             "the voice of this deployment is a service: give the caller's words with --input WAV"
@@ -67,6 +68,15 @@ async def asked_aloud(voice: TextToSpeech | None, text: str = QUESTION) -> bytes
 
     await asyncio.to_thread(voice.synthesize, text, take)
     return await asyncio.to_thread(on_the_line, b"".join(pieces), voice.rate_hz)
+
+
+def _other_voice() -> TextToSpeech | None:
+    from models.tts.flite import FliteSettings, FliteTts
+
+    try:
+        return FliteTts(FliteSettings(voice="rms"))
+    except ConfigError:
+        return None
 
 
 async def call_here(
