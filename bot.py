@@ -255,6 +255,9 @@ async def gateway(
     book = None
     if (phone := deployment.phone) is not None:
         book = CallerBook(conversations.store, phone.remember_callers, phone.call_codes, number=phone.number)
+    # That of a page that offers to go on by telephone.
+    number = book.number if book is not None and book.codes is not None else None
+    telephone = {} if number is None else {"telephone": number}
     phones = None if book is None else PhoneSessions(engines, conversations, book, on_call=on_call)
     app = create_app(
         deployment.server,
@@ -268,7 +271,7 @@ async def gateway(
         operations=Operations.open(
             deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
         ),
-        describe=lambda: {"mode": mode, **engines.describe()},
+        describe=lambda: {"mode": mode, **telephone, **engines.describe()},
         open_door=lambda on_call: Signaling(
             on_call,
             max_calls=deployment.server.max_calls,
