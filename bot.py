@@ -17,18 +17,21 @@ import os
 import socket
 import sys
 import tempfile
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loguru import logger
 
 from configs.load import known_deployments, load_deployment, parse_settings
-from core.errors import ConfigError, EngineError, MediaError, StoreError
+from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreError
 from runtime import event_loop
 from serving.gateway.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    import uvicorn
     from loguru import Record
     from pipecat.runner.types import RunnerArguments
     from pipecat.transports.base_transport import BaseTransport
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from configs.deployment import Deployment
     from pipelines.call import Call
     from pipelines.engines import Engines
+    from pipelines.phone_sessions import PhoneSessions
     from serving.gateway.chat_sockets import ChatArguments
     from serving.gateway.phone_desk import PhoneDesk
     from serving.gateway.phone_routes import PhoneArguments
@@ -66,7 +70,7 @@ SWITCH_S = 0.001
 EXPECTED_WARNINGS = ("ideo transceiver is available", "Media stream error while reading the audio")
 CASCADE, DUPLEX = "cascade", "duplex"
 MODES = (CASCADE, DUPLEX, "text")
-TRANSPORTS = ("webrtc", "file", "local")
+TRANSPORTS = ("webrtc", "file", "local", "twilio")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -87,7 +91,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--transport",
         choices=TRANSPORTS,
-        help="how a caller of --mode cascade or duplex is heard (default: webrtc)",
+        help="how a caller of --mode cascade or duplex is heard (default: webrtc); twilio: a telephone call "
+        "by a simulated caller, on this machine",
     )
     parser.add_argument(
         "--config",
@@ -96,9 +101,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", help="address to listen on (default: of the deployment)")
     parser.add_argument("--port", type=int, help="port to listen on (default: of the deployment)")
-    parser.add_argument("--input", type=Path, help="file transport: the caller's WAV")
     parser.add_argument(
-        "--output", type=Path, help="file transport: stereo WAV to write, call.json goes beside it"
+        "--input",
+        type=Path,
+        help="file and twilio transport: the caller's WAV (twilio: without one a question is asked)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="file and twilio transport: stereo WAV to write, the call as JSON goes beside it",
     )
     parser.add_argument("--session", metavar="ID", help="go on with an earlier conversation")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="more log; twice for every frame")
@@ -138,6 +149,10 @@ def main(arguments: list[str] | None = None) -> int:
             return call_from_file(
                 deployment, options.input, options.output, session_id=options.session, mode=options.mode
             )
+        if options.transport == "twilio":
+            return call_by_telephone(
+                deployment, options.input, options.output, mode=options.mode, port=options.port or 0
+            )
         if options.transport == "local":
             return asyncio.run(
                 call_from_microphone(deployment, session_id=options.session, mode=options.mode)
@@ -168,8 +183,10 @@ def check_flags(options: argparse.Namespace) -> None:
         raise ConfigError(
             "--session is for --mode text and for --transport file or local; a page brings its own"
         )
-    if options.transport != "file" and given:
-        raise ConfigError(f"{' and '.join(given)} can only be used with --transport file")
+    if options.transport not in ("file", "twilio") and given:
+        raise ConfigError(f"{' and '.join(given)} can only be used with --transport file or twilio")
+    if options.transport == "twilio" and options.host is not None:
+        raise ConfigError("--transport twilio is a call on this machine: --host has no place")
 
 
 def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deployment":
@@ -210,42 +227,78 @@ def claim_port(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -> int:
-    from pipelines.engines import Engines
-    from pipelines.sessions import TypedTurns, open_conversations
+@asynccontextmanager
+async def gateway(
+    engines: "Engines",
+    conversations: "Conversations",
+    *,
+    mode: str,
+    on_call: "Callable[[Call], None] | None" = None,
+) -> "AsyncIterator[uvicorn.Server]":
+    """The server of a deployment, ready to be run.
+
+    Args:
+        engines: of the process.
+        conversations: of the process.
+        mode: of callers who ask for none.
+        on_call: told each telephone call that begins; must not block.
+    """
+    from pipelines.phone_sessions import PhoneSessions
+    from pipelines.sessions import TypedTurns
     from serving.gateway.app import create_app
+    from serving.gateway.caller_book import CallerBook
     from serving.gateway.http_server import http_server
     from serving.gateway.operations import Operations
     from transports.webrtc.signaling import Signaling
 
+    deployment = engines.deployment
+    typed = TypedTurns(conversations, engines.answering)
+    desk = open_desk(deployment)
+    book = None
+    if (phone := deployment.phone) is not None:
+        book = CallerBook(conversations.store, phone.remember_callers, phone.call_codes, number=phone.number)
+    # That of a page that offers to go on by telephone.
+    number = book.number if book is not None and book.codes is not None else None
+    telephone = {} if number is None else {"telephone": number}
+    phones = None if book is None else PhoneSessions(engines, conversations, book, on_call=on_call)
+    app = create_app(
+        deployment.server,
+        run_call=lambda arguments: converse(engines, conversations, arguments, mode=mode, phones=phones),
+        conversations=conversations,
+        type_turn=typed,
+        modes=(CASCADE, DUPLEX),
+        default_mode=mode,
+        phone=deployment.phone,
+        desk=desk,
+        book=book,
+        operations=Operations.open(
+            deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
+        ),
+        describe=lambda: {"mode": mode, **telephone, **engines.describe()},
+        open_door=lambda on_call: Signaling(
+            on_call,
+            max_calls=deployment.server.max_calls,
+            ice_servers=list(deployment.server.ice_servers),
+            hang_up_s=deployment.server.hang_up_s,
+        ),
+    )
+    try:
+        yield http_server(app, deployment.server)
+    finally:
+        await typed.close()
+        await desk.close()
+
+
+async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -> int:
+    from pipelines.engines import Engines
+    from pipelines.sessions import open_conversations
+
     async with (
         await Engines.load(deployment, duplex=True) as engines,
         open_conversations(deployment, engines.answering) as conversations,
+        gateway(engines, conversations, mode=mode) as server,
     ):
-        typed = TypedTurns(conversations, engines.answering)
-        desk = open_desk(deployment)
-        app = create_app(
-            deployment.server,
-            run_call=lambda arguments: converse(engines, conversations, arguments, mode=mode),
-            conversations=conversations,
-            type_turn=typed,
-            modes=(CASCADE, DUPLEX),
-            default_mode=mode,
-            phone=deployment.phone,
-            desk=desk,
-            operations=Operations.open(
-                deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
-            ),
-            describe=lambda: {"mode": mode, **engines.describe()},
-            open_door=lambda on_call: Signaling(
-                on_call,
-                max_calls=deployment.server.max_calls,
-                ice_servers=list(deployment.server.ice_servers),
-                hang_up_s=deployment.server.hang_up_s,
-            ),
-        )
         host, port = listener.getsockname()[:2]
-        server = http_server(app, deployment.server)
         address = address_of(host, port)
         # What is loaded stays: full collections need not look at it again while people talk.
         gc.collect()
@@ -257,11 +310,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
         # it back. By default that is 5 ms, each time: a call that starts reads and writes its session.
         sys.setswitchinterval(SWITCH_S)
         print(banner(engines.describe(), address), flush=True)
-        try:
-            await server.serve(sockets=[listener])
-        finally:
-            await typed.close()
-            await desk.close()
+        await server.serve(sockets=[listener])
     return 0
 
 
@@ -313,11 +362,12 @@ async def converse(
     runner_args: "RunnerArguments",
     *,
     mode: str = CASCADE,
+    phones: "PhoneSessions | None" = None,
 ) -> None:
     """Hold one conversation over whatever transport the arguments bring.
 
     The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
-    choice, where it makes one.
+    choice, where it makes one. ``phones`` knows which session a telephone call is a part of.
 
     Raises:
         UnknownSessionError: there is no such session.
@@ -334,7 +384,8 @@ async def converse(
         await converse_by_chat(engines, conversations, runner_args)
         return
     if isinstance(runner_args, PhoneArguments):
-        await converse_by_phone(engines, conversations, runner_args)
+        assert phones is not None
+        await converse_by_phone(engines, phones, runner_args)
         return
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
@@ -406,13 +457,9 @@ async def converse_by_chat(
     await hold_chat(engines, conversations, peer, protocol=arguments.protocol, session_id=session_id)
 
 
-async def converse_by_phone(
-    engines: "Engines", conversations: "Conversations", arguments: "PhoneArguments"
-) -> None:
+async def converse_by_phone(engines: "Engines", phones: "PhoneSessions", arguments: "PhoneArguments") -> None:
     """Hold one telephone call."""
     from audio.comfort_noise import ComfortNoise
-    from pipelines.phone import hold_phone
-    from pipelines.phone_control import PhoneFacts
     from transports.twilio.stream import PhoneStream
     from transports.websocket.peer import StarlettePeer
 
@@ -422,20 +469,13 @@ async def converse_by_phone(
     stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet)
     try:
         if await stream.open() is not None and stream.started is not None:
-            async with conversations.open(None) as conversation:
-                phone = arguments.phone
-                facts = PhoneFacts(
-                    phone.call_sid or stream.started.call_sid, phone.caller, phone.called, phone.direction
-                )
-                await hold_phone(
-                    engines,
-                    conversation,
-                    stream,
-                    run=pipeline_of(arguments.mode),
-                    facts=facts,
-                    desk=arguments.desk,
-                    settings=settings,
-                )
+            await phones.hold(
+                arguments.phone,
+                stream,
+                run=pipeline_of(arguments.mode),
+                desk=arguments.desk,
+                settings=settings,
+            )
     finally:
         await stream.close(stream.end[1])
 
@@ -506,30 +546,48 @@ def call_from_file(
         ConfigError: a file cannot be read or written, or the output would replace the input.
         EngineError: an engine does not load.
     """
+    pcm = _callers_pcm(source, output)
+    document = asyncio.run(_call_from_pcm(deployment, pcm, output, session_id, mode))
+    _write_document(document, output)
+    return 0
+
+
+def _callers_pcm(source: Path | None, output: Path | None) -> bytes:
+    """What the caller of a file says; nothing without a file. Makes sure first that the call can be written.
+
+    Raises:
+        MediaError: the input is not audio.
+        ConfigError: a file cannot be read or written, or the output would replace the input.
+    """
     from audio.wav import decode_wav
 
-    if output.suffix.lower() != ".wav":
+    if output is not None and output.suffix.lower() != ".wav":
         raise ConfigError(f"--output {output}: the recording is a WAV file, name it .wav")
-    written = output.with_suffix(".json")
+    targets = () if output is None else (output, output.with_suffix(".json"))
     try:
-        data = source.read_bytes()
-        for target in (output, written):
-            if target.exists() and target.samefile(source):
+        data = None if source is None else source.read_bytes()
+        for target in targets:
+            if source is not None and target.exists() and target.samefile(source):
                 raise ConfigError(f"--output {output} would overwrite the caller's recording {source}")
             check_writable(target)
     except OSError as error:
         raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
+    if data is None:
+        return b""
     try:
-        pcm = decode_wav(data, rate_hz=FILE_RATE_HZ)
+        return decode_wav(data, rate_hz=FILE_RATE_HZ)
     except MediaError as error:
         raise MediaError(f"{source}: {error}") from error
-    document = asyncio.run(_call_from_pcm(deployment, pcm, output, session_id, mode))
+
+
+def _write_document(document: dict[str, Any], output: Path) -> None:
+    """The call as JSON, beside its recording. Raises ConfigError when it cannot be written."""
+    written = output.with_suffix(".json")
     try:
         written.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{written}: {error.strerror}") from error
     print(f"{output} and {written}: {len(document['turns'])} turns")
-    return 0
 
 
 def check_writable(target: Path) -> None:
@@ -590,6 +648,80 @@ async def _call_from_pcm(
             "engines": engines.describe(),
             "turns": [record.as_message() for record in call.turns.finished],
         }
+
+
+def call_by_telephone(
+    deployment: "Deployment",
+    source: Path | None,
+    output: Path | None,
+    *,
+    mode: str = CASCADE,
+    port: int = 0,
+) -> int:
+    """Serve on this machine and call it as Twilio would, with a simulated caller; no credentials are needed.
+
+    Args:
+        deployment: of the server.
+        source: what the caller says; None: a question.
+        output: stereo WAV to write; None: the call is only told.
+        mode: of the call.
+        port: to listen on; 0: any that is free.
+
+    Raises:
+        MediaError: the input is not audio.
+        ConfigError: a file cannot be read or written, the port is taken, or the call is refused.
+        EngineError: an engine does not load.
+    """
+    from pipelines.simulated_phone import simulated
+
+    pcm = _callers_pcm(source, output)
+    deployment = simulated(deployment)
+    listener = claim_port(deployment.server.host, port)
+    document = asyncio.run(_call_by_telephone(deployment, listener, pcm, output, mode))
+    for turn in document["turns"]:
+        print(
+            *(
+                f"{who}: {said}"
+                for who, said in (("caller", turn["user_text"]), ("bot", turn["bot_text"]))
+                if said
+            ),
+            sep="\n",
+        )
+    if output is not None:
+        _write_document(document, output)
+    return 0
+
+
+async def _call_by_telephone(
+    deployment: "Deployment", listener: socket.socket, pcm: bytes, output: Path | None, mode: str
+) -> dict[str, Any]:
+    from pipelines.engines import Engines
+    from pipelines.sessions import open_conversations
+    from pipelines.simulated_phone import asked_aloud, call_here, on_the_line, open_recording, record_of
+
+    calls: list[Call] = []
+    async with (
+        await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
+        open_conversations(deployment, engines.answering) as conversations,
+        gateway(engines, conversations, mode=mode, on_call=calls.append) as server,
+    ):
+        speech = on_the_line(pcm, FILE_RATE_HZ) if pcm else await asked_aloud(engines.voice)
+        recording = open_recording(output)
+        try:
+            heard = await call_here(server, listener, speech, recording)
+        except PeerError as error:
+            raise ConfigError(str(error)) from error
+        finally:
+            if recording is not None:
+                recording.close()
+        return record_of(
+            calls[-1] if calls else None,
+            heard,
+            deployment=deployment.name,
+            mode=mode,
+            recording=None if output is None else output.name,
+            engines=engines.describe(),
+        )
 
 
 async def call_from_microphone(

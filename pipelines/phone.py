@@ -10,7 +10,7 @@ at most), then Twilio is told by REST, and then the stream is closed.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pipecat.frames.frames import Frame
@@ -45,6 +45,8 @@ async def hold_phone(
     facts: PhoneFacts,
     desk: Desk,
     settings: PhoneRoutesSettings,
+    leaving: asyncio.Event | None = None,
+    on_call: Callable[[Call], None] | None = None,
 ) -> None:
     """Hold one call until it ends.
 
@@ -56,6 +58,8 @@ async def hold_phone(
         facts: of the call.
         desk: what can be done with it.
         settings: of telephone calls.
+        leaving: set when this call ends and the stream goes on.
+        on_call: told the call when it begins; must not block.
     """
     call = Call(
         conversation,
@@ -83,13 +87,16 @@ async def hold_phone(
         input_rate_hz=INPUT_RATE_HZ,
         on_packet=call.on_packet,
         on_key=control.on_key,
+        leaving=leaving,
     )
+    if on_call is not None:
+        on_call(call)
     watching = asyncio.create_task(control.run(), name="phone.control")
     try:
         await run(engines, transport, call, finished=control.finished)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    if not stream.gone.is_set():
+    if not stream.gone.is_set() and not (leaving is not None and leaving.is_set()):
         await stream.played_out(PLAYED_OUT_S)
         await desk.hang_up(facts.call_sid)

@@ -630,6 +630,22 @@ class Conversations:
         if conversation is not None:
             conversation.lose(UnknownSessionError(f"session {shown_id(session_id)} was deleted"))
 
+    async def release(self, session_id: str, why: str) -> bool:
+        """Have whoever holds a session here lose it, as if another process had claimed it.
+
+        What they have recorded is committed first. Who opens it next claims it anew.
+
+        Returns:
+            Whether anybody held it.
+        """
+        conversation = self.get(session_id)
+        entry = self._open.get(session_id)
+        if conversation is None or entry is None or conversation.lost.is_set():
+            return False
+        await self._flushed(entry)
+        conversation.lose(FencedError(f"session {shown_id(session_id)} {why}"))
+        return True
+
     async def _flushed(self, entry: _Open) -> None:
         """Return when what was recorded is committed, or after ``close_s``."""
         conversation = _opened(entry)

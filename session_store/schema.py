@@ -1,7 +1,8 @@
 """The tables as the newest migration leaves them.
 
 ``session`` is the row that a claim moves on and that every append locks; ``event`` is only ever inserted. A
-session's events lie together on disk, in order of commit.
+session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` say which session the
+next telephone call of somebody is a part of (``callers``); they go with their session.
 """
 
 import sqlalchemy as sa
@@ -9,7 +10,7 @@ import sqlalchemy as sa
 # Not alembic's own name for it: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0003"
+HEAD = "0004"
 
 metadata = sa.MetaData()
 
@@ -48,5 +49,36 @@ event_table = sa.Table(
     # lie together, whatever their sessions.
     sa.UniqueConstraint("key", "session_id", name="event_key"),
     sa.Index("event_by_time", "session_id", "event_us", "seq"),
+    sqlite_with_rowid=False,
+)
+
+caller_table = sa.Table(
+    "caller",
+    metadata,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    # Of the number, under a key that the database does not hold.
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), nullable=False),
+    # When the number was last seen.
+    sa.Column("last_us", sa.BigInteger, nullable=False),
+    sa.Index("caller_by_session", "session_id"),
+    sa.Index("caller_by_age", "last_us"),
+    sqlite_with_rowid=False,
+)
+
+call_code_table = sa.Table(
+    "call_code",
+    metadata,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("code", sa.String(16), primary_key=True),
+    # One at a time of each session.
+    sa.Column(
+        "session_id",
+        sa.String(36),
+        sa.ForeignKey("session.id", ondelete="CASCADE"),
+        nullable=False,
+        unique=True,
+    ),
+    sa.Column("until_us", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -31,6 +31,7 @@ from loguru import logger
 from core.clock import Clock
 from core.errors import SessionExistsError, StoreError, StoreUnavailableError, UnknownSessionError
 from runtime.loop_clock import LoopClock
+from session_store.callers import drop_callers, put_caller, put_code, read_caller, take_code
 from session_store.claim import SessionClock, SessionWriter, wall_us
 from session_store.committing import (
     claim_session,
@@ -373,6 +374,98 @@ class SessionStore(SessionReader):
         info, rows = await whole_session(lines, max_payload_bytes=self._settings.max_payload_bytes)
         await self._run_once(partial(insert_whole, info=info, rows=rows), SessionExistsError)
         return info
+
+    async def link_caller(
+        self, session_id: str, digest: str, *, forget_days: float, tenant: str = "default"
+    ) -> None:
+        """Have the next call of a number be part of a session; see ``callers``.
+
+        Args:
+            session_id: which one.
+            digest: of the number.
+            forget_days: numbers that were not seen for so long are forgotten.
+            tenant: whose.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        now_us = self._wall_us()
+        await self._commits.run(
+            partial(
+                put_caller,
+                tenant=tenant,
+                digest=digest,
+                session_id=session_id,
+                now_us=now_us,
+                forget_us=now_us - round(forget_days * US_PER_DAY),
+            )
+        )
+
+    async def session_of_caller(
+        self, digest: str, *, within_days: float, tenant: str = "default"
+    ) -> str | None:
+        """The session that the call of a number is part of; None where the number was not seen for so long.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        since_us = self._wall_us() - round(within_days * US_PER_DAY)
+        return await self._read(partial(read_caller, tenant=tenant, digest=digest, since_us=since_us))
+
+    async def unlink_callers(self, session_id: str) -> int:
+        """Forget the numbers of a session; return how many there were.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        await self.info(session_id)
+        return await self._commits.run(partial(drop_callers, session_id=session_id))
+
+    async def put_code(
+        self, session_id: str, code: str, *, for_s: float, most: int, tenant: str = "default"
+    ) -> bool:
+        """Have a code stand for a session, once, in place of the one that it had.
+
+        Returns:
+            Whether it does: another session may have the same, or there are ``most`` of them.
+
+        Raises:
+            UnknownSessionError: there is none of that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        _check_id(session_id)
+        now_us = self._wall_us()
+        until_us = now_us + round(for_s * 1_000_000)
+        return await self._commits.run(
+            partial(
+                put_code,
+                tenant=tenant,
+                code=code,
+                session_id=session_id,
+                now_us=now_us,
+                until_us=until_us,
+                most=most,
+            )
+        )
+
+    async def take_code(self, code: str, *, tenant: str = "default") -> str | None:
+        """The session that a code stands for, which it does no longer; None when there is none.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        found: str | None = None
+
+        def attempt(connection: sa.Connection) -> str | None:
+            nonlocal found
+            # The answer to a commit may be lost: who comes again for it finds the code taken, by themselves.
+            found = take_code(connection, tenant=tenant, code=code, now_us=self._wall_us()) or found
+            return found
+
+        return await self._commits.run(attempt)
 
     async def close(self) -> None:
         """Commit what waits, within the deadline; end followers; let go of the database."""

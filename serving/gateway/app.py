@@ -26,6 +26,8 @@ from starlette.middleware.cors import CORSMiddleware
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
 from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError
+from serving.gateway.caller_api import caller_api
+from serving.gateway.caller_book import CallerBook
 from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.chat_sockets import ChatSockets
 from serving.gateway.eval_socket import EvalSocket
@@ -60,6 +62,7 @@ def create_app(
     operations: Operations | None = None,
     phone: PhoneRoutesSettings | None = None,
     desk: PhoneDesk | None = None,
+    book: CallerBook | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -75,6 +78,7 @@ def create_app(
         operations: what operators see and change; without it there is no pool, and every app is open.
         phone: calls of Twilio; None: there are none.
         desk: what can be done with them.
+        book: whose telephone call is part of which session; without it no session goes on by telephone.
     """
     operations = operations or Operations()
     operators = Operators(settings)
@@ -173,6 +177,8 @@ def create_app(
         )
     if conversations is not None and type_turn is not None:
         app.include_router(session_api(conversations, type_turn, settings, new_sessions, access, operators))
+        if book is not None:
+            app.include_router(caller_api(book, conversations, settings, operators))
     serve_page(app)
     return app
 

@@ -31,7 +31,7 @@ from protocols.twilio_signature import Algorithm, Fields, algorithm_of, is_signe
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
 from serving.gateway.phone_desk import PhoneDesk
-from serving.gateway.phone_settings import NUMBER, PhoneRoutesSettings
+from serving.gateway.phone_settings import REACHED, PhoneRoutesSettings
 from serving.gateway.requests import read_body
 from serving.gateway.settings import ServerSettings
 from serving.gateway.talk_sockets import deny
@@ -50,12 +50,14 @@ class PhoneCall:
         call_sid: Twilio's name for it; empty where it is told with the stream.
         caller, called: numbers, as Twilio says them.
         direction: who placed it: "outbound" is us.
+        verstat: what the network says of the caller's number; empty where it says nothing.
     """
 
     call_sid: str
     caller: str
     called: str
     direction: Literal["inbound", "outbound"] = "inbound"
+    verstat: str = ""
 
 
 @dataclass(kw_only=True)
@@ -80,7 +82,7 @@ class Wanted(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    to: str = Field(pattern=NUMBER)
+    to: str = Field(pattern=REACHED)
 
 
 class PhoneRoutes:
@@ -155,6 +157,7 @@ class PhoneRoutes:
             _field(fields, "To"),
             # "outbound-api" and "outbound-dial".
             "outbound" if _field(fields, "Direction").startswith("outbound") else "inbound",
+            _field(fields, "StirVerstat"),
         )
         try:
             self._calls.check_room()

@@ -4,8 +4,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-# As in E.164, or a SIP address.
-NUMBER = r"^(\+[1-9]\d{4,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$"
+from protocols.phone_numbers import NUMBER
+from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
+
+# A number, or a SIP address.
+REACHED = r"^(\+[1-9]\d{4,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$"
 
 
 class PhoneRoutesSettings(BaseModel):
@@ -37,12 +40,9 @@ class PhoneRoutesSettings(BaseModel):
     )
     api_secret_env: str = Field("TWILIO_API_SECRET", description="the same with its secret")
     api_url: str = Field("https://api.twilio.com", description="of the REST interface; a region's, say")
-    number: str | None = Field(
-        None, pattern=NUMBER, description="of this deployment: calls that it begins are from this one"
-    )
     ring_s: int = Field(30, ge=5, le=600, description="a call that is begun rings so long")
     transfer_to: str | None = Field(
-        None, pattern=NUMBER, description="who takes calls that are passed on; null: nobody"
+        None, pattern=REACHED, description="who takes calls that are passed on; null: nobody"
     )
     person: str = Field("a colleague", description="what this one is called to callers")
     connecting: str = Field(
@@ -66,6 +66,19 @@ class PhoneRoutesSettings(BaseModel):
     busy: str = Field(
         "All lines are busy. Please call again later.",
         description="said to a caller for whom there is no line; empty: the line is engaged",
+    )
+
+    number: str | None = Field(
+        None,
+        pattern=f"^{NUMBER.pattern}$",
+        description="that people call, as +15550199: for pages, and for those whom this side calls",
+    )
+    remember_callers: CallerSettings | None = Field(
+        None, description="a caller's number goes on with its session; null: every call is a new one"
+    )
+    call_codes: CallCodeSettings | None = Field(
+        CallCodeSettings(),
+        description="a caller goes on with a session by a code that its page or program gets; null: never",
     )
 
     @field_validator("public_url")

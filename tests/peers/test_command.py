@@ -72,6 +72,11 @@ def test_bot_is_a_pipecat_entry_point():
         (["--transport", "file", "--input", "no.wav", "--output", "out/x.wav"], "no.wav: No such file"),
         (["--transport", "local", "--output", "x.wav"], "--output can only be used with --transport file"),
         (["--input", "x.wav"], "--input can only be used with --transport file"),
+        (["--transport", "twilio", "--host", "0.0.0.0"], "--host has no place"),
+        (["--transport", "twilio", "--input", "no.wav"], "no.wav: No such file"),
+        (["--transport", "twilio", "--output", "x.mp3"], "the recording is a WAV file, name it .wav"),
+        (["--transport", "twilio", "--session", "x"], "--session is for --mode text"),
+        (["--transport", "twilio", "--mode", "text"], "--transport twilio has no place"),
         (["--mode", "text", "--transport", "webrtc"], "--transport webrtc has no place"),
         (["--mode", "text", "--input", "x.wav"], "--input can only be used with --transport file"),
         (["--port", "70000"], "command line: port: Input should be less than or equal to 65535"),
@@ -362,3 +367,21 @@ async def test_a_wav_plays_the_caller_and_the_call_is_recorded(tmp_path: Path):
     caller_end = np.flatnonzero(loud[:, 0])[-1]
     answer = np.flatnonzero(loud[caller_end:, 1])[0] / 16_000
     assert 0.1 < answer < 1.5
+
+
+async def test_a_telephone_call_needs_no_telephone_and_no_credentials(tmp_path: Path):
+    output = tmp_path / "calls" / "call.wav"
+    status, out, error = await command("--transport", "twilio", "--output", str(output))
+    assert (status, error) == (0, "")
+    assert "bot: The Northwind branch guide says: On Saturdays they are open from ten until two." in out
+    document = json.loads(output.with_suffix(".json").read_text())
+    assert document["violations"] == [] and document["ended"] == "caller"
+    assert [bool(turn["user_text"]) for turn in document["turns"]] == [False, True]
+    sound, rate_hz = soundfile.read(output)
+    assert rate_hz == 8_000 and sound.shape[1] == 2
+    assert abs(len(sound) / 8 - document["duration_ms"]) <= 20
+    # The caller lets the bot greet, and is answered.
+    loud = np.abs(sound) > 0.05
+    first = [np.flatnonzero(loud[:, side])[0] for side in (0, 1)]
+    last = [np.flatnonzero(loud[:, side])[-1] for side in (0, 1)]
+    assert first[1] < first[0] < last[0] < last[1]

@@ -97,6 +97,7 @@ class PhoneStream:
 
     Attributes:
         on_played: told the speech of each packet when it is played; must not block.
+        on_key: told each key that is pressed, beside the listener; must not block.
         started: how the stream began.
         gone: the other side is.
         end: why, in a word and a sentence.
@@ -120,6 +121,7 @@ class PhoneStream:
         self.caller = CallerLine()
         self.refused = 0
         self.on_played: Callable[[bytes], None] | None = None
+        self.on_key: Callable[[str], None] | None = None
         self._peer = peer
         self._stream = MediaStream()
         self._line = PacketLine(
@@ -127,8 +129,9 @@ class PhoneStream:
         )
         self._to_caller: ToCaller | None = None
         self._clock = LoopClock()
+        self._came_us = self._clock.now_us()
         self._listener: Listener | None = None
-        self._early: deque[Event] = deque(maxlen=500)
+        self._early: deque[Audio | Digit] = deque(maxlen=500)
         self._begun = asyncio.Event()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -167,7 +170,17 @@ class PhoneStream:
         """Tell somebody what comes from here on, and first what came since the start."""
         self._listener = listener
         while self._early:
-            self._handle(self._early.popleft())
+            self._tell(listener, self._early.popleft())
+
+    def stop_listening(self, listener: Listener) -> None:
+        """Tell this one nothing more; what comes is kept for the next one."""
+        if self._listener is listener:
+            self._listener = None
+
+    @property
+    def quiet_ms(self) -> int:
+        """For how long nothing has come, which of a line that is there is never long."""
+        return (self._clock.now_us() - self._came_us) // 1000
 
     # What the caller is sent.
 
@@ -303,6 +316,7 @@ class PhoneStream:
                 if text is None:
                     self._over("gone", "the socket was closed")
                     return
+                self._came_us = self._clock.now_us()
                 try:
                     event = self._stream.read(text)
                 except Refusal as refusal:
@@ -334,14 +348,20 @@ class PhoneStream:
         if isinstance(event, MarkBack):
             self._mark_back(event.name)
             return
+        if isinstance(event, Digit) and self.on_key is not None:
+            self.on_key(event.digit)
         if self._listener is None:
             self._early.append(event)
-        elif isinstance(event, Audio):
-            pcm = self.caller.hear(event.mu_law, event.at_ms)
-            if pcm:
-                self._listener.hear(pcm)
-        elif isinstance(event, Digit):
-            self._listener.key(event.digit)
+        else:
+            self._tell(self._listener, event)
+
+    def _tell(self, listener: Listener, event: Audio | Digit) -> None:
+        if isinstance(event, Digit):
+            listener.key(event.digit)
+            return
+        pcm = self.caller.hear(event.mu_law, event.at_ms)
+        if pcm:
+            listener.hear(pcm)
 
     def _mark_back(self, name: str) -> None:
         back = self.marks.back(name, self._clock.now_us())

@@ -69,6 +69,7 @@ class PhoneInput(DirectAudioInput):
 
     async def cleanup(self) -> None:
         await super().cleanup()
+        self._phone.stream.stop_listening(self)
         reader, self._reader = self._reader, None
         if reader is not None:
             await self.cancel_task(reader)
@@ -95,17 +96,19 @@ class PhoneInput(DirectAudioInput):
 
     async def _listen(self) -> None:
         stream = self._phone.stream
-        gone = asyncio.create_task(stream.gone.wait())
+        # The first of them ends the call.
+        ends = {asyncio.create_task(stream.gone.wait()), asyncio.create_task(self._phone.leaving.wait())}
         try:
-            while not stream.gone.is_set():
+            while not (stream.gone.is_set() or self._phone.leaving.is_set()):
                 getting = asyncio.ensure_future(self._heard.get())
-                await asyncio.wait({getting, gone}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({getting, *ends}, return_when=asyncio.FIRST_COMPLETED)
                 if not getting.done():
                     getting.cancel()
                     break
                 await self._pass(getting.result())
         finally:
-            gone.cancel()
+            for end in ends:
+                end.cancel()
         await self._phone._call_event_handler("on_client_disconnected", stream)
 
     async def _pass(self, what: bytes | str) -> None:
@@ -215,6 +218,7 @@ class PhoneTransport(BaseTransport):
         input_rate_hz: of the pipeline.
         on_packet: told the PCM of each packet of speech when it is played; must not block.
         on_key: told the keys that the caller presses; must not block.
+        leaving: set when the call ends here and the line goes on elsewhere.
     """
 
     def __init__(
@@ -225,10 +229,12 @@ class PhoneTransport(BaseTransport):
         input_rate_hz: int,
         on_packet: Callable[[bytes], None],
         on_key: Callable[[str], None] | None = None,
+        leaving: asyncio.Event | None = None,
     ) -> None:
         super().__init__()
         self.on_key = on_key
         self.stream = stream
+        self.leaving = leaving or asyncio.Event()
         self.input_rate_hz = input_rate_hz
         self._told_delay: Callable[[int], None] | None = None
         stream.on_played = lambda mu_law: on_packet(g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes())

@@ -59,6 +59,13 @@ export class Binding {
     return "";
   }
 
+  /** How to go on by telephone, in words for the person. Throws ApiError. */
+  async byPhone() {
+    const { code, number, expires_s: expiresS } = await this.#api.callCode();
+    const minutes = Math.max(1, Math.round(expiresS / 60));
+    return `Call ${number} and press ${code} on its keys, within ${minutes} minutes. This call then goes on there.`;
+  }
+
   /** The server has let go of the conversation: looks why, for the person. */
   async whyLost() {
     return (await this.dropDeleted()) || ELSEWHERE;

@@ -56,6 +56,11 @@ export class SessionApi {
     return new SessionApi(id);
   }
 
+  /** A code that goes on with the session in a telephone call, the number to call, and for how long. Throws ApiError. */
+  callCode() {
+    return requestJson("POST", `${this.#path}/call-code`);
+  }
+
   get exportPath() {
     return `${this.#path}/export`;
   }

@@ -38,6 +38,7 @@ const parts = {
   engines: part("engines"),
   floor: part("floor"),
   sound: part("remote-audio"),
+  byPhone: part("by-phone"),
 };
 const raw = new URLSearchParams(location.search).get("raw") === "1";
 const bubbles = new Bubbles(part("conversation"), { keep: KEEP_BUBBLES });
@@ -58,6 +59,7 @@ class TalkPage {
   #binding = new Binding(bubbles);
   #lost = ""; // why the conversation is no longer in this call
   #refused = ""; // why there is no worker for it
+  #telephone = ""; // number by which a conversation goes on; empty: by none
 
   constructor() {
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
@@ -68,6 +70,7 @@ class TalkPage {
       this.#submit();
     });
     parts.typed.addEventListener("input", () => this.#show());
+    parts.byPhone.addEventListener("click", () => this.#tellCode());
     // The server notices a page that is gone by itself; saying so frees the line at once.
     window.addEventListener("pagehide", () => this.#call && this.#hangUp());
     this.#show();
@@ -155,6 +158,20 @@ class TalkPage {
     this.#watches.push(
       watchLevel(this.#context, stream, (level) => parts.talk.style.setProperty("--voice", level.toFixed(2))),
     );
+  }
+
+  /** The server has a number that people call. */
+  offerTelephone(number) {
+    this.#telephone = number;
+    this.#show();
+  }
+
+  async #tellCode() {
+    try {
+      this.#say(await this.#binding.byPhone());
+    } catch (error) {
+      this.#say(`There is no code to go on by telephone. ${error.message}`, { bad: true });
+    }
   }
 
   async #toggleMicrophone() {
@@ -382,6 +399,7 @@ class TalkPage {
     parts.cameraCaption.textContent = this.#camera ? "Hide" : "Camera";
     parts.preview.hidden = this.#camera === null;
     this.#binding.showLinks({ busy });
+    parts.byPhone.hidden = !this.#telephone || !this.#binding.sessionId;
     parts.typed.readOnly = state === "connecting";
     parts.send.disabled = state === "connecting" || !parts.typed.value.trim();
   }
@@ -397,7 +415,7 @@ class TalkPage {
 }
 
 /** Names the engines, and says what to expect of the ears. */
-async function showEngines() {
+async function showEngines(page) {
   let status;
   try {
     const response = await fetch("/status", { signal: AbortSignal.timeout(STATUS_MS) });
@@ -410,6 +428,7 @@ async function showEngines() {
     return;
   }
   mode.offer(status);
+  if (status.telephone) page.offerTelephone(status.telephone);
   const { deployment, stt, turn, llm, fallback, tts, omni } = status;
   const answers = llm && fallback ? `${llm}, else ${fallback}` : llm;
   const named = [
@@ -447,5 +466,4 @@ function duration(ms) {
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
-new TalkPage();
-showEngines();
+showEngines(new TalkPage());

@@ -1,0 +1,136 @@
+"""A telephone call without a telephone: a server on this machine, and a simulated caller over its real
+socket.
+
+In: what the caller says, or nothing: then they ask ``QUESTION`` aloud. Out: the call in stereo (caller left,
+bot right, 8 kHz) and its record. Needs no credentials: requests are not signed, and the server is reached
+from this machine alone. Numbers are not remembered: the caller is nobody.
+"""
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+
+from audio import g711
+from audio.resample import Resampler
+from configs.deployment import Deployment, Phone
+from core.errors import ConfigError, PeerError
+from core.media import float_to_pcm16, pcm16_to_float
+from models.tts import SpeechPiece, TextToSpeech
+from pipelines.call import Call
+from protocols.twilio_media import RATE_HZ
+from recording.stereo import StereoRecording
+from transports.twilio.simulated_caller import Heard, SimulatedCall
+
+QUESTION = "What are your opening hours on Saturday?"
+LOOPBACK = "127.0.0.1"
+READY_S = 0.02
+
+
+def simulated(deployment: Deployment) -> Deployment:
+    """The deployment, with a line that a simulated caller reaches and nobody else."""
+    phone = (deployment.phone or Phone()).model_copy(
+        update={"signatures": False, "public_url": None, "remember_callers": None}
+    )
+    server = deployment.server.model_copy(update={"host": LOOPBACK})
+    return deployment.model_copy(update={"phone": phone, "server": server})
+
+
+def on_the_line(pcm: bytes, rate_hz: int) -> bytes:
+    """PCM as a telephone carries it: mu-law at 8 kHz."""
+    samples = pcm16_to_float(pcm)
+    if rate_hz != RATE_HZ:
+        resampler = Resampler(rate_hz, RATE_HZ)
+        samples = resampler.feed(np.concatenate((samples, np.zeros(resampler.delay_samples, np.float32))))
+    low = np.frombuffer(float_to_pcm16(samples), "<i2").astype(np.int16)
+    return g711.encode(low, g711.Law.MU)
+
+
+async def asked_aloud(deployments: TextToSpeech | None, text: str = QUESTION) -> bytes:
+    """A question, on the line: in a voice that is not the bot's or, without flite, in the deployment's own.
+
+    Raises:
+        ConfigError: there is no flite, and a cloud service speaks in this deployment.
+    """
+    voice = _other_voice() or deployments
+    if voice is None:
+        raise ConfigError(
+            "the voice of this deployment is a service: give the caller's words with --input WAV"
+        )
+    pieces: list[bytes] = []
+
+    def take(piece: SpeechPiece) -> bool:
+        pieces.append(piece.pcm)
+        return True
+
+    await asyncio.to_thread(voice.synthesize, text, take)
+    return await asyncio.to_thread(on_the_line, b"".join(pieces), voice.rate_hz)
+
+
+def _other_voice() -> TextToSpeech | None:
+    from models.tts.flite import FliteSettings, FliteTts
+
+    try:
+        return FliteTts(FliteSettings(voice="rms"))
+    except ConfigError:
+        return None
+
+
+async def call_here(
+    server: uvicorn.Server, listener: socket.socket, speech: bytes, recording: StereoRecording | None
+) -> Heard:
+    """Serve for the length of one call.
+
+    Raises:
+        PeerError: the call is refused, or the server does not start.
+    """
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
+    try:
+        while not server.started:
+            if serving.done():
+                serving.result()
+                raise PeerError("the server does not start")
+            await asyncio.sleep(READY_S)
+        port = listener.getsockname()[1]
+        return await SimulatedCall(f"http://{LOOPBACK}:{port}", speech, recording=recording).hold()
+    finally:
+        server.should_exit = True
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+def record_of(call: Call | None, heard: Heard, **facts: Any) -> dict[str, Any]:
+    """The call as JSON, as ``--transport file`` writes it.
+
+    Args:
+        call: as the server knows it.
+        heard: as the caller knows it.
+        facts: of the run.
+    """
+    return {
+        **facts,
+        "session": None if call is None else call.conversation.session_id,
+        "duration_ms": heard.duration_ms,
+        "ended": heard.ended,
+        "marks": heard.marks,
+        "clears": heard.clears,
+        "violations": heard.violations,
+        "turns": [] if call is None else [record.as_message() for record in call.turns.finished],
+    }
+
+
+def open_recording(output: Path | None) -> StereoRecording | None:
+    """The file of a call.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    if output is None:
+        return None
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        return StereoRecording(output, rate_hz=RATE_HZ)
+    except OSError as error:
+        raise ConfigError(f"{error.filename or output}: {error.strerror}") from error

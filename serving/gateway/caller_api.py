@@ -1,0 +1,88 @@
+"""A session that goes on by telephone: what pages and programs ask for.
+
+    POST   /api/sessions/{id}/call-code     a code to press in a call, with the number to call
+    PUT    /api/sessions/{id}/caller        this number's next call goes on with the session; for the operator
+    DELETE /api/sessions/{id}/caller        the numbers of a session are forgotten
+
+Whoever knows a session's id may use it, so they may have a code. Linking a number is another matter: who
+linked somebody else's would hear what that person says in their next call. It is the operator's, or that of
+the program which has its token and has made sure whose number it is.
+"""
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.gateway.caller_book import CallerBook
+from serving.gateway.limits import Rate
+from serving.gateway.operators import Operators
+from serving.gateway.requests import check_origin, client_of
+from serving.gateway.session_api import PATH, SessionId
+from serving.gateway.settings import ServerSettings
+from session_store.conversation import Conversations
+
+
+class CallCode(BaseModel):
+    """What a page shows.
+
+    Attributes:
+        code: to be pressed in a call, once.
+        number: to call; None where the deployment names none.
+        expires_s: so long it stands for the session.
+    """
+
+    code: str
+    number: str | None
+    expires_s: float
+
+
+class CallerNumber(BaseModel):
+    """Body of a link."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    number: str = Field(min_length=1, max_length=40)
+    called: str | None = Field(None, pattern=r"^\+[1-9][0-9]{6,14}$", description="null: phone.number")
+
+
+def caller_api(
+    book: CallerBook, conversations: Conversations, settings: ServerSettings, operators: Operators
+) -> APIRouter:
+    """The routes.
+
+    Args:
+        book: of this process.
+        conversations: of this process.
+        settings: of the server.
+        operators: who may link a number.
+    """
+    store = conversations.store
+    codes = book.codes
+    asked = Rate(
+        codes.per_minute if codes is not None else 1,
+        "too many codes were asked for from this address, try again later",
+        clients=settings.counted_clients,
+    )
+
+    def origin_allowed(request: Request) -> None:
+        check_origin(request, allowed=settings.allowed_origins)
+
+    router = APIRouter(prefix=PATH, dependencies=[Depends(origin_allowed)])
+
+    @router.post("/{session_id}/call-code", status_code=201)
+    async def call_code(session_id: SessionId, request: Request) -> CallCode:
+        if codes is None:
+            raise HTTPException(404, "there are no codes here (phone.call_codes)")
+        await store.info(session_id)
+        asked.take(client_of(request, trusted_proxies=settings.trusted_proxies))
+        code = await book.new_code(session_id)
+        return CallCode(code=code, number=book.number, expires_s=codes.expires_s)
+
+    @router.put("/{session_id}/caller", status_code=204, dependencies=[Depends(operators.check)])
+    async def link(session_id: SessionId, body: CallerNumber) -> None:
+        await book.link(session_id, body.number, body.called)
+
+    @router.delete("/{session_id}/caller", status_code=204)
+    async def unlink(session_id: SessionId) -> None:
+        await store.unlink_callers(session_id)
+
+    return router

@@ -1,0 +1,54 @@
+"""Settings of a session that is continued by telephone."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class CallerSettings(BaseModel):
+    """How a caller is known by their number.
+
+    A number can be forged by whoever has the means: what was said in a session is told to somebody who calls
+    with its number. So there is no default for ``trust``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    trust: Literal["attested", "any"] = Field(
+        description="attested: only a number for which the caller's carrier vouches (STIR/SHAKEN, "
+        "attestation A; networks of the USA and Canada); any: every number that is not withheld"
+    )
+    continues: Literal["calls", "linked"] = Field(
+        "calls",
+        description="calls: the session of the number's last call; linked: only one that PUT "
+        "/api/sessions/ID/caller gave it",
+    )
+    days: float = Field(
+        30.0, gt=0, le=3_650, description="a number that was not seen for so long is forgotten"
+    )
+    second_call: Literal["takes_over", "apart"] = Field(
+        "takes_over",
+        description="a call of a number whose session is in a call already. takes_over: goes on with it, "
+        "and the other one ends (who was cut off calls again before the network has noticed); apart: is a "
+        "session of its own, unless nothing comes from the other one any more",
+    )
+    key_env: str = Field(
+        "PARLEY_CALLER_KEY",
+        description="variable of the environment with the key of the digests by which numbers are kept",
+    )
+
+
+class CallCodeSettings(BaseModel):
+    """Codes that a caller presses to go on with a session."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    digits: int = Field(6, ge=4, le=12)
+    expires_s: float = Field(300.0, ge=10, le=86_400)
+    pause_s: float = Field(5.0, gt=0, le=60, description="keys that are further apart are not of one code")
+    tries: int = Field(
+        3, ge=1, le=100, description="wrong codes of one call; behind them its keys mean nothing"
+    )
+    wrong_per_minute: int = Field(30, ge=1, le=10_000, description="wrong codes of all calls together")
+    most: int = Field(1_000, ge=1, le=100_000, description="codes that may stand for something at a time")
+    per_minute: int = Field(10, ge=1, le=10_000, description="codes that one client may ask for")

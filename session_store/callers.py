@@ -1,0 +1,101 @@
+"""Whose telephone call is part of which session: what the transactions do that know it.
+
+A caller is known by a digest of the number, which is made under a key of the deployment: the database holds
+no telephone numbers, and who has it alone cannot try them all. A code stands for one session, once, for some
+minutes; it is kept as it is: who reads it here reads the sessions too. Both go when their session does.
+
+Plain functions over a connection, the same for both databases.
+"""
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from core.errors import UnknownSessionError
+from session_store.rows import shown_id
+from session_store.schema import call_code_table, caller_table, session_table
+
+_caller = caller_table.c
+_code = call_code_table.c
+
+
+def put_caller(
+    connection: sa.Connection, *, tenant: str, digest: str, session_id: str, now_us: int, forget_us: int
+) -> None:
+    """The next call of this number is part of this session; who was not seen since then is forgotten.
+
+    Raises:
+        UnknownSessionError: there is no such session.
+    """
+    _check_session(connection, session_id)
+    connection.execute(sa.delete(caller_table).where(_caller.last_us < forget_us))
+    # Twice at the same time is one of them, whichever: an upsert waits, an insert would be refused.
+    made = postgresql if connection.dialect.name == "postgresql" else sqlite
+    changed = {"session_id": session_id, "last_us": now_us}
+    connection.execute(
+        made.insert(caller_table)
+        .values(tenant=tenant, digest=digest, **changed)
+        .on_conflict_do_update(index_elements=["tenant", "digest"], set_=changed)
+    )
+
+
+def read_caller(connection: sa.Connection, *, tenant: str, digest: str, since_us: int) -> str | None:
+    """The session of a number that was seen since; None when there is none."""
+    return connection.scalar(
+        sa.select(_caller.session_id).where(
+            _caller.tenant == tenant, _caller.digest == digest, _caller.last_us >= since_us
+        )
+    )
+
+
+def drop_callers(connection: sa.Connection, *, session_id: str) -> int:
+    """Forget which numbers a session is continued by; return how many there were."""
+    return connection.execute(sa.delete(caller_table).where(_caller.session_id == session_id)).rowcount
+
+
+def put_code(
+    connection: sa.Connection,
+    *,
+    tenant: str,
+    code: str,
+    session_id: str,
+    now_us: int,
+    until_us: int,
+    most: int,
+) -> bool:
+    """Have a code stand for a session, in place of the one that it had.
+
+    Returns:
+        Whether it does: another session has the same, or there are ``most`` of them.
+
+    Raises:
+        UnknownSessionError: there is no such session.
+    """
+    _check_session(connection, session_id)
+    old = (_code.until_us <= now_us) | (_code.session_id == session_id)
+    connection.execute(sa.delete(call_code_table).where(old))
+    count = connection.scalar(sa.select(sa.func.count()).select_from(call_code_table)) or 0
+    if count >= most:
+        return False
+    made = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return bool(
+        connection.execute(
+            made.insert(call_code_table)
+            .values(tenant=tenant, code=code, session_id=session_id, until_us=until_us)
+            .on_conflict_do_nothing()
+        ).rowcount
+    )
+
+
+def take_code(connection: sa.Connection, *, tenant: str, code: str, now_us: int) -> str | None:
+    """The session that a code stands for, which it does no longer; None when there is none."""
+    return connection.scalar(
+        sa.delete(call_code_table)
+        .where(_code.tenant == tenant, _code.code == code, _code.until_us > now_us)
+        .returning(_code.session_id)
+    )
+
+
+def _check_session(connection: sa.Connection, session_id: str) -> None:
+    found = connection.scalar(sa.select(session_table.c.id).where(session_table.c.id == session_id))
+    if found is None:
+        raise UnknownSessionError(f"there is no session {shown_id(session_id)}")

@@ -1,0 +1,87 @@
+"""What the session store promises of callers and codes, on a SQLite file and on a real PostgreSQL server."""
+
+import asyncio
+
+import pytest
+
+from core.errors import UnknownSessionError
+from session_store.store import SessionStore
+from tests.contracts.test_session_store import (  # noqa: F401
+    DAY_US,
+    NO_SESSION,
+    NOW_US,
+    Opener,
+    opening,
+    store,
+    url,
+)
+from tests.peers.postgres import postgres, postgres_url  # noqa: F401
+
+
+class Wall:
+    def __init__(self) -> None:
+        self.now_us = NOW_US
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+async def test_the_session_of_a_number_is_the_last_one(store: SessionStore):  # noqa: F811
+    first, second = await store.create(), await store.create()
+    assert await store.session_of_caller("d1", within_days=1) is None
+    for session in (first, second):
+        await store.link_caller(session.id, "d1", forget_days=1)
+    assert await store.session_of_caller("d1", within_days=1) == second.id
+    assert await store.session_of_caller("d1", within_days=1, tenant="other") is None
+    assert await store.unlink_callers(second.id) == 1
+    assert await store.session_of_caller("d1", within_days=1) is None
+
+
+async def test_a_number_that_was_not_seen_for_long_is_forgotten(opening: Opener, url: str):  # noqa: F811
+    wall = Wall()
+    store = await opening(url, now_us=wall)  # noqa: F811
+    session = await store.create()
+    await store.link_caller(session.id, "old", forget_days=30)
+    wall.now_us += 31 * DAY_US
+    assert await store.session_of_caller("old", within_days=30) is None
+    await store.link_caller(session.id, "new", forget_days=30)
+    # It is gone, and not only out of sight.
+    assert await store.session_of_caller("old", within_days=1_000) is None
+
+
+async def test_numbers_and_codes_go_with_their_session(store: SessionStore):  # noqa: F811
+    session = await store.create()
+    await store.link_caller(session.id, "d", forget_days=1)
+    assert await store.put_code(session.id, "123456", for_s=60, most=10)
+    await store.delete(session.id)
+    assert await store.session_of_caller("d", within_days=1) is None
+    assert await store.take_code("123456") is None
+    for asked in (
+        store.link_caller(NO_SESSION, "d", forget_days=1),
+        store.put_code(NO_SESSION, "1234", for_s=60, most=10),
+    ):
+        with pytest.raises(UnknownSessionError):
+            await asked
+
+
+async def test_a_code_is_for_one_who_presses_it(store: SessionStore):  # noqa: F811
+    session = await store.create()
+    await store.put_code(session.id, "123456", for_s=60, most=10)
+    found = await asyncio.gather(*(store.take_code("123456") for _ in range(5)))
+    assert found.count(session.id) == 1 and found.count(None) == 4
+
+
+async def test_a_session_has_one_code_which_ends_and_is_nobody_elses(opening: Opener, url: str):  # noqa: F811
+    wall = Wall()
+    store = await opening(url, now_us=wall)  # noqa: F811
+    first, second = await store.create(), await store.create()
+    assert await store.put_code(first.id, "111111", for_s=60, most=2)
+    assert await store.put_code(first.id, "222222", for_s=60, most=2)
+    assert await store.take_code("111111") is None
+    assert not await store.put_code(second.id, "222222", for_s=60, most=2)
+    assert await store.put_code(second.id, "333333", for_s=60, most=2)
+    third = await store.create()
+    assert not await store.put_code(third.id, "444444", for_s=60, most=2)
+    wall.now_us += 61_000_000
+    assert await store.take_code("222222") is None
+    assert await store.put_code(third.id, "222222", for_s=60, most=2)

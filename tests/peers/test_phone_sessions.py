@@ -1,0 +1,154 @@
+"""A session that goes on by telephone: by the caller's number, and by a code that is pressed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from protocols.twilio_media import RATE_HZ, SILENCE
+from tests.peers.server import RunningServer, running_server
+from transports.twilio.simulated_caller import CALLER, Caller, Heard, SimulatedCall
+
+OTHER = "+15550123"
+AGAIN = "Welcome back."
+
+
+@asynccontextmanager
+async def line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, phone: str = ""
+) -> AsyncIterator[tuple[RunningServer, httpx.AsyncClient]]:
+    """A server that a simulated caller reaches."""
+    monkeypatch.setenv("PARLEY_CALLER_KEY", "k" * 32)
+    monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")
+    monkeypatch.delenv("PARLEY_ADMIN_TOKEN", raising=False)
+    config = folder / "phone.yaml"
+    config.write_text(
+        f"phone: {{signatures: false, number: '+15550199'{phone}}}\nbot: {{greeting: Hello there.}}\n"
+    )
+    async with (
+        running_server("--config", str(config)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=30) as client,
+    ):
+        yield server, client
+
+
+async def call(server: RunningServer, *, number: str = CALLER, keys: str = "", quiet_s: float = 0.5) -> Heard:
+    """A caller who lets the bot greet, presses keys, and says nothing."""
+    caller = Caller(number=number, keys=keys, tail_ms=1_500)
+    return await SimulatedCall(server.url, SILENCE * round(quiet_s * RATE_HZ), caller=caller).hold()
+
+
+async def sessions(client: httpx.AsyncClient) -> list[str]:
+    """Newest first."""
+    return [each["id"] for each in (await client.get("/api/sessions")).json()["sessions"]]
+
+
+async def timeline(client: httpx.AsyncClient, session: str) -> list[dict[str, Any]]:
+    return (await client.get(f"/api/sessions/{session}/timeline", params={"limit": 500})).json()["events"]
+
+
+def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["kind"] == kind]
+
+
+REMEMBERS = ", remember_callers: {trust: any}"
+
+
+async def test_a_number_goes_on_with_its_session_and_a_withheld_one_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with line(tmp_path, monkeypatch, phone=REMEMBERS) as (server, client):
+        first = await call(server)
+        assert first.ended == "caller" and first.violations == []
+        [session] = await sessions(client)
+        await asyncio.gather(call(server), call(server, number="+266696687"), call(server, number=OTHER))
+        assert len(await sessions(client)) == 3
+        events = await timeline(client, session)
+        assert [event["payload"]["text"] for event in of_kind(events, "bot_turn")][-1:] == [AGAIN]
+        assert len(of_kind(events, "joined")) == 2
+
+
+async def test_who_is_cut_off_and_calls_again_gets_on_with_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with line(tmp_path, monkeypatch, phone=REMEMBERS) as (server, client):
+        # The network has not noticed: this one's line is as good as ever.
+        first = asyncio.create_task(call(server, quiet_s=30))
+        async with asyncio.timeout(10):
+            while not await sessions(client) or not of_kind(
+                await timeline(client, (await sessions(client))[0]), "bot_turn"
+            ):
+                await asyncio.sleep(0.1)
+        second = await call(server)
+        assert second.ended == "caller"
+        assert (await first).ended == "server"
+        assert len(await sessions(client)) == 1
+
+
+async def test_a_second_call_can_be_a_session_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    apart = ", remember_callers: {trust: any, second_call: apart}"
+    async with line(tmp_path, monkeypatch, phone=apart) as (server, client):
+        first = asyncio.create_task(call(server, quiet_s=8))
+        async with asyncio.timeout(10):
+            while not await sessions(client):
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
+        second = await call(server)
+        assert second.ended == "caller" and (await first).ended == "caller"
+        assert len(await sessions(client)) == 2
+
+
+async def test_nobody_is_remembered_unless_the_deployment_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with line(tmp_path, monkeypatch) as (server, client):
+        await call(server)
+        await call(server)
+        [session, _] = await sessions(client)
+        answer = await client.put(f"/api/sessions/{session}/caller", json={"number": CALLER})
+        assert answer.status_code == 400 and "remember_callers" in answer.json()["error"]
+
+
+async def test_a_linked_number_goes_on_with_the_session_of_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    linked = ", remember_callers: {trust: any, continues: linked}"
+    async with line(tmp_path, monkeypatch, phone=linked) as (server, client):
+        session = (await client.post("/api/sessions")).json()["id"]
+        assert (await client.put(f"/api/sessions/{session}/caller", json={"number": "12"})).status_code == 400
+        linking = await client.put(f"/api/sessions/{session}/caller", json={"number": "+1 555-0100"})
+        assert linking.status_code == 204
+        await asyncio.gather(call(server), call(server, number=OTHER))
+        assert len(of_kind(await timeline(client, session), "joined")) == 1
+        assert len(await sessions(client)) == 2
+        # Not linked: the next call of this number is a new session again.
+        await call(server, number=OTHER)
+        assert len(await sessions(client)) == 3
+        assert (await client.delete(f"/api/sessions/{session}/caller")).status_code == 204
+        await call(server)
+        assert len(await sessions(client)) == 4
+
+
+async def test_a_code_moves_the_call_into_the_session_of_a_page_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with line(tmp_path, monkeypatch) as (server, client):
+        session = (await client.post("/api/sessions")).json()["id"]
+        typed = await client.post(f"/api/sessions/{session}/messages", json={"text": "My name is Ada."})
+        assert typed.status_code == 200
+        code = (await client.post(f"/api/sessions/{session}/call-code")).json()
+        assert code["number"] == "+15550199" and len(code["code"]) == 6
+        heard = await call(server, keys=code["code"], quiet_s=1)
+        assert heard.ended == "caller" and heard.violations == []
+        [own] = [each for each in await sessions(client) if each != session]
+        moved, left = await timeline(client, session), await timeline(client, own)
+        assert [event["payload"]["text"] for event in of_kind(moved, "bot_turn")][-1] == AGAIN
+        assert len(of_kind(moved, "left")) == len(of_kind(left, "left")) == 1
+        assert of_kind(left, "left")[0]["event_us"] <= of_kind(moved, "joined")[0]["event_us"]
+        # It has been used.
+        await call(server, keys=code["code"], quiet_s=1)
+        assert len(of_kind(await timeline(client, session), "joined")) == 1

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from core.errors import CapacityError, ConfigError, PeerError
+from serving.gateway.caller_book import CallerBook
+from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
+from session_store.store import SessionStore, StoreSettings
+
+NUMBER, CALLED = "+15550100", "+15550199"
+
+
+@pytest.fixture
+async def store(tmp_path):
+    opened = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PARLEY_CALLER_KEY", "k" * 32)
+
+
+@pytest.mark.parametrize("given", ["", "short"])
+async def test_numbers_need_a_key(store: SessionStore, monkeypatch: pytest.MonkeyPatch, given: str):
+    monkeypatch.setenv("PARLEY_CALLER_KEY", given)
+    with pytest.raises(ConfigError, match="PARLEY_CALLER_KEY"):
+        CallerBook(store, CallerSettings(trust="any"))
+    CallerBook(store, None, CallCodeSettings())
+
+
+async def test_where_it_is_asked_for_a_carrier_has_to_vouch(store: SessionStore):
+    book = CallerBook(store, CallerSettings(trust="attested"))
+    assert book.digest_of(NUMBER, CALLED) is None
+    assert book.digest_of(NUMBER, CALLED, verstat="TN-Validation-Passed-B") is None
+    assert book.digest_of(NUMBER, CALLED, verstat="TN-Validation-Passed-A")
+
+
+async def test_a_number_is_linked_for_the_number_that_is_called(store: SessionStore, tmp_path: Path):
+    session = await store.create()
+    book = CallerBook(store, CallerSettings(trust="any"))
+    with pytest.raises(PeerError, match="which number"):
+        await book.link(session.id, NUMBER, None)
+    with pytest.raises(PeerError, match="not withheld"):
+        await book.link(session.id, "anonymous", CALLED)
+    await book.link(session.id, NUMBER, CALLED)
+    digest = book.digest_of(NUMBER, CALLED)
+    assert digest is not None and await book.session_of(digest) == session.id
+    # And it is nowhere to be read.
+    files = [path.read_bytes() for path in tmp_path.iterdir()]
+    assert any(digest.encode() in data for data in files)
+    assert not any(NUMBER.encode() in data for data in files)
+
+
+async def test_a_code_that_another_session_has_is_drawn_again(store: SessionStore):
+    drawn = iter(["1111", "1111", "2222"])
+    book = CallerBook(store, None, CallCodeSettings(digits=4), draw=lambda _digits: next(drawn))
+    first, second = await store.create(), await store.create()
+    assert [await book.new_code(first.id), await book.new_code(second.id)] == ["1111", "2222"]
+    full = CallerBook(store, None, CallCodeSettings(most=1))
+    with pytest.raises(CapacityError):
+        await full.new_code((await store.create()).id)
+
+
+async def test_who_guesses_too_much_keeps_everybody_out_for_a_while(store: SessionStore):
+    book = CallerBook(store, None, CallCodeSettings(wrong_per_minute=2))
+    session = await store.create()
+    code = await book.new_code(session.id)
+    wrong = "x"
+    assert [await book.take_code(wrong) for _ in range(2)] == [None, None]
+    assert await book.take_code(code) is None
+    # It has not been used by that.
+    assert await CallerBook(store, None, CallCodeSettings()).take_code(code) == session.id
