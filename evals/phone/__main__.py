@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     load = parts.add_parser("load", help="many calls at a time")
     load.add_argument("--calls", type=positive, default=30)
     load.add_argument("--seconds", type=positive, default=60)
+    load.add_argument("--systems", nargs="+", help="default: all")
     return parser
 
 
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from evals.phone import load
 
-        measured = load.measure(given.calls, given.seconds, folder)
+        measured = load.measure(given.calls, given.seconds, folder, given.systems or tuple(load.FAKED))
     try:
         found = asyncio.run(measured)
     except (AgentError, OSError) as error:
