@@ -9,10 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
+from evals.phone.speech import packets, quiet
 from tests.peers.minicpm_server import minicpm_server
-from tests.peers.phone_caller import heard, likeness, place, quiet, spoken
+from tests.peers.phone_caller import heard, likeness, place
 from tests.peers.server import RunningServer, running_server
-from tests.peers.twilio_front import AUTH_TOKEN, PUBLIC, Front, front_of
 from tests.peers.twilio_rest import ACCOUNT, Phone, twilio_rest
 from tests.voices import say
 
@@ -50,7 +51,7 @@ async def timelines(url: str) -> list[list[dict[str, Any]]]:
 async def test_a_caller_asks_and_hears_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with telephone(tmp_path, monkeypatch) as (server, front):
         # The greeting, then the question.
-        report = await place(front.url, [*quiet(5), *spoken(say(QUESTION)), *quiet(8)])
+        report = await place(front.url, [*quiet(5), *packets(say(QUESTION)), *quiet(8)])
         assert report.violations == [] and front.violations == []
         assert set(report.result.marks_echoed) == set(report.result.marks_received) != set()
         assert likeness(heard(report), "On Saturdays they are open from ten until two.") > SAID
@@ -98,7 +99,7 @@ async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_cal
     monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
     async with twilio_rest() as rest:
         async with telephone(tmp_path, monkeypatch, phone=f", api_url: '{rest.url}'") as (server, front):
-            report = await place(front.url, [*quiet(5.5), *spoken(say(GOODBYE)), *quiet(20)])
+            report = await place(front.url, [*quiet(5.5), *packets(say(GOODBYE)), *quiet(20)])
             assert report.violations == [] and report.result.closed_by == "agent"
             [timeline] = await timelines(server.url)
             answer = [each["payload"] for each in timeline if each["kind"] == "bot_turn"][-1]
@@ -120,8 +121,8 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
         async with telephone(tmp_path, monkeypatch, phone=more) as (server, front):
             rest.server = server.url
             rest.phone = Phone(key="")
-            wants = spoken(say("I want to speak to a person."))
-            call = [*quiet(5), *spoken(say(QUESTION)), *quiet(8), *wants, *quiet(12)]
+            wants = packets(say("I want to speak to a person."))
+            call = [*quiet(5), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(12)]
             placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(12)]))
             async with asyncio.timeout(40):
                 while not rest.begun:

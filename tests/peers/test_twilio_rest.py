@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from core.errors import EngineError
+from evals.phone.front import AUTH_TOKEN
 from tests.peers.server import free_port
-from tests.peers.twilio_front import AUTH_TOKEN
 from tests.peers.twilio_rest import ACCOUNT, Phone, twilio_rest
 from transports.twilio.rest import Account, TwilioRest
 

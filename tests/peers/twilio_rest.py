@@ -24,8 +24,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from twilio.request_validator import RequestValidator
 
+from evals.phone.front import AUTH_TOKEN, PUBLIC
 from tests.peers.server import free_port
-from tests.peers.twilio_front import AUTH_TOKEN, PUBLIC
 
 ACCOUNT = "AC" + "1" * 32
 

@@ -1,0 +1,82 @@
+"""``python -m evals.phone``: telephone calls by Twilio's protocol, with simulated callers.
+
+``calls``: calls in a row, violations of the protocol, voice to voice. ``interruptions``: what the session
+says was heard against the caller's own recording, and how soon and how surely the bot is silent.
+``bad_line``: what is understood with packets lost and late, against a clean line. ``load``: many calls at a
+time, the pacing of packets and the processor's time, beside stock Pipecat. Each prints JSON, with its target.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.errors import AgentError
+from evals.command import count, machine, positive
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m evals.phone", description=__doc__)
+    parser.add_argument("--out-dir", type=Path, default=Path("out/phone"), help="deployments, logs, sessions")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parts = parser.add_subparsers(dest="part", required=True)
+    calls = parts.add_parser("calls", help="calls in a row")
+    calls.add_argument("--count", type=positive, default=60)
+    cuts = parts.add_parser("interruptions", help="the last word heard")
+    cuts.add_argument("--count", type=positive, default=100)
+    cuts.add_argument("--per-call", type=positive, default=20)
+    cuts.add_argument("--seed", type=count, default=1)
+    bad = parts.add_parser("bad_line", help="what is understood with packets lost and late")
+    bad.add_argument("--turns", type=positive, default=40)
+    bad.add_argument("--per-call", type=positive, default=5)
+    bad.add_argument("--loss-percent", type=count, default=5)
+    bad.add_argument("--jitter-ms", type=count, default=60)
+    bad.add_argument("--seed", type=count, default=1)
+    bad.add_argument("--control", action="store_true", help="the clean line once more")
+    load = parts.add_parser("load", help="many calls at a time")
+    load.add_argument("--calls", type=positive, default=30)
+    load.add_argument("--seconds", type=positive, default=60)
+    load.add_argument("--systems", nargs="+", help="default: all")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the figures; 2 with one line on standard error when nothing could be measured."""
+    given = build_parser().parse_args(arguments)
+    folder = given.out_dir / given.part
+    if given.part == "calls":
+        from evals.phone import calls
+
+        measured = calls.measure(given.count, folder)
+    elif given.part == "interruptions":
+        from evals.phone import interruptions
+
+        measured = interruptions.measure(given.count, given.per_call, given.seed, folder)
+    elif given.part == "bad_line":
+        from evals.phone import bad_line
+
+        line = bad_line.Line(given.loss_percent / 100, given.jitter_ms)
+        measured = bad_line.measure(
+            given.turns, given.per_call, line, given.seed, folder, control=given.control
+        )
+    else:
+        from evals.phone import load
+
+        measured = load.measure(given.calls, given.seconds, folder, given.systems or tuple(load.FAKED))
+    try:
+        found = asyncio.run(measured)
+    except (AgentError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    text = json.dumps({"part": given.part, **found, "machine": machine()}, indent=2)
+    if given.json is not None:
+        given.json.write_text(text + "\n")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The product's telephone calls with two of their engines faked, for what the rest of a call costs.
+
+``python -m evals.phone.faked --config FILE --port PORT``. The gateway, its telephone routes, the conversation
+and its session, the cascade and the line are the product's. Faked are voice activity (nobody is ever heard)
+and the voice (each clause is synthesised once in the process, and comes from memory from then on); echo
+control is off in the deployment. The loop is set up as ``bot.py`` does it.
+"""
+
+import argparse
+import gc
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from loguru import logger
+from pipecat.runner.types import RunnerArguments
+
+from audio.comfort_noise import ComfortNoise
+from configs.load import load_deployment
+from core.errors import PeerError
+from evals.serving import HOST
+from models.tts import SpeechPiece, TextToSpeech
+from pipelines.cascade import run_conversation
+from pipelines.engines import Engines
+from pipelines.phone import hold_phone
+from pipelines.sessions import open_conversations
+from runtime import event_loop
+from serving.gateway.app import create_app
+from serving.gateway.http_server import http_server
+from serving.gateway.phone_routes import PhoneArguments
+from session_store.conversation import Conversations
+from transports.twilio.stream import PhoneStream
+from transports.webrtc.signaling import Signaling
+from transports.websocket.peer import StarlettePeer
+
+SWITCH_S = 0.001
+
+
+class Deaf:
+    """Voice activity that never is: detector and stream in one."""
+
+    rate_hz, window_samples = 16_000, 512
+
+    def open_stream(self) -> "Deaf":
+        """See ``VoiceActivityDetector``."""
+        return self
+
+    def probability(self, window: np.ndarray) -> float:
+        """See ``VoiceActivityStream``."""
+        return 0.0
+
+    def reset(self) -> None:
+        """See ``VoiceActivityStream``."""
+
+
+class Remembered:
+    """A voice that says everything as it said it the first time.
+
+    Args:
+        voice: that says it.
+    """
+
+    def __init__(self, voice: TextToSpeech) -> None:
+        self.rate_hz = voice.rate_hz
+        self._voice = voice
+        self._said: dict[str, list[SpeechPiece]] = {}
+
+    def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        """See ``TextToSpeech``."""
+        pieces = self._said.get(text)
+        if pieces is None:
+            pieces = []
+
+            def keep(piece: SpeechPiece) -> bool:
+                pieces.append(piece)
+                return True
+
+            self._voice.synthesize(text, keep)
+            self._said[text] = pieces
+        return all(sink(piece) for piece in pieces)
+
+
+async def hold(engines: Engines, conversations: Conversations, arguments: RunnerArguments) -> None:
+    """One telephone call, as ``bot.py`` holds it."""
+    if not isinstance(arguments, PhoneArguments):
+        raise PeerError("only telephone calls are taken")
+    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
+    stream = PhoneStream(peer, comfort=ComfortNoise().packet)
+    try:
+        if await stream.open() is not None:
+            async with conversations.open(None) as conversation:
+                await hold_phone(
+                    engines, conversation, stream, run=run_conversation, caller=arguments.phone.caller
+                )
+    finally:
+        await stream.close(stream.end[1])
+
+
+async def serve(config: Path, port: int) -> None:
+    """Serve until a signal."""
+    deployment = load_deployment(config)
+    async with await Engines.load(deployment) as engines:
+        engines.vad = Deaf()
+        voice = engines.voice
+        if voice is None:
+            raise PeerError("the deployment's voice is a service")
+        engines._loaded = replace(engines._loaded, tts=Remembered(voice))
+        async with open_conversations(deployment, engines.answering) as conversations:
+            app = create_app(
+                deployment.server,
+                run_call=lambda arguments: hold(engines, conversations, arguments),
+                conversations=conversations,
+                modes=("cascade",),
+                default_mode="cascade",
+                phone=deployment.phone,
+                describe=engines.describe,
+                open_door=lambda on_call: Signaling(on_call, max_calls=1, ice_servers=[], hang_up_s=1.0),
+            )
+            listener = socket.create_server((HOST, port))
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(2_000, 10, 500)
+            sys.setswitchinterval(SWITCH_S)
+            await http_server(app, deployment.server).serve(sockets=[listener])
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    given = parser.parse_args()
+    logger.remove()
+    logger.add(sys.stderr, level="WARNING")
+    event_loop.run(serve(given.config, given.port))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

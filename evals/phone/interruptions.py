@@ -1,0 +1,265 @@
+"""Callers who cut long answers off at varied moments: is the last word of the record the last one heard?
+
+A question is the interruption of the answer to the one before it, in full voice, 0.3 to 6 s into its sound.
+What was heard is the caller's: packets on the caller's playback clock until the ``clear`` came
+(``playback``). How far into the reply that is, is looked up in the voice's own sound and word times
+(``evals.heard_truth.truth``). Against it stands the ``bot_turn`` of the session.
+
+The decision is the server's line about it (DEBUG, to the millisecond), and ``clear`` is when it was here, on
+one machine: the way through the front is in it. Behind a ``clear`` nothing but silence and comfort noise may
+come before the caller has finished: nobody answers before that, and what came would be of the old reply.
+"""
+
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soxr
+
+from audio.audible import audible_spans
+from core.errors import PeerError
+from evals.heard_truth.truth import RATE_HZ, locate, reference
+from evals.latency.questions import LONG_ANSWERS
+from evals.phone.caller import Held, Recording, Said, Script, ahead_s, call
+from evals.phone.figures import percent, spread
+from evals.phone.playback import playback
+from evals.phone.serving import Telephone, telephone
+from evals.phone.speech import VOICES, is_speech, said, samples_of
+from models.tts import TTS, TextToSpeech
+from models.tts.clauses import split_clauses
+from models.tts.flite import FliteSettings
+from processors.playout.heard import PlayoutSettings
+from protocols.twilio_media import RATE_HZ as LINE_HZ
+
+TARGET = (
+    "last word within 1 of the caller's recording in 95 %; clear within 20 ms of the decision; no speech of "
+    "the old reply behind clear"
+)
+GOAL_PERCENT, CLEAR_GOAL_MS = 95.0, 20.0
+GREETING_QUIET_S, GREETING_S = 0.6, 20.0
+ANSWER_S = 8.0
+EARLIEST_S, LATEST_S = 0.3, 6.0
+# The bot's pauses are shorter: silent for longer, it was over.
+REPLY_GAP_S = 0.9
+# From the first sound of an interruption: by then the reply is cut, or will not be.
+CUT_S = 3.0
+RECORD_S = 2.0
+# A reply's record is written at the cut.
+SAME_CUT_S = 0.5
+SPARE_PERCENT, MAX_ROUNDS = 40, 4
+
+
+class LeftOut(StrEnum):
+    """Why a question interrupted nothing."""
+
+    NO_ANSWER = "the question before it was not answered in time"
+    OVER = "the answer was over"
+    WHOLE = "the answer was heard to its last word"
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """One interruption.
+
+    Attributes:
+        at_ms: into the sound of the answer.
+        heard_words: of which enough was heard, by the recording; None when that could not be told.
+        record_words: by the session; None without a record.
+        truncated: whether the session says that it was cut off.
+        fit: of the end of what was heard in the voice's own sound.
+        clear_ms: from the decision to the ``clear``; None without one of them.
+        late_packets: behind the ``clear`` and before the caller had finished, louder than comfort noise.
+        text: heard, by the session.
+        truth: heard, by the recording.
+    """
+
+    at_ms: int
+    heard_words: int | None
+    record_words: int | None
+    truncated: bool
+    fit: float | None
+    clear_ms: float | None
+    late_packets: int
+    text: str
+    truth: str
+
+    @property
+    def word_error(self) -> int | None:
+        """Words that the record has too many; None when either side is missing."""
+        if self.record_words is None or self.heard_words is None:
+            return None
+        return self.record_words - self.heard_words
+
+
+@dataclass(slots=True)
+class Judged:
+    """What came of the questions but the first one of each call."""
+
+    interruptions: list[Interruption] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    violations: int = 0
+
+
+async def measure(count: int, per_call: int, seed: int, folder: Path) -> dict[str, Any]:
+    """So many interruptions.
+
+    Raises:
+        AgentError: the server does not start, a call cannot be placed, too few answers were interrupted.
+    """
+    voice = TTS.create("flite", FliteSettings())
+    judged = Judged()
+    async with telephone(folder, "-vv") as phone:
+        for number in range(MAX_ROUNDS * -(-count // per_call)):
+            missing = count - len(judged.interruptions)
+            if missing <= 0:
+                break
+            questions = 1 + min(per_call, missing + -(-missing * SPARE_PERCENT // 100))
+            await _call(phone, voice, questions, seed + number, judged)
+            errors = [one.word_error for one in judged.interruptions]
+            print(f"{len(judged.interruptions)} of {count}: {errors}", file=sys.stderr, flush=True)
+        ignored = phone.ignored()
+        judged.violations += len(phone.front.violations)
+    surplus = len(judged.interruptions) - count
+    if surplus < 0:
+        raise PeerError(f"only {len(judged.interruptions)} answers were interrupted: {dict(judged.left_out)}")
+    return _summary(judged.interruptions[:count], judged, surplus, ignored)
+
+
+def _summary(
+    interruptions: Sequence[Interruption], judged: Judged, surplus: int, ignored: Sequence[str]
+) -> dict[str, Any]:
+    errors = [one.word_error for one in interruptions]
+    known = [error for error in errors if error is not None]
+    # One that could not be judged counts as a miss: what cannot be shown is not claimed.
+    within = percent(sum(abs(error) <= 1 for error in known), len(errors)) or 0.0
+    clear_ms = [one.clear_ms for one in interruptions if one.clear_ms is not None]
+    late = sum(one.late_packets for one in interruptions)
+    return {
+        "target": TARGET,
+        "reached": within >= GOAL_PERCENT
+        and len(clear_ms) == len(interruptions)
+        and max(clear_ms) <= CLEAR_GOAL_MS
+        and late == 0,
+        "interruptions": len(interruptions),
+        "attempts": len(interruptions) + surplus + judged.left_out.total(),
+        "left_out": dict(judged.left_out),
+        "surplus": surplus,
+        "within_one_word_percent": within,
+        "exact_percent": percent(known.count(0), len(errors)),
+        "word_errors": {str(error): count for error, count in sorted(Counter(known).items())},
+        "without_truth": sum(one.heard_words is None for one in interruptions),
+        "without_record": sum(one.record_words is None for one in interruptions),
+        "truncated": sum(one.truncated for one in interruptions),
+        "clear_ms": spread(clear_ms),
+        "without_decision": len(interruptions) - len(clear_ms),
+        "late_packets": late,
+        "violations": {"server": judged.violations, "caller": len(ignored)},
+        "per_interruption": [{**asdict(one), "word_error": one.word_error} for one in interruptions],
+    }
+
+
+async def _call(phone: Telephone, voice: TextToSpeech, questions: int, seed: int, judged: Judged) -> None:
+    dice = random.Random(seed)
+    interrupting: list[tuple[Said, Said]] = []
+
+    def script(recording: Recording) -> Script:
+        yield from recording.until_quiet(GREETING_QUIET_S, GREETING_S)
+        before: Said | LeftOut | None = None
+        for number in range(questions):
+            text = LONG_ANSWERS[(seed + number) % len(LONG_ANSWERS)]
+            spoken = yield from recording.say(text, said(text, VOICES[seed % len(VOICES)]))
+            if isinstance(before, LeftOut):
+                judged.left_out[before] += 1
+            elif before is not None:
+                interrupting.append((before, spoken))
+            before = LeftOut.NO_ANSWER
+            if (yield from recording.until_heard(spoken.last_s, ANSWER_S)):
+                yield from recording.wait(dice.uniform(EARLIEST_S, LATEST_S))
+                silent_s = time.perf_counter() - (recording.loud_s or 0.0)
+                before = spoken if silent_s < REPLY_GAP_S else LeftOut.OVER
+        yield from recording.wait(RECORD_S)
+
+    held = await call(phone.front.url, script)
+    judged.violations += held.result.violation_count
+    replies = _replies(await phone.newest())
+    cuts_s = [cut_s - ahead_s() for cut_s in phone.cuts_s()]
+    for asked, cutting in interrupting:
+        one = await asyncio.to_thread(_judge, held, asked, cutting, replies, cuts_s, voice)
+        if isinstance(one, LeftOut):
+            judged.left_out[one] += 1
+        else:
+            judged.interruptions.append(one)
+
+
+def _replies(events: Sequence[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
+    """When each reply was over, wall clock, and its record."""
+    return [(event["arrival_us"] / 1e6, event["payload"]) for event in events if event["kind"] == "bot_turn"]
+
+
+def _judge(
+    held: Held,
+    asked: Said,
+    cutting: Said,
+    replies: Sequence[tuple[float, Mapping[str, Any]]],
+    cuts_s: Sequence[float],
+    voice: TextToSpeech,
+) -> Interruption | LeftOut:
+    recording = held.recording
+    clear_s = next((at for at in recording.clears if cutting.first_s < at < cutting.first_s + CUT_S), None)
+    # Without a clear the whole reply was heard; its record is the next one that is over.
+    end_s = clear_s if clear_s is not None else cutting.first_s + CUT_S
+    played = [
+        each
+        for each in playback(recording.heard, recording.clears)
+        if asked.last_s < each.starts_s < end_s and each.mu_law
+    ]
+    sound = samples_of(b"".join(each.mu_law for each in played))
+    spans = audible_spans(sound, LINE_HZ)
+    loud = [each for each in played if is_speech(each.mu_law)]
+    if not spans or not loud or loud[-1].ends_s < cutting.first_s:
+        return LeftOut.OVER
+    record = _record(replies, end_s + ahead_s())
+    if record is None:
+        heard, said_by_bot = None, None
+    else:
+        said_by_bot = reference(voice, split_clauses(f"{record['text']} {record['unheard']}".strip()))
+        heard = locate(said_by_bot, _raised(sound[spans[0].first : spans[-1].last + 1]))
+    words = None
+    if heard is not None and said_by_bot is not None:
+        words = said_by_bot.words_until(heard.samples, PlayoutSettings().word_due_percent)
+        if record is not None and not record["truncated"] and words == len(said_by_bot.words):
+            return LeftOut.WHOLE
+    decided_s = max((cut for cut in cuts_s if clear_s is not None and cut <= clear_s), default=None)
+    late = recording.not_noise_between(clear_s, cutting.last_s) if clear_s is not None else []
+    return Interruption(
+        at_ms=round((cutting.first_s - loud[0].starts_s) * 1000),
+        heard_words=words,
+        record_words=None if record is None else int(record["last_word"]) + 1,
+        truncated=record is not None and bool(record["truncated"]),
+        fit=None if heard is None else round(heard.fit, 3),
+        clear_ms=None
+        if clear_s is None or decided_s is None or clear_s - decided_s > SAME_CUT_S
+        else round((clear_s - decided_s) * 1000, 1),
+        late_packets=len(late),
+        text="" if record is None else str(record["text"]),
+        truth="" if said_by_bot is None else " ".join(word.text for word in said_by_bot.words[: words or 0]),
+    )
+
+
+def _record(replies: Sequence[tuple[float, Mapping[str, Any]]], over_s: float) -> Mapping[str, Any] | None:
+    """Of the reply that was over at a moment."""
+    near = [(abs(at_s - over_s), payload) for at_s, payload in replies if abs(at_s - over_s) < SAME_CUT_S]
+    return min(near, key=lambda each: each[0])[1] if near else None
+
+
+def _raised(sound: np.ndarray) -> np.ndarray:
+    """float32, (samples,), 16 kHz."""
+    return np.asarray(soxr.resample(sound, LINE_HZ, RATE_HZ), dtype=np.float32)

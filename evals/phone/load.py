@@ -1,0 +1,159 @@
+"""Many telephone calls at a time: how evenly packets come, and what a call costs, beside stock Pipecat.
+
+Every system plays the same words to the same silent callers (``crowd``, a process of its own), one behind the
+other in one run. ``parley`` is ``bot.py`` as it is, signatures off: the words are its greeting, its voice
+speaks them, its echo control and its voice detector listen; the recogniser and the model are loaded and have
+nothing to do, because nobody says anything. ``parley_faked`` is the same without echo control and with fakes
+for the detector and the voice (``faked``): on two cores the engines of thirty calls would be what is
+measured, and they can be put into other processes and on other machines, which the pacing cannot. The target
+is of this one. The others are ``players``: stock Pipecat's transport, the same with its detector, and this
+product's line alone; they play the words from memory.
+
+The processor's time is that of the server and its children while speech comes to every caller. Compare
+``stock`` with ``line``, and ``stock_vad`` with ``parley``, which does more. A system that cannot keep up has
+``audio_percent`` below 100: then its processor's time is of fewer packets than the others'.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soxr
+
+from core.errors import PeerError
+from core.media import float_to_pcm16, pcm16_to_float
+from evals.phone.crowd import APART_S, SETTLE_S, SPEECH_S
+from evals.serving_process import ROOT, Server, free_port, started
+from models.tts import TTS, SpeechPiece
+from models.tts.flite import FliteSettings
+from protocols.twilio_media import RATE_HZ
+
+TARGET = "pacing error p99 of at most 20 ms with 30 calls on 2 cores; processor's time beside stock's"
+GOAL_MS = 20.0
+WORDS = (
+    "The branch is open from nine until five on weekdays, and from ten until two on Saturdays. A replacement "
+    "card costs five dollars and is with you within a week. Transfers that are sent before four in the "
+    "afternoon arrive on the next working day. "
+)
+FAKED = {
+    "parley": "nothing; the callers say nothing, so recogniser and model are loaded and idle",
+    "parley_faked": "voice activity (never hears anything), the voice (from memory); no echo control",
+    "stock": "no recogniser, model, voice, detector; the words are played from memory",
+    "stock_vad": "no recogniser, model, voice; the words are played from memory",
+    "line": "no recogniser, model, voice, detector, echo control; the words are played from memory",
+}
+JUDGED = "parley_faked"
+# The product's own process, or one with its gateway and pipeline: what is started, and of the deployment.
+PRODUCT = {
+    "parley": ((str(ROOT / "bot.py"),), ""),
+    "parley_faked": (("-m", "evals.phone.faked"), 'hearing: {echo_mode: "off"}\n'),
+}
+MARGIN_S = 15.0
+
+
+async def measure(
+    calls: int, seconds: int, folder: Path, systems: Sequence[str] = tuple(FAKED)
+) -> dict[str, Any]:
+    """So many calls for so long, of each system.
+
+    Raises:
+        PeerError: a server does not start, or the callers end without a result.
+    """
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    length_s = calls * APART_S + SETTLE_S + seconds + MARGIN_S
+    words, pcm = await asyncio.to_thread(_words, length_s)
+    audio = folder / "words.pcm"
+    await asyncio.to_thread(audio.write_bytes, pcm)
+    found: dict[str, Any] = {}
+    for system in systems:
+        async with _serving(system, calls, words, audio, folder) as server:
+            found[system] = await _measured(server, calls, seconds)
+        print(f"{system}: {json.dumps(found[system])}", file=sys.stderr, flush=True)
+    judged = found.get(JUDGED, {})
+    return {
+        "target": TARGET,
+        "reached": judged.get("held") == calls and judged["pacing_error_ms"]["p99"] <= GOAL_MS,
+        "calls": calls,
+        "seconds": seconds,
+        "judged": JUDGED,
+        "faked": {system: FAKED[system] for system in systems},
+        "callers": "evals.phone.crowd, not streamdouble: thirty of those take a core",
+        "systems": found,
+    }
+
+
+async def _measured(server: Server, calls: int, seconds: int) -> dict[str, Any]:
+    crowd = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "evals.phone.crowd", server.url, str(calls), str(seconds),
+        cwd=ROOT, stdout=asyncio.subprocess.PIPE, limit=2**24,
+    )  # fmt: skip
+    assert crowd.stdout is not None
+    try:
+        async with asyncio.timeout(calls * (APART_S + SPEECH_S) + SETTLE_S):
+            await _line(crowd.stdout, "measuring")
+        begun_s, begun_cpu_s = time.perf_counter(), server.cpu_s() or 0.0
+        async with asyncio.timeout(seconds + MARGIN_S):
+            await _line(crowd.stdout, "measured")
+        cpu_s, wall_s = (server.cpu_s() or 0.0) - begun_cpu_s, time.perf_counter() - begun_s
+        async with asyncio.timeout(60):
+            found: dict[str, Any] = json.loads(await _line(crowd.stdout))
+    except (TimeoutError, json.JSONDecodeError) as error:
+        raise PeerError(f"the callers gave no result: {error!r}") from error
+    finally:
+        if crowd.returncode is None:
+            crowd.kill()
+        await crowd.wait()
+    return {
+        **found,
+        "cpu_percent": round(100 * cpu_s / wall_s, 1),
+        "cpu_percent_per_call": round(100 * cpu_s / wall_s / calls, 2),
+    }
+
+
+async def _line(stream: asyncio.StreamReader, expected: str | None = None) -> str:
+    line = (await stream.readline()).decode().strip()
+    if not line or (expected is not None and line != expected):
+        raise PeerError(f"the callers said {line[:200]!r}")
+    return line
+
+
+@asynccontextmanager
+async def _serving(system: str, calls: int, words: str, audio: Path, folder: Path) -> AsyncIterator[Server]:
+    port, log = free_port(), folder / f"{system}.log"
+    await asyncio.to_thread(log.unlink, missing_ok=True)
+    if system in PRODUCT:
+        program, more = PRODUCT[system]
+        deployment = folder / f"{system}.yaml"
+        store = f"sqlite:///{await asyncio.to_thread(folder.resolve)}/sessions-{time.time_ns()}.db"
+        text = (
+            f"bot: {{greeting: {json.dumps(words)}}}\nphone: {{signatures: false}}\n"
+            f"server: {{max_calls: {calls}, sessions_per_minute: 10000}}\n"
+            f"remembering: {{store: {{url: {json.dumps(store)}}}}}\n{more}"
+        )
+        await asyncio.to_thread(deployment.write_text, text)
+        command = [*program, "--config", str(deployment)]
+    else:
+        command = ["-m", "evals.phone.players", system, "--audio", str(audio)]
+    async with started([sys.executable, *command, "--port", str(port)], port, log) as server:
+        yield server
+
+
+def _words(length_s: float) -> tuple[str, bytes]:
+    """Text that is spoken for at least so long, and its sound: 16-bit PCM at 8 kHz."""
+    voice = TTS.create("flite", FliteSettings())
+    pieces: list[bytes] = []
+
+    def take(piece: SpeechPiece) -> bool:
+        pieces.append(piece.pcm)
+        return True
+
+    voice.synthesize(WORDS, take)
+    once = np.asarray(soxr.resample(pcm16_to_float(b"".join(pieces)), voice.rate_hz, RATE_HZ), np.float32)
+    times = 1 + int(length_s // (once.size / RATE_HZ))
+    return WORDS * times, float_to_pcm16(once) * times

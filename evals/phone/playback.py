@@ -1,0 +1,60 @@
+"""What a caller heard, by the caller's own clock. Pure: packets and times in, pieces of sound out.
+
+The other end of a line plays what comes in order, a packet behind the one before it and none before it is
+there; a ``clear`` drops what has come and is not played, and cuts what is being played.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evals.phone.caller import Piece
+from protocols.twilio_media import RATE_HZ
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A packet, or the part of it that was heard.
+
+    Attributes:
+        starts_s: when its first sample was heard.
+        mu_law: what was heard of it.
+    """
+
+    starts_s: float
+    mu_law: bytes
+
+    @property
+    def ends_s(self) -> float:
+        """When its last sample was."""
+        return self.starts_s + len(self.mu_law) / RATE_HZ
+
+
+def playback(heard: Sequence[Piece], clears: Sequence[float]) -> list[Played]:
+    """What was heard of a call.
+
+    Args:
+        heard: what came, in order.
+        clears: when it was to be dropped, in order.
+    """
+    played: list[Played] = []
+    free_s, left = 0.0, list(clears)
+    for piece in heard:
+        while left and left[0] <= piece.at_s:
+            played, free_s = _until(played, left[0]), left.pop(0)
+        starts_s = max(free_s, piece.at_s)
+        played.append(Played(starts_s, piece.mu_law))
+        free_s = starts_s + len(piece.mu_law) / RATE_HZ
+    for clear_s in left:
+        played = _until(played, clear_s)
+    return played
+
+
+def _until(played: list[Played], clear_s: float) -> list[Played]:
+    """Without what would have been heard behind a moment; little of the end is ever dropped."""
+    while played and played[-1].ends_s > clear_s:
+        last = played.pop()
+        whole = int((clear_s - last.starts_s) * RATE_HZ)
+        if whole > 0:
+            played.append(Played(last.starts_s, last.mu_law[:whole]))
+            break
+    return played

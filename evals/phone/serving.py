@@ -1,0 +1,106 @@
+"""The product with a telephone line, in a process of its own, and what its sessions hold of the calls."""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from core.errors import PeerError
+from evals.heard_truth import session
+from evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
+from evals.serving_process import ROOT, Server, free_port, started
+
+READ_S = 10.0
+# What is said at the end of a call is committed a moment later.
+SETTLE_S = 0.5
+IGNORED = "a message of a telephone stream is ignored"
+_CUT = re.compile(r"^(\S+ \S+) \| DEBUG .*BargeInStartStrategy\S*: Cut\(")
+
+
+@dataclass
+class Telephone:
+    """A server and the other end of its line.
+
+    Attributes:
+        server: its process.
+        front: where callers connect.
+        log: of the server.
+    """
+
+    server: Server
+    front: Front
+    log: Path
+
+    def ignored(self) -> list[str]:
+        """Messages of callers that the server took for wrong."""
+        return [line for line in self.log.read_text(errors="replace").splitlines() if IGNORED in line]
+
+    def cuts_s(self) -> list[float]:
+        """When replies were decided to be cut, wall clock; of a server that logs at DEBUG."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        found = [match[1] for match in map(_CUT.match, lines) if match is not None]
+        return [datetime.strptime(at, "%Y-%m-%d %H:%M:%S.%f").timestamp() for at in found]
+
+    async def newest(self) -> Sequence[Mapping[str, Any]]:
+        """The timeline of the session that began last."""
+        await asyncio.sleep(SETTLE_S)
+        timeout = aiohttp.ClientTimeout(total=READ_S)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as client,
+                client.get(f"{self.server.url}/api/sessions", params={"limit": "1"}) as response,
+            ):
+                listed = await response.json()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise PeerError(f"the sessions cannot be read: {error!r}") from error
+        return await session.timeline(self.server.url, listed["sessions"][0]["id"])
+
+
+@asynccontextmanager
+async def telephone(folder: Path, *arguments: str, more: str = "") -> AsyncIterator[Telephone]:
+    """A server with a telephone line, signatures checked, and a front that signs.
+
+    Args:
+        folder: for its files.
+        arguments: of ``bot.py``.
+        more: YAML of the deployment.
+
+    Raises:
+        PeerError: it does not start.
+    """
+    port = free_port()
+    deployment, log = _files(folder, more)
+    command = [sys.executable, str(ROOT / "bot.py"), "--config", str(deployment), "--port", str(port)]
+    environment = {"TWILIO_AUTH_TOKEN": AUTH_TOKEN}
+    async with (
+        started([*command, *arguments], port, log, environment=environment) as server,
+        front_of(server.url) as front,
+    ):
+        yield Telephone(server, front, log)
+
+
+def _files(folder: Path, more: str) -> tuple[Path, Path]:
+    """The deployment, and where the log begins anew."""
+    folder.mkdir(parents=True, exist_ok=True)
+    deployment, log = folder / "phone.yaml", folder / "server.log"
+    log.unlink(missing_ok=True)
+    store = json.dumps(f"sqlite:///{folder.resolve()}/sessions-{time.time_ns()}.db")
+    deployment.write_text(
+        f"phone: {{public_url: '{PUBLIC}'}}\nserver: {{sessions_per_minute: 10000}}\n"
+        f"remembering: {{store: {{url: {store}}}}}\n{more}"
+    )
+    return deployment, log
+
+
+def turns(events: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
+    """The payloads of one kind, in order."""
+    return [event["payload"] for event in events if event["kind"] == kind]
