@@ -29,7 +29,7 @@ _SOMEBODY = (
     r"manager|member of staff|customer service|advisor|adviser)(?: (?:else|real|there))?"
 )
 _ASKS = (
-    r"(?:(?:can|could|may) (?:i|you) |i(?:'d| would)? (?:want|like|need|wish) (?:you )?(?:to )?|let me |"
+    r"(?:(?:can|could|may) (?:i|you) |i(?:'d| would)? (?:want(?:ed)?|like|need|wish) (?:you )?(?:to )?|let me |"
     r"is it possible to )?(?:please )?"
 )
 _VERB = (
