@@ -115,7 +115,8 @@ class PhoneControl:
         tools: list[Tool] = [
             _PhoneTool(
                 HANG_UP,
-                "Ends the telephone call behind your next words. Use it when the caller is done and you say goodbye.",
+                "Ends the telephone call behind your next words. Use it when the caller is done and you say "
+                "goodbye.",
                 {},
                 self._hang_up,
             ),
@@ -130,8 +131,8 @@ class PhoneControl:
             tools.append(
                 _PhoneTool(
                     TRANSFER,
-                    f"Passes the call on to {self._settings.person}. Use it when the caller asks for a person, or "
-                    "when you cannot help. It rings until they take the call, or nobody does.",
+                    f"Passes the call on to {self._settings.person}. Use it when the caller asks for a "
+                    "person, or when you cannot help. It rings until they take the call, or nobody does.",
                     {"reason": {"type": "string", "description": "what the caller wants, in a sentence"}},
                     self._transferred,
                     timeout_s=120,

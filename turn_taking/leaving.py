@@ -14,7 +14,8 @@ MOST_WORDS = 20
 # One piece at a time from the left, the longest first: no text takes longer than its words.
 _AROUND = re.compile(
     r"(?:ok|okay|well|alright|all right|great|good|fine|perfect|yes|no|so|um|uh|please|now|then|again|"
-    r"(?:thank you|thanks)(?: so much| very much| a lot| again)?(?: for (?:your|the|all your) (?:help|time))?|"
+    r"(?:thank you|thanks)(?: so much| very much| a lot| again)?"
+    r"(?: for (?:your|the|all your) (?:help|time))?|"
     r"that(?:'s| is| was| will be) (?:all|everything|it)(?: i needed| for now| for today)?|"
     r"i(?:'m| am) (?:done|all set)|nothing else)\b"
 )
@@ -24,11 +25,11 @@ _BYE = re.compile(
 )
 _SOMEBODY = (
     r"(?:(?:an?|the|some|your|another) )?(?:(?:real|live|human|actual) )?"
-    r"(?:person|human being|human|somebody|someone|agent|operator|representative|colleague|supervisor|manager|"
-    r"member of staff|customer service|advisor|adviser)(?: (?:else|real|there))?"
+    r"(?:person|human being|human|somebody|someone|agent|operator|representative|colleague|supervisor|"
+    r"manager|member of staff|customer service|advisor|adviser)(?: (?:else|real|there))?"
 )
 _ASKS = (
-    r"(?:(?:can|could|may) (?:i|you) |i(?:'d| would)? (?:want|like|need|wish) (?:you )?(?:to )?|let me |"
+    r"(?:(?:can|could|may) (?:i|you) |i(?:'d| would)? (?:want(?:ed)?|like|need|wish) (?:you )?(?:to )?|let me |"
     r"is it possible to )?(?:please )?"
 )
 _VERB = (

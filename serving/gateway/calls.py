@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
-from serving.gateway.faults import log_failure
 from serving.gateway.limits import Place, Places
+from session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
 

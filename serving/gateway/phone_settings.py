@@ -33,7 +33,7 @@ class PhoneRoutesSettings(BaseModel):
     )
     account_sid_env: str = Field(
         "TWILIO_ACCOUNT_SID",
-        description="the same with the account; with it calls are begun, passed on and ended by Twilio's REST",
+        description="the same with the account; with it calls are begun, passed on and ended by REST",
     )
     api_key_env: str = Field(
         "TWILIO_API_KEY", description="the same with an API key; without one the auth token is used"

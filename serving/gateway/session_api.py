@@ -45,13 +45,13 @@ from core.errors import (
 )
 from serving.gateway.access import Access
 from serving.gateway.event_stream import EventStream
-from serving.gateway.faults import log_failure
 from serving.gateway.limits import Place, Places, Rate
 from serving.gateway.operators import Operators
 from serving.gateway.requests import check_origin, client_of, read_lines
 from serving.gateway.settings import ServerSettings
 from session_store.conversation import Conversations
 from session_store.events import Event, Kind
+from session_store.faults import log_failure
 from session_store.rows import SESSION_ID
 
 PATH = "/api/sessions"

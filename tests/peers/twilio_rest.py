@@ -50,7 +50,7 @@ class RestServer:
     Attributes:
         url: where it is.
         server: the product, which webhooks go to.
-        phone: of whoever is rung up.
+        phone: of whoever is rung up from now on.
         begun: forms of calls that were begun, by sid.
         updates: sid and form, in order.
         said: words of TwiML that somebody heard.
@@ -92,17 +92,17 @@ class RestServer:
         return JSONResponse({"sid": sid, "status": "in-progress"})
 
     async def _ring(self, sid: str, form: dict[str, list[str]]) -> None:
-        status = form.get("StatusCallback", [""])[0]
-        if self.phone.answers_s is None:
+        status, phone = form.get("StatusCallback", [""])[0], self.phone
+        if phone.answers_s is None:
             await asyncio.sleep(0.2)
             await self.post(status, {"CallSid": sid, "CallStatus": "no-answer"})
             return
-        await asyncio.sleep(self.phone.answers_s)
+        await asyncio.sleep(phone.answers_s)
         response = ElementTree.fromstring(form["Twiml"][0])
         gather = response.find("Gather")
         self._follow(response)
-        if gather is not None and self.phone.key:
-            answer = await self.post(gather.attrib["action"], {"CallSid": sid, "Digits": self.phone.key})
+        if gather is not None and phone.key:
+            answer = await self.post(gather.attrib["action"], {"CallSid": sid, "Digits": phone.key})
             self._follow(ElementTree.fromstring(answer.text))
         else:
             await self.post(status, {"CallSid": sid, "CallStatus": "completed"})

@@ -51,6 +51,7 @@ def test_a_turn_that_says_more_or_less_is_none(text: str):
         "a real person",
         "Let me speak with your manager.",
         "put me through to customer service",
+        "i wanted to speak to a person",
     ],
 )
 def test_who_asks_for_a_person_is_understood(text: str):

@@ -6,7 +6,7 @@ from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
 from serving.gateway.calls import CallTasks
-from serving.gateway.faults import log_failure, without_ids
+from session_store.faults import log_failure, without_ids
 
 SESSION = "0f8b1c2d-aaaa-4bbb-8ccc-1234567890ab"
 
