@@ -226,7 +226,7 @@ def _judge(
     loud = [each for each in played if is_speech(each.mu_law)]
     if not spans or not loud or loud[-1].ends_s < cutting.first_s:
         return LeftOut.OVER
-    record = _record(replies, end_s + ahead_s())
+    record = _record(replies, asked.last_s + ahead_s(), end_s + ahead_s())
     if record is None:
         heard, said_by_bot = None, None
     else:
@@ -254,10 +254,12 @@ def _judge(
     )
 
 
-def _record(replies: Sequence[tuple[float, Mapping[str, Any]]], over_s: float) -> Mapping[str, Any] | None:
-    """Of the reply that was over at a moment."""
-    near = [(abs(at_s - over_s), payload) for at_s, payload in replies if abs(at_s - over_s) < SAME_CUT_S]
-    return min(near, key=lambda each: each[0])[1] if near else None
+def _record(
+    replies: Sequence[tuple[float, Mapping[str, Any]]], asked_s: float, end_s: float
+) -> Mapping[str, Any] | None:
+    """Of the last reply that was over in a time: cut at its end, or over by itself a little before."""
+    over = [payload for at_s, payload in replies if asked_s < at_s < end_s + SAME_CUT_S]
+    return over[-1] if over else None
 
 
 def _raised(sound: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ async def timelines(url: str) -> list[list[dict[str, Any]]]:
 async def test_a_caller_asks_and_hears_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with telephone(tmp_path, monkeypatch) as (server, front):
         # The greeting, then the question.
-        report = await place(front.url, [*quiet(5), *packets(say(QUESTION)), *quiet(8)])
+        report = await place(front.url, [*quiet(7), *packets(say(QUESTION)), *quiet(8)])
         assert report.violations == [] and front.violations == []
         assert set(report.result.marks_echoed) == set(report.result.marks_received) != set()
         assert likeness(heard(report), "On Saturdays they are open from ten until two.") > SAID

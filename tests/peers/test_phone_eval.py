@@ -1,0 +1,75 @@
+"""The telephone evaluation as a user runs it, short: real calls, whole reports."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.peers.server import ROOT
+
+SYSTEMS = ("parley", "parley_faked", "line", "stock")
+
+
+async def report(folder: Path, *arguments: str, within_s: float = 240) -> dict[str, Any]:
+    out = folder / "out.json"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "evals.phone", "--out-dir", str(folder), "--json", str(out), *arguments,
+        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await asyncio.wait_for(child.communicate(), within_s)
+    assert child.returncode == 0, output.decode()
+    found: dict[str, Any] = json.loads(out.read_text())
+    assert found["machine"]["cpus"] and found["target"]
+    return found
+
+
+async def test_a_call_is_answered_without_a_violation(tmp_path: Path):
+    found = await report(tmp_path, "calls", "--count", "1")
+    assert (found["reached"], found["calls"], found["answered"]) == (True, 1, 1), found
+    assert found["violations"] == {"server": 0, "caller": 0, "examples": []}
+    assert found["voice_to_voice_ms"]["count"] == 1
+    assert 50 < found["voice_to_voice_ms"]["p50"] < 8_000
+    assert found["per_call"][0]["heard_as"] == "what are your opening hours on saturday"
+    marks = found["marks"]
+    assert marks["sent"] >= marks["echoed"] >= 4
+
+
+async def test_the_session_says_what_interrupted_callers_heard(tmp_path: Path):
+    found = await report(tmp_path, "interruptions", "--count", "1", "--per-call", "2")
+    assert (found["interruptions"], found["without_record"]) == (1, 0), found
+    assert found["attempts"] == 1 + found["surplus"] + sum(found["left_out"].values())
+    judged = [one for one in found["per_interruption"] if one["word_error"] is not None]
+    assert judged, found
+    assert all(abs(one["word_error"]) <= 1 and one["heard_words"] > 0 for one in judged), judged
+    assert found["clear_ms"]["count"] == 1
+    # A machine that is busy is late; a clear that is not asked for by the decision would be seconds off.
+    assert 0 <= found["clear_ms"]["p50"] < 100
+    assert found["late_packets"] == 0
+    assert found["violations"] == {"server": 0, "caller": 0}
+
+
+async def test_a_bad_line_loses_packets_and_no_call(tmp_path: Path):
+    found = await report(tmp_path, "bad_line", "--turns", "1", "--per-call", "1")
+    assert found["complete"] == {"clean": [1, 1], "bad": [1, 1]}, found
+    assert 1 < found["packets"]["lost_percent"] < 12
+    assert found["heard"]["clean"] == 1, found
+    [turn] = found["per_turn"]
+    assert turn["clean"] == turn["asked"] == "what are your opening hours on saturday"
+    assert turn["bad"], found
+    assert found["violations"] == {"server": 0, "caller": 0}
+
+
+async def test_every_system_plays_to_many_callers(tmp_path: Path):
+    found = await report(tmp_path, "load", "--calls", "2", "--seconds", "2", "--systems", *SYSTEMS)
+    systems = found["systems"]
+    assert list(systems) == list(SYSTEMS)
+    for name, system in systems.items():
+        assert (system["held"], system["refused"]) == (2, []), (name, system)
+        assert 95 < system["audio_percent"]["p50"] < 105, (name, system)
+        # Two callers for two seconds, in packets of 20 ms; stock Pipecat's have 40.
+        assert system["packets"] >= (80 if name == "stock" else 160), (name, system)
+        assert system["pacing_error_ms"]["count"] == system["packets"]
+        assert 0 < system["cpu_percent_per_call"] < 60, (name, system)
+    # Marks come from this product's line alone.
+    assert [name for name, system in systems.items() if system["marks"]] == ["parley", "parley_faked", "line"]
