@@ -29,7 +29,8 @@ _SOMEBODY = (
     r"manager|member of staff|customer service|advisor|adviser)(?: (?:else|real|there))?"
 )
 _ASKS = (
-    r"(?:(?:can|could|may) (?:i|you) |i(?:'d| would)? (?:want(?:ed)?|like|need|wish) (?:you )?(?:to )?|let me |"
+    r"(?:(?:can|could|may) (?:i|you) |i(?:'d| would)? (?:want(?:ed)?|like|need|wish) (?:you )?(?:to )?|"
+    r"let me |"
     r"is it possible to )?(?:please )?"
 )
 _VERB = (
