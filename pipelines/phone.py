@@ -9,6 +9,8 @@ and its marks.
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
+from audio.speech_level import SpeechLevel, active_level_dbm0
+from core.media import pcm16_to_float
 from pipelines.call import Call, playout_settings
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from protocols.twilio_media import RATE_HZ
@@ -53,9 +55,22 @@ async def hold_phone(
     if direction == "outbound" and engines.deployment.phone is not None:
         call.voicemail = engines.deployment.phone.voicemail
     transport = PhoneTransport(
-        stream, phone_params(INPUT_RATE_HZ), input_rate_hz=INPUT_RATE_HZ, on_packet=call.on_packet
+        stream,
+        phone_params(INPUT_RATE_HZ),
+        input_rate_hz=INPUT_RATE_HZ,
+        on_packet=call.on_packet,
+        level=_level(engines, stream.settings.level_dbm0),
     )
     await run(engines, transport, call)
     if not stream.gone.is_set():
         # Who closes the line takes back what has left and is not played.
         await stream.heard(stream.mark(), HEARD_S)
+
+
+def _level(engines: Engines, target_dbm0: float | None) -> SpeechLevel | None:
+    """How loud the bot speaks: an embedded voice is known by its greeting, another is found out."""
+    if target_dbm0 is None:
+        return None
+    kept = engines.kept_speech(engines.deployment.bot.greeting)
+    known = active_level_dbm0(pcm16_to_float(kept), engines.output_rate_hz) if kept else None
+    return SpeechLevel(target_dbm0, rate_hz=RATE_HZ, expected_dbm0=known)
