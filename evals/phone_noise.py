@@ -101,6 +101,7 @@ def suppressors() -> dict[str, Suppress]:
     known: dict[str, Suppress] = {"off": off, "webrtc": webrtc}
     if importlib.util.find_spec("pyrnnoise"):
         known["rnnoise"] = rnnoise
+        known["webrtc, rnnoise"] = lambda samples: rnnoise(webrtc(samples))
     return known
 
 
@@ -142,13 +143,15 @@ def main(arguments: Sequence[str]) -> int:
     root = argparse.ArgumentParser(prog="python -m evals.phone_noise")
     root.add_argument("--sentences", type=positive, default=len(WHOLE), help="of each voice")
     root.add_argument("--seed", type=int, default=1)
+    root.add_argument("--noises", default=",".join(NOISES), help="which, by comma")
+    root.add_argument("--snrs-db", default=",".join(map(str, SNRS_DB)), help="speech over noise, by comma")
     given = root.parse_args(arguments)
     speakers = Speakers()
     stt = PocketsphinxStt(PocketsphinxSettings(documents=Path("knowledge")))
     print(json.dumps({"kind": "simulator", "seed": given.seed, "machine": machine()}), flush=True)
     known = suppressors()
-    for noise in NOISES:
-        for snr_db in SNRS_DB if noise != "clean" else (0,):
+    for noise in given.noises.split(","):
+        for snr_db in map(int, given.snrs_db.split(",")) if noise != "clean" else (0,):
             totals = {name: [0, 0, 0.0, 0.0] for name in known}
             for number, voice in enumerate(VOICES):
                 speech, places = spoken(speakers, voice, given.sentences)
