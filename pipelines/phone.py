@@ -15,6 +15,8 @@ from typing import Protocol
 
 from pipecat.frames.frames import Frame
 
+from audio.speech_level import SpeechLevel, active_level_dbm0
+from core.media import pcm16_to_float
 from pipelines.call import Call, playout_settings
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.phone_control import Desk, PhoneControl, PhoneFacts
@@ -88,6 +90,7 @@ async def hold_phone(
         on_packet=call.on_packet,
         on_key=control.on_key,
         leaving=leaving,
+        level=_level(engines, stream.settings.level_dbm0),
     )
     if on_call is not None:
         on_call(call)
@@ -100,3 +103,12 @@ async def hold_phone(
     if not stream.gone.is_set() and not (leaving is not None and leaving.is_set()):
         await stream.played_out(PLAYED_OUT_S)
         await desk.hang_up(facts.call_sid)
+
+
+def _level(engines: Engines, target_dbm0: float | None) -> SpeechLevel | None:
+    """How loud the bot speaks: an embedded voice is known by its greeting, another is found out."""
+    if target_dbm0 is None:
+        return None
+    kept = engines.kept_speech(engines.deployment.bot.greeting)
+    known = active_level_dbm0(pcm16_to_float(kept), engines.output_rate_hz) if kept else None
+    return SpeechLevel(target_dbm0, rate_hz=RATE_HZ, expected_dbm0=known)

@@ -58,6 +58,12 @@ class PhoneSettings(BaseModel):
     comfort_noise: bool = Field(
         True, description="a soft noise while the bot is silent, so that nobody takes the line for dead"
     )
+    level_dbm0: float | None = Field(
+        -17.5,
+        ge=-30,
+        le=-6,
+        description="active level of the bot's speech on the line; null: as loud as its voice is made",
+    )
     mark_ms: int = Field(1_000, ge=100, le=10_000, description="a mark so often at least, in speech")
 
 

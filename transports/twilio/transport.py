@@ -36,6 +36,7 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 from audio import g711
 from audio.gain import RampedGain
 from audio.resample import Resampler
+from audio.speech_level import SpeechLevel
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from protocols.twilio_media import RATE_HZ
 from transports.direct_input import DirectAudioInput
@@ -183,6 +184,8 @@ class PhoneOutput(InterruptibleOutput):
         if stream.gone.is_set():
             return False
         pcm = self.gain.apply(frame.audio)
+        if self._phone.level is not None and isinstance(frame, TTSAudioRawFrame):
+            pcm = self._phone.level.apply(pcm)
         taken = await stream.say(g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), g711.Law.MU))
         if not taken:
             return False
@@ -219,6 +222,7 @@ class PhoneTransport(BaseTransport):
         on_packet: told the PCM of each packet of speech when it is played; must not block.
         on_key: told the keys that the caller presses; must not block.
         leaving: set when the call ends here and the line goes on elsewhere.
+        level: how loud the bot speaks; None: as its voice comes.
     """
 
     def __init__(
@@ -230,9 +234,11 @@ class PhoneTransport(BaseTransport):
         on_packet: Callable[[bytes], None],
         on_key: Callable[[str], None] | None = None,
         leaving: asyncio.Event | None = None,
+        level: SpeechLevel | None = None,
     ) -> None:
         super().__init__()
         self.on_key = on_key
+        self.level = level
         self.stream = stream
         self.leaving = leaving or asyncio.Event()
         self.input_rate_hz = input_rate_hz
