@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
@@ -47,12 +48,14 @@ class PhoneCall:
     Attributes:
         call_sid: Twilio's name for it.
         caller, called: numbers, as Twilio says them.
+        direction: who began it: "outbound" is us.
         verstat: what the network says of the caller's number; empty where it says nothing.
     """
 
     call_sid: str
     caller: str
     called: str
+    direction: Literal["inbound", "outbound"] = "inbound"
     verstat: str = ""
 
 
@@ -124,7 +127,7 @@ class PhoneRoutes:
             _field(fields, "CallSid"),
             _field(fields, "From"),
             _field(fields, "To"),
-            _field(fields, "StirVerstat"),
+            verstat=_field(fields, "StirVerstat"),
         )
         try:
             self._calls.check_room()
