@@ -363,7 +363,7 @@ class Causal:
         """The language model of one conversation."""
         from models.llm.kv.replies import CausalReplies
 
-        return CausalReplies(self._model, uuid.uuid4().hex, executor=self._thread)
+        return CausalReplies(self._model, uuid.uuid4().hex, thread=self._thread)
 
     def close(self) -> None:
         """Forget every conversation, behind the answer that is being made. Returns at once."""

@@ -198,8 +198,15 @@ async def _build(
         if barge_in is not None and isinstance(frame, FunctionCallsStartedFrame):
             barge_in.on_tools_called()
 
+    can_read = any(isinstance(each, EngineLlmService) and each.reads_ahead for each in thinking)
+
+    def foresee_part(text: str) -> LLMContext | None:
+        # A reply that somebody may interrupt is not yet what was heard of it.
+        return None if call.playout.books.open_ids else gate.foreseen(text, is_whole=False)
+
     speculation = Speculation(
         gate.foreseen,
+        foresee_part=foresee_part if can_read else None,
         voice=tts if isinstance(tts, EngineTtsService) else None,
         clauses=deployment.speaking.delivery.clauses,
         on_ahead=turns.answered_ahead,
@@ -211,7 +218,6 @@ async def _build(
         else:
             speculation.guess(text)
 
-    can_read = any(isinstance(each, EngineLlmService) and each.reads_ahead for each in thinking)
     thought, entry, exit_ = call.playout.taps(on_thought=on_thought, on_speech=marks.speaking)
     waits.speak_through(thought.push_frame)
 
@@ -227,7 +233,7 @@ async def _build(
         on_words=turns.words_arrived,
         guesser=Guesser(deployment.thinking.speculation),
         on_guess=on_guess,
-        on_words_so_far=speculation.read_ahead if can_read else None,
+        on_words_so_far=speculation.read_ahead,
         on_completeness=hums.on_completeness if hums is not None else None,
         on_due=hums.on_endpoint_due if hums is not None else None,
     )

@@ -24,9 +24,20 @@ class EngineThread(Executor):
         # Bounded by who owns it: one call waits at a time, and a clean-up behind it.
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._unfinished = 0
         self._is_shut_down = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing that it does or is to do."""
+        return self._unfinished == 0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something waits behind what it does."""
+        return self._unfinished > 1
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Have it done behind what is being done.
@@ -38,6 +49,7 @@ class EngineThread(Executor):
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("the thread takes no more work")
+            self._unfinished += 1
             self._jobs.put((future, lambda: fn(*args, **kwargs)))
         return future
 
@@ -65,6 +77,7 @@ class EngineThread(Executor):
                 kept = True
             else:
                 job[0].cancel()
+                self._done()
         if kept:
             self._jobs.put(None)
 
@@ -72,10 +85,18 @@ class EngineThread(Executor):
         while (job := self._jobs.get()) is not None:
             future, work = job
             if not future.set_running_or_notify_cancel():
+                self._done()
                 continue
             try:
                 result = work()
             except BaseException as error:  # handed to whoever waits, as executors do
+                self._done()
                 future.set_exception(error)
             else:
+                # Before whoever waits goes on, and looks.
+                self._done()
                 future.set_result(result)
+
+    def _done(self) -> None:
+        with self._lock:
+            self._unfinished -= 1

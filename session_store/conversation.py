@@ -199,10 +199,21 @@ class Conversation:
         events = {event.seq: event for event in (*recalled, *self._events, *beside)}
         return prompt_view(events.values(), budget_tokens=self._settings.budget_tokens, turn=turn)
 
-    def foreseen(self, text: str, *, transport: str) -> PromptView:
-        """The view as it would be if the person had said this by now, with nothing told beside the words."""
+    @property
+    def is_written(self) -> bool:
+        """Whether everything of weight that was said is committed: turns and tools."""
+        return self._pending == 0
+
+    def foreseen(self, text: str, *, transport: str, is_whole: bool = True) -> PromptView:
+        """The view as it would be if the person had said this by now, with nothing told beside the words.
+
+        Args:
+            text: of the turn.
+            transport: of it.
+            is_whole: nothing is learnt from half a sentence: it would stand in front of the dialogue.
+        """
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport})
-        learnt = learn(text, self.state)
+        learnt = learn(text, self.state) if is_whole else None
         state = [self.draft(Kind.STATE, "system", learnt)] if learnt else []
         last = self.last_seq
         return self.view(

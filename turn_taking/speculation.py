@@ -4,8 +4,8 @@ In: pauses and voices as voice activity reports them, the recogniser's words, pa
 ``guesses`` times a turn, the text that the turn would have if it ended now. A guess costs a question to the
 model and nothing else: its answer is held until the turn has ended with the same words, and is thrown away
 otherwise. So a guess is made as early as there is something to guess, which is when the voice may have ended,
-and again when the words changed. While the voice goes on, the words so far (``so_far``) are for models that
-can read a question before it is whole.
+and again when the words changed. The words that were not guessed (``so_far``) are for models that can read a
+question before it is whole.
 
 Words are taken as they are: a partial of the embedded recogniser is what its final says in two turns of
 three, 100 ms into a pause in one of two. Nothing is guessed before the turn is open: what is said over the
@@ -92,10 +92,11 @@ class Guesser:
 
     @property
     def so_far(self) -> str | None:
-        """What the open turn has said, while its voice goes on; None without words, or otherwise."""
-        if not self._open or self._quiet or not self._settings.reads_ahead:
+        """What the open turn has said, and was not guessed; None without words."""
+        if not self._open or not self._settings.reads_ahead:
             return None
-        return f"{self._said} {self._partial}".strip() or None
+        text = f"{self._said} {self._partial}".strip()
+        return text if text and text != self._guess else None
 
     def _next(self) -> str | None:
         chosen = self._settings

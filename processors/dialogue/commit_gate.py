@@ -123,8 +123,15 @@ class CommitGate(FrameProcessor):
         self._context.set_messages([*view, *behind])
         self._known = len(view)
 
-    def foreseen(self, said: str) -> LLMContext | None:
-        """The question that would pass if the turn ended now with these words; None when none would."""
+    def foreseen(self, said: str, *, is_whole: bool = True) -> LLMContext | None:
+        """The question that would pass if the turn ended now with these words; None when none would.
+
+        Args:
+            said: the words.
+            is_whole: False while the turn goes on: none then while something of the last is unwritten.
+        """
+        if not is_whole and not self._conversation.is_written:
+            return None
         if self._over or self._conversation.loss is not None or self._unasked is not None:
             return None
         if self._asking is not None and self._asking.is_open:
@@ -134,7 +141,7 @@ class CommitGate(FrameProcessor):
         if self._words_of(context.messages[self._known :]):
             # Words of another turn are on their way.
             return None
-        view = self._conversation.foreseen(said, transport=self._transport)
+        view = self._conversation.foreseen(said, transport=self._transport, is_whole=is_whole)
         messages = cast(list[LLMContextMessage], list(view.messages))
         return LLMContext(
             messages=[*self._pinned, *messages], tools=context.tools, tool_choice=context.tool_choice

@@ -4,16 +4,16 @@ In: an ``LLMContextFrame``. Out: one response of text frames, or an error pushed
     belongs to Pipecat's process task of this service: an interruption cancels the task, and with it the
     stream. An engine that stays silent longer than ``piece_timeout_s`` has failed.
 
-An engine of one conversation that can ``prefill`` reads ahead what is being said (``ReadAheadFrame``), in a
+An engine of one conversation that can ``read_ahead`` reads what is being said (``ReadAheadFrame``), in a
 task of this service: one at a time, the newest words next; a question ends it and is asked. A failure of it
 is of no consequence: the question says what it finds.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from loguru import logger
 from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
@@ -44,6 +44,16 @@ class ReadAheadFrame(DataFrame):
     """
 
     context: LLMContext
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """See ``models.llm.kv.Replies``."""
+
+    @property
+    def reads_ahead(self) -> bool: ...
+
+    async def read_ahead(self, messages: Sequence[Message]) -> None: ...
 
 
 def messages_of(context: LLMContext, instruction: str | None = None) -> list[Message]:
@@ -179,16 +189,14 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
         self._owns_engine = owns_engine
         self._engine_name = engine_name
         self._piece_timeout_s = piece_timeout_s
-        self._ahead: Callable[[Sequence[Message]], Awaitable[Any]] | None = (
-            getattr(engine, "prefill", None) if owns_engine else None
-        )
+        self._reader = engine if owns_engine and isinstance(engine, ReadsAhead) else None
         self._reading: asyncio.Task[None] | None = None
         self._to_read: list[Message] | None = None
 
     @property
     def reads_ahead(self) -> bool:
         """Whether the engine can read what may be asked."""
-        return self._ahead is not None
+        return self._reader is not None and self._reader.reads_ahead
 
     async def cleanup(self) -> None:
         """The call is over: an engine that keeps something of it forgets it."""
@@ -229,10 +237,10 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
         if isinstance(frame, LLMContextFrame):
             await self._stop_reading()
             await self._answer(frame.context)
-        elif isinstance(frame, ReadAheadFrame) and self._ahead is not None:
+        elif isinstance(frame, ReadAheadFrame) and self._reader is not None:
             self._to_read = self._messages(frame.context)
             if self._reading is None:
-                self._reading = self.create_task(self._read(self._ahead), "read_ahead")
+                self._reading = self.create_task(self._read(self._reader), "read_ahead")
         else:
             await self.push_frame(frame, direction)
 
@@ -251,16 +259,17 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
             await self.stop_processing_metrics()
             await self.push_frame(LLMFullResponseEndFrame())
 
-    async def _read(self, ahead: Callable[[Sequence[Message]], Awaitable[Any]]) -> None:
+    async def _read(self, reader: ReadsAhead) -> None:
         try:
             while (messages := self._to_read) is not None:
                 self._to_read = None
                 try:
-                    await ahead(messages)
+                    await reader.read_ahead(messages)
                 except EngineError as error:
                     logger.debug(f"{self}: nothing was read ahead: {error}")
         finally:
-            self._reading = None
+            if self._reading is asyncio.current_task():
+                self._reading = None
 
     async def _stop_reading(self) -> None:
         self._to_read = None

@@ -105,6 +105,7 @@ class _Guess:
     """One question that nobody has asked yet.
 
     Attributes:
+        text: the words of the turn.
         context: the question.
         splitter: until the first clause is known.
         held: what was answered.
@@ -112,6 +113,7 @@ class _Guess:
         ended: the model is done.
     """
 
+    text: str
     context: LLMContext
     splitter: ClauseSplitter | None
     held: deque[Frame] = field(default_factory=deque)
@@ -126,6 +128,7 @@ class Speculation:
     Args:
         foresee: the question that the gate would let through if the turn had these words; None when there is
             none to be expected.
+        foresee_part: the same of words behind which the turn goes on; None where nothing is read ahead.
         voice: prepares the first clause, or None.
         clauses: where clauses end, as the voice has it.
         on_ahead: told when a question had its answer already; must not block.
@@ -135,6 +138,7 @@ class Speculation:
         self,
         foresee: Callable[[str], LLMContext | None],
         *,
+        foresee_part: Callable[[str], LLMContext | None] | None = None,
         voice: PreparesSpeech | None = None,
         clauses: ClauseSettings | None = None,
         on_ahead: Callable[[], None] | None = None,
@@ -142,6 +146,7 @@ class Speculation:
         self.head = SpeculationHead(self)
         self.tail = SpeculationTail(self)
         self._foresee = foresee
+        self._foresee_part = foresee_part
         self._voice = voice
         self._clauses = clauses
         self._on_ahead = on_ahead
@@ -159,6 +164,9 @@ class Speculation:
         self._is_void = False
         # When words were last given to be read ahead: the loop's seconds.
         self._read_ahead_s = 0.0
+        # The newest words that wait for their time to be read.
+        self._part = ""
+        self._reading: asyncio.TimerHandle | None = None
         # A question was passed on whose answer has not ended.
         self._answering = False
         # The service has not been told that the turn is over.
@@ -177,20 +185,34 @@ class Speculation:
         if context is None:
             return
         self.withdraw()
-        guess = self._guess = _Guess(context, ClauseSplitter(self._clauses))
+        self._part = ""
+        guess = self._guess = _Guess(text, context, ClauseSplitter(self._clauses))
         guess.expiry = asyncio.get_running_loop().call_later(HOLD_S, self._expire, guess)
         self._own(self._ask(guess))
 
     def read_ahead(self, text: str) -> None:
         """The turn has these words, and goes on."""
-        now_s = asyncio.get_running_loop().time()
-        if self._answering or self._over or self._guess is not None or self._passing or self._stop_is_due:
+        if self._foresee_part is None or self._answering or self._over:
             return
-        if now_s - self._read_ahead_s < READ_AHEAD_S:
+        self._part = text
+        if self._reading is None:
+            loop = asyncio.get_running_loop()
+            due_s = max(loop.time(), self._read_ahead_s + READ_AHEAD_S)
+            self._reading = loop.call_at(due_s, self._read_part)
+
+    def _read_part(self) -> None:
+        self._reading = None
+        text, self._part = self._part, ""
+        if self._foresee_part is None or self._answering or self._over or not text:
             return
-        context = self._foresee(text)
+        if self._guess is not None:
+            if self._guess.text == text:
+                return
+            # The voice went on behind it, with other words.
+            self.withdraw()
+        context = self._foresee_part(text)
         if context is not None:
-            self._read_ahead_s = now_s
+            self._read_ahead_s = asyncio.get_running_loop().time()
             self._own(self._tell_ahead(ReadAheadFrame(context)))
 
     def withdraw(self) -> None:
@@ -205,6 +227,7 @@ class Speculation:
         async with self._lock:
             # From here on nothing is guessed: another question is on its way.
             self._answering = True
+            self._part = ""
             guess = self._guess
             if guess is not None and guess.asked and guess.context.messages == frame.context.messages:
                 await self._tell_end()
@@ -291,6 +314,8 @@ class Speculation:
     async def release_tasks(self) -> None:
         """The pipeline is gone."""
         self._over = True
+        if self._reading is not None:
+            self._reading.cancel()
         self._drop()
         for task in list(self._tasks):
             task.cancel()
@@ -356,6 +381,7 @@ class Speculation:
 
     async def _tell_ahead(self, frame: ReadAheadFrame) -> None:
         async with self._lock:
+            await self._settled()
             if self._guess is None and not self._answering and not self._over:
                 await self.head.push_frame(frame)
 

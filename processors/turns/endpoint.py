@@ -129,7 +129,6 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._is_abandoned = False
         if self._guesser is not None:
             self._tell(self._guesser.on_turn())
-            self._tell_so_far()
 
     async def handle_user_turn_stopped(self) -> None:
         self._in_turn = self._is_abandoned = False

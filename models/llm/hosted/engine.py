@@ -171,6 +171,7 @@ class HostedReplies:
         self._link: ConversationLink | None = None
         self._remembered = Remembered()
         self._is_closed = False
+        self._reads_ahead = True
         self.prefilled: Prefilled | None = None
         self.answered: Answered | None = None
         self.handle: CacheHandle | None = None
@@ -197,6 +198,29 @@ class HostedReplies:
         if read is None:
             raise EngineError(f"{ENGINE}: stopped while it read", engine=ENGINE)
         return read
+
+    @property
+    def reads_ahead(self) -> bool:
+        """See ``Replies``: until it has cost more than it saved, or failed."""
+        return self._reads_ahead
+
+    async def read_ahead(self, messages: Sequence[Message]) -> None:
+        """See ``Replies``. The worker has a stream for this conversation alone, and takes turns itself."""
+        if not self._reads_ahead:
+            return
+        stopped = threading.Event()
+        working = self._thread.submit(self._ask, Type.PREFILL, tuple(messages), stopped, _to_nobody)
+        try:
+            read: Prefilled | None = await asyncio.wrap_future(working)
+        except EngineError:
+            # Who asks finds out how the worker is, without waiting for a reading as well.
+            self._reads_ahead = False
+            raise
+        finally:
+            stopped.set()
+        if read is not None and read.refused and self.answered is not None:
+            # Its model cannot take back what was read and is not asked.
+            self._reads_ahead = False
 
     async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
         """See ``LanguageModel``."""

@@ -27,6 +27,21 @@ class Replies(LanguageModel, Protocol):
         """
         ...
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether it is worth while to ``read_ahead``: what was read and is not asked can be taken back."""
+        ...
+
+    async def read_ahead(self, messages: Sequence[Message]) -> None:
+        """Read a dialogue that may go on: the next one reads what it has more. Nobody waits for it.
+
+        Whoever has a question goes first: it stops for them, or does nothing.
+
+        Raises:
+            EngineError: the dialogue does not fit, or the model failed.
+        """
+        ...
+
     def close(self) -> None:
         """The conversation is over: nothing of it is kept. Returns at once."""
         ...

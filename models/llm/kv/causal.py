@@ -35,7 +35,7 @@ from core.errors import ConfigError, EngineError
 from models.llm import Message
 from models.llm.kv.dialogue import Answered, Asked, Prefilled
 from models.llm.kv.grown import growing
-from models.llm.kv.segments import Fed, Scope
+from models.llm.kv.segments import Fed, Scope, extended
 from runtime.fair_lock import FairLock
 
 ENGINE = "causal"
@@ -89,18 +89,25 @@ class _Context:
     @property
     def logits(self) -> Any | None:
         """Where the context ends with the last question that was read: what follows it; else None."""
+        return self.behind(self.fed.digest)
+
+    def behind(self, digest: str) -> Any | None:
+        """What follows the question that ends with this digest, if it was the last to be read; else None."""
         behind = self._behind_question
-        return behind[1] if behind is not None and behind[0] == self.fed.digest else None
+        return behind[1] if behind is not None and behind[0] == digest else None
 
     def asked(self, logits: Any) -> None:
         """A question ends here."""
-        self._behind_question = self.fed.digest, logits
+        if self.logits is None:
+            # A view of it would hold what the model gives for all that it read.
+            self._behind_question = self.fed.digest, logits.clone()
 
     @property
     def kv_bytes(self) -> int:
-        """Of keys, values and the room behind them; of whatever else a layer keeps nothing is known."""
+        """Of keys, values, the room behind them and logits; what else a layer keeps is not known."""
         tensors = (getattr(layer, name, None) for layer in self.cache.layers for name in ("keys", "values"))
-        return sum(int(each.untyped_storage().nbytes()) for each in tensors if each is not None)
+        logits = [self._behind_question[1]] if self._behind_question is not None else []
+        return sum(int(each.untyped_storage().nbytes()) for each in (*tensors, *logits) if each is not None)
 
     def worth(self, now_s: float) -> float:
         return float(self.fed.tokens * 0.5 ** ((now_s - self.used_s) / HALF_LIFE_S))
@@ -169,6 +176,20 @@ class CausalLm:
         """Of a conversation with this model. ``salt``: of its tenant."""
         return Scope(salt, session, self._identity, self._template, layout=self._layout)
 
+    def can_crop(self, scope: Scope) -> bool:
+        """Whether what a conversation has read, and reads next, can be taken back.
+
+        A state cannot be, nor a window that has let tokens go.
+        """
+        context = self._contexts.get(scope.root)
+        cache = DynamicCache(config=self._model.config) if context is None else context.cache
+        room = self.settings.prefill_tokens
+        return all(
+            layer.is_croppable
+            and (not layer.is_sliding or layer.get_seq_length() + room < layer.sliding_window)
+            for layer in cache.layers
+        )
+
     def token_ids(self, scope: Scope) -> list[int]:
         """What the context of a conversation has read; for tests and measurements."""
         context = self._contexts.get(scope.root)
@@ -207,16 +228,17 @@ class CausalLm:
             known = self._contexts.pop(scope.root, None)
         had = 0 if known is None else known.fed.tokens
         with self._turn:
-            context, ids, refused = self._begun(scope, asked, known)
-        cached = context.fed.tokens
+            context, ids, same, refused = self._begun(scope, asked, known)
+        begins = context.fed.tokens
+        cached = begins + same
         cropped = had - cached if context is known else 0
-        if cached + len(ids) + 1 > self.settings.context_tokens:
+        if begins + len(ids) + 1 > self.settings.context_tokens:
             raise EngineError(
-                f"{ENGINE}: {cached + len(ids)} tokens do not fit in {self.settings.context_tokens}",
+                f"{ENGINE}: {begins + len(ids)} tokens do not fit in {self.settings.context_tokens}",
                 engine=ENGINE,
                 retryable=False,
             )
-        logits = self._read(context, ids, is_stopped)
+        logits = self._read(context, ids, same, is_stopped)
         if logits is None:
             self._keep(scope, context)
             return
@@ -225,7 +247,7 @@ class CausalLm:
         writing = _Writing(self._tokenizer)
         is_known = False
         try:
-            yield Prefilled(cached, len(ids), refused, cropped)
+            yield Prefilled(cached, len(ids) - same, refused, cropped)
             yield from self._write(context, logits, writing, is_stopped)
             is_known = True
         except GeneratorExit:
@@ -242,8 +264,14 @@ class CausalLm:
             asked_digest, fed.digest, fed.tokens, writing.text, tuple(writing.char_ends), fed.chain
         )
 
-    def _begun(self, scope: Scope, asked: Asked, known: _Context | None) -> tuple[_Context, list[int], bool]:
-        """The context to go on from, what is to be read behind it, and whether the condition was refused."""
+    def _begun(
+        self, scope: Scope, asked: Asked, known: _Context | None
+    ) -> tuple[_Context, list[int], int, bool]:
+        """The context to go on from, what is to stand behind it, and whether the condition was refused.
+
+        The third number is how many tokens of that its cache has already: they are in its books again when
+        the rest is read, as one segment, however often it was begun.
+        """
         whole: list[int] | None = None
         if known is not None:
             if asked.condition is None:
@@ -253,26 +281,29 @@ class CausalLm:
             ids = whole if whole is not None else self._behind(asked)
             if begins is not None and ids is not None:
                 same = _same(ids, known.fed.token_ids[begins:])
-                if self._is_cropped(known, begins + same, is_read=same == len(ids)):
-                    return known, ids[same:], False
+                if self._is_cropped(known, begins, ids, same):
+                    return known, ids, same, False
         if whole is None:
             whole = self._tokens(self.rendered(asked.full))
         fresh = _Context(Fed(scope), growing(DynamicCache(config=self._model.config)))
-        return fresh, whole, asked.condition is not None
+        return fresh, whole, 0, asked.condition is not None
 
-    def _is_cropped(self, context: _Context, tokens: int, *, is_read: bool) -> bool:
-        """Whether the context ends where it is to; one that does not is used no more.
+    def _is_cropped(self, context: _Context, begins: int, ids: list[int], same: int) -> bool:
+        """Whether the cache ends where it is to; one that does not is used no more.
 
         Args:
-            context: of the conversation.
-            tokens: that stay.
-            is_read: nothing is to be read behind them, so the last one is read once more, unless it is known
-                what follows it.
+            context: of the conversation; its books end at ``begins``.
+            begins: tokens that stay, whatever follows.
+            ids: what is to follow.
+            same: tokens of it that are there.
         """
         fed = context.fed
         had = fed.tokens
-        fed.crop(tokens)
-        leaves_one = is_read and context.logits is None
+        fed.crop(begins)
+        behind = extended(fed.digest, ids) if ids else fed.digest
+        # All of it was read: the last token is read once more, unless it is known what follows it.
+        leaves_one = same == len(ids) and context.behind(behind) is None
+        tokens = begins + same
         removed = had - tokens + leaves_one
         try:
             if removed and not context.cache.is_croppable:
@@ -336,23 +367,26 @@ class CausalLm:
     def _tokens(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _read(self, context: _Context, ids: list[int], is_stopped: Callable[[], bool]) -> Any:
-        """The logits behind them; None: stopped. Of none the last token is read, if it was taken out."""
-        if not ids:
+    def _read(self, context: _Context, ids: list[int], same: int, is_stopped: Callable[[], bool]) -> Any:
+        """The logits behind them, of which the cache has the first ``same``; None: stopped."""
+        if same == len(ids):
+            if ids:
+                context.fed.append(ids)
             if context.logits is not None:
                 return context.logits
+            # It was taken out.
             return self._forward(context, context.fed.token_ids[-1:])
         logits = None
         size = self.settings.prefill_tokens
-        read: list[int] = []
-        for at in range(0, len(ids), size):
+        read = same
+        for at in range(same, len(ids), size):
             if is_stopped():
                 break
             logits = self._forward(context, ids[at : at + size])
-            read += ids[at : at + size]
+            read = min(at + size, len(ids))
         if read:
-            context.fed.append(read)
-        return logits if len(read) == len(ids) else None
+            context.fed.append(ids[:read])
+        return logits if read == len(ids) else None
 
     def _write(
         self, context: _Context, logits: Any, writing: "_Writing", is_stopped: Callable[[], bool]
@@ -440,7 +474,7 @@ def _stands_at(fed: Fed, asked: Asked) -> int | None:
         return begins
     # The answer that tokens are kept of has to be the one that they were counted in.
     following = next((each for each in fed.segments if each.end_tokens > begins), None)
-    if following is None or following.digest != asked.answer:
+    if following is None or not following.begins(asked.answer or ""):
         return None
     return begins + asked.keep if begins + asked.keep <= following.end_tokens else None
 

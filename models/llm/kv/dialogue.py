@@ -11,7 +11,7 @@ read. An answer that was made anew, edited or left out is cut where the dialogue
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.llm import Message
 
@@ -102,7 +102,12 @@ class Remembered:
 
     def answered(self, asked: Asked, answered: Answered) -> None:
         """An answer was made, or broken off."""
-        self._turns = [turn for turn in self._turns if _begins(asked.full, turn.question)]
+        # The chain is of one context: that of the newest has all there is.
+        self._turns = [
+            replace(turn, answered=replace(turn.answered, chain=()))
+            for turn in self._turns
+            if _begins(asked.full, turn.question)
+        ]
         self._turns.append(_Turn(asked.full, answered))
         del self._turns[: -self._most_turns]
 

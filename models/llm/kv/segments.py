@@ -16,7 +16,10 @@ anything else, refuse. Pure.
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+# An answer is cut to what was heard once, and again where that is corrected.
+MOST_CUTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,18 @@ class Segment:
         digest: of everything up to its end.
         end_tokens: how many tokens there are up to its end.
         media: digest of the bytes of images and sound in it; empty without any.
+        cut_from: digests of the longer segments that it is the beginning of.
     """
 
     token_ids: tuple[int, ...]
     digest: str
     end_tokens: int
     media: str = ""
+    cut_from: tuple[str, ...] = ()
+
+    def begins(self, digest: str) -> bool:
+        """Whether it is the segment with this digest, or the beginning of it."""
+        return digest == self.digest or digest in self.cut_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,4 +163,6 @@ class Fed:
                 if cut.media:
                     self._segments.append(cut)
                     raise ValueError("a segment with images or sound cannot be cut")
-                self.append(cut.token_ids[:kept])
+                part = self.append(cut.token_ids[:kept])
+                known = (*cut.cut_from, cut.digest)[-MOST_CUTS:]
+                self._segments[-1] = replace(part, cut_from=known)

@@ -24,9 +24,16 @@ def test_what_was_said_so_far_is_told_while_the_voice_goes_on():
     guesser.on_pause()
     assert guesser.so_far is None
     guesser.on_resume()
-    assert guesser.so_far == "what is it"
+    assert guesser.so_far is None
+    guesser.on_partial("it over")
+    assert guesser.so_far == "what is it over"
     guesser.reset()
     assert guesser.so_far is None
+    # Where nothing is guessed any more, the words of a pause are read all the same.
+    thrifty = opened(SpeculationSettings(guesses=1))
+    thrifty.on_partial("what")
+    thrifty.on_pause()
+    assert (thrifty.so_far, thrifty.on_partial("what is"), thrifty.so_far) == (None, None, "what is")
     silent = opened(SpeculationSettings(reads_ahead=False))
     silent.on_partial("what")
     assert silent.so_far is None

@@ -69,7 +69,9 @@ class Case:
         self.nothing_to_foresee = False
         if tools:
             self.llm.register_function("look_up", self._look_up)
-        self.speculation = Speculation(self._foresee, voice=self.voice, on_ahead=self._on_ahead)
+        self.speculation = Speculation(
+            self._foresee, foresee_part=self._foresee, voice=self.voice, on_ahead=self._on_ahead
+        )
         fallback = ScriptedLanguageModel(("Fallback.",))
         thinking: list[FrameProcessor] = [self.llm]
         if guarded:
@@ -170,7 +172,11 @@ class Reader(ScriptedLanguageModel):
         self.stopped = 0
         self.fails = False
 
-    async def prefill(self, messages: Sequence[Message]) -> None:
+    @property
+    def reads_ahead(self) -> bool:
+        return True
+
+    async def read_ahead(self, messages: Sequence[Message]) -> None:
         self.read.append(messages[-1].text)
         if self.fails:
             raise EngineError("full", engine="reader")
@@ -201,7 +207,7 @@ def test_what_is_said_is_read_while_it_is_said_and_no_longer_than_that():
             case.speculation.read_ahead(words)
             await asyncio.sleep(0.21)
         # Words come faster than they are read: the newest are next, and what is asked is asked at once.
-        assert reader.read == ["what", "what time is", "what time is it now"]
+        assert reader.read == ["what", "what time", "what time is it"]
         await end_turn(bench, case.context("what time is it now please"))
         await bench.until(1)
         await asyncio.sleep(0.3)
@@ -224,7 +230,8 @@ def test_a_guess_ends_the_reading_and_nothing_is_read_behind_it():
         await asyncio.sleep(0.1)
         case.speculation.guess("what time is it")
         await asyncio.sleep(0.2)
-        case.speculation.read_ahead("what time is it not")
+        # The same words once more are what was guessed.
+        case.speculation.read_ahead("what time is it")
         await asyncio.sleep(0.4)
         await end_turn(bench, case.context("what time is it"))
         await bench.until(1)
@@ -232,6 +239,24 @@ def test_a_guess_ends_the_reading_and_nothing_is_read_behind_it():
     bench = play(case, scenario)
     assert (reader.read, reader.stopped, case.ahead) == (["what time"], 1, 1)
     assert bench.text == "It is ten."
+
+
+def test_a_voice_that_goes_on_with_other_words_is_read_in_place_of_the_guess():
+    reader = Reader((0.3, "It is ten."), ("At noon.",))
+    case = reading(reader)
+
+    async def scenario(bench: ReplyBench) -> None:
+        case.speculation.guess("what time is it")
+        await asyncio.sleep(0.1)
+        case.speculation.read_ahead("what time is it over")
+        await asyncio.sleep(0.1)
+        assert reader.closed == 1
+        assert reader.read == ["what time is it over"]
+        await end_turn(bench, case.context("what time is it over there"))
+        await bench.until(1)
+
+    bench = play(case, scenario)
+    assert (bench.text, case.ahead) == ("At noon.", 0)
 
 
 def test_a_reading_that_fails_is_of_no_consequence():

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def replies(folder: Path) -> CausalReplies:
     settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=40, temperature=1, seed=5)
-    return CausalReplies(CausalLm(settings), "s", executor=EngineThread("causal"))
+    return CausalReplies(CausalLm(settings), "s", thread=EngineThread("causal"))
 
 
 async def test_the_next_turn_reads_what_is_new(replies: CausalReplies) -> None:
@@ -47,8 +47,8 @@ async def test_the_next_turn_reads_what_is_new(replies: CausalReplies) -> None:
 
 async def test_a_question_that_was_read_before_is_answered_as_if_it_had_not_been(folder: Path) -> None:
     settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=40)
-    cold = CausalReplies(CausalLm(settings), "s", executor=EngineThread("causal"))
-    warm = CausalReplies(CausalLm(settings), "s", executor=EngineThread("causal"))
+    cold = CausalReplies(CausalLm(settings), "s", thread=EngineThread("causal"))
+    warm = CausalReplies(CausalLm(settings), "s", thread=EngineThread("causal"))
     expected = [piece async for piece in cold.reply([HELLO])]
     assert cold.prefilled is not None
     read = await warm.prefill([HELLO])
@@ -65,7 +65,7 @@ async def test_a_question_that_was_read_before_is_answered_as_if_it_had_not_been
 
 async def test_a_question_that_does_not_fit_is_refused_and_the_next_one_is_read(folder: Path) -> None:
     settings = CausalSettings(model=folder, device="cpu", threads=1, context_tokens=80)
-    replies = CausalReplies(CausalLm(settings), "s", executor=EngineThread("causal"))
+    replies = CausalReplies(CausalLm(settings), "s", thread=EngineThread("causal"))
     with pytest.raises(EngineError, match="do not fit"):
         await replies.prefill([Message("user", "Hello? " * 40)])
     assert (await replies.prefill([HELLO])).input_tokens
@@ -87,7 +87,7 @@ async def test_who_interrupts_goes_on_from_what_was_heard(replies: CausalReplies
 async def test_two_conversations_are_answered_one_after_the_other(folder: Path) -> None:
     settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=8)
     model, thread = CausalLm(settings), EngineThread("causal")
-    talks = [CausalReplies(model, name, executor=thread) for name in ("one", "other")]
+    talks = [CausalReplies(model, name, thread=thread) for name in ("one", "other")]
 
     async def answer(talk: CausalReplies) -> str:
         return "".join([piece async for piece in talk.reply([HELLO])])
@@ -130,3 +130,34 @@ async def test_a_deployment_answers_with_it(folder: Path) -> None:
 def test_a_wrong_setting_is_said_before_the_server_is_ready(lm: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan_answering(deployment(**lm))
+
+
+async def test_words_are_read_while_nobody_has_a_question(folder: Path) -> None:
+    settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=40, temperature=1, seed=5)
+    model, thread = CausalLm(settings), EngineThread("causal")
+    mine, other = (CausalReplies(model, name, thread=thread) for name in ("mine", "other"))
+    assert mine.reads_ahead
+    for words in ("What", "What does", "What does it cost?"):
+        await mine.read_ahead([Message("user", words)])
+    assert [piece async for piece in mine.reply([Message("user", "What does it cost?")])]
+    assert mine.prefilled is not None and mine.prefilled.input_tokens == 0
+
+    # While another conversation is answered, nothing is read.
+    async with aclosing(other.reply([HELLO])) as pieces:
+        await anext(pieces)
+        assert not thread.is_idle
+        before = model.token_ids(model.scope("mine"))
+        await mine.read_ahead([Message("user", "Goodbye!")])
+        assert model.token_ids(model.scope("mine")) == before
+
+
+async def test_a_reading_ends_for_whoever_has_a_question(folder: Path) -> None:
+    settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=4, prefill_tokens=1)
+    model, thread = CausalLm(settings), EngineThread("causal")
+    mine, other = (CausalReplies(model, name, thread=thread) for name in ("mine", "other"))
+    long = Message("user", "a long story " * 200)
+    reading = asyncio.create_task(mine.read_ahead([long]))
+    await asyncio.sleep(0.05)
+    assert [piece async for piece in other.reply([HELLO])]
+    await reading
+    assert 0 < len(model.token_ids(model.scope("mine"))) < 2_000
