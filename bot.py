@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from serving.gateway.phone_desk import PhoneDesk
     from serving.gateway.phone_routes import PhoneArguments
     from serving.gateway.talk_sockets import SocketArguments
-    from session_store.conversation import Conversations
+    from session_store.conversation import Conversation, Conversations
 
     class Pipeline(Protocol):
         """Holds one conversation over a transport until it ends."""
@@ -260,10 +260,12 @@ async def gateway(
     # That of a page that offers to go on by telephone.
     number = book.number if book is not None and book.codes is not None else None
     telephone = {} if number is None else {"telephone": number}
-    phones = None if book is None else PhoneSessions(engines, conversations, book, on_call=on_call)
+    phones = None if book is None else PhoneSessions(conversations, book)
     app = create_app(
         deployment.server,
-        run_call=lambda arguments: converse(engines, conversations, arguments, mode=mode, phones=phones),
+        run_call=lambda arguments: converse(
+            engines, conversations, arguments, mode=mode, phones=phones, on_call=on_call
+        ),
         conversations=conversations,
         type_turn=typed,
         modes=(CASCADE, DUPLEX),
@@ -363,11 +365,13 @@ async def converse(
     *,
     mode: str = CASCADE,
     phones: "PhoneSessions | None" = None,
+    on_call: "Callable[[Call], None] | None" = None,
 ) -> None:
     """Hold one conversation over whatever transport the arguments bring.
 
     The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
-    choice, where it makes one. ``phones`` knows which session a telephone call is a part of.
+    choice, where it makes one. ``phones`` knows which session a telephone call is a part of;
+    ``on_call`` is told each of those.
 
     Raises:
         UnknownSessionError: there is no such session.
@@ -385,7 +389,7 @@ async def converse(
         return
     if isinstance(runner_args, PhoneArguments):
         assert phones is not None
-        await converse_by_phone(engines, phones, runner_args)
+        await converse_by_phone(engines, phones, runner_args, on_call=on_call)
         return
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     async with conversations.open(body.get("session")) as conversation:
@@ -457,9 +461,17 @@ async def converse_by_chat(
     await hold_chat(engines, conversations, peer, protocol=arguments.protocol, session_id=session_id)
 
 
-async def converse_by_phone(engines: "Engines", phones: "PhoneSessions", arguments: "PhoneArguments") -> None:
-    """Hold one telephone call."""
+async def converse_by_phone(
+    engines: "Engines",
+    phones: "PhoneSessions",
+    arguments: "PhoneArguments",
+    *,
+    on_call: "Callable[[Call], None] | None" = None,
+) -> None:
+    """Hold one telephone call, in one session or several."""
     from audio.comfort_noise import ComfortNoise
+    from pipelines.phone import hold_phone
+    from pipelines.phone_control import PhoneFacts
     from transports.twilio.stream import PhoneStream
     from transports.websocket.peer import StarlettePeer
 
@@ -468,14 +480,27 @@ async def converse_by_phone(engines: "Engines", phones: "PhoneSessions", argumen
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
     stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet)
     try:
-        if await stream.open() is not None and stream.started is not None:
-            await phones.hold(
-                arguments.phone,
-                stream,
-                run=pipeline_of(arguments.mode),
-                desk=arguments.desk,
-                settings=settings,
+        started = await stream.open()
+        if started is not None:
+            phone = arguments.phone
+            facts = PhoneFacts(
+                phone.call_sid or started.call_sid, phone.caller, phone.called, phone.direction
             )
+
+            async def hold_one(conversation: "Conversation", leaving: asyncio.Event) -> None:
+                await hold_phone(
+                    engines,
+                    conversation,
+                    stream,
+                    run=pipeline_of(arguments.mode),
+                    facts=facts,
+                    desk=arguments.desk,
+                    settings=settings,
+                    leaving=leaving,
+                    on_call=on_call,
+                )
+
+            await phones.hold(phone, stream, hold_one)
     finally:
         await stream.close(stream.end[1])
 

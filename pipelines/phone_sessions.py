@@ -12,20 +12,14 @@ A store that cannot say whose number it is delays nobody: the call is a session 
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from loguru import logger
 
 from core.errors import StoreError
-from pipelines.call import Call
-from pipelines.engines import Engines
-from pipelines.phone import Run, hold_phone
-from pipelines.phone_control import Desk, PhoneFacts
 from runtime.loop_clock import LoopClock
 from serving.gateway.caller_book import CallerBook
 from serving.gateway.phone_routes import PhoneCall
-from serving.gateway.phone_settings import PhoneRoutesSettings
-from session_store.conversation import Conversations
+from session_store.conversation import Conversation, Conversations
 from transports.twilio.codes import PressedCodes
 from transports.twilio.stream import PhoneStream
 
@@ -34,57 +28,36 @@ DEAD_MS = 2_000
 MOST_KEYS = 64
 TAKEN = "goes on in a telephone call"
 
+# Holds a call of one session until it ends, or until the event says that the line goes on elsewhere.
+HoldOne = Callable[[Conversation, asyncio.Event], Awaitable[None]]
+
 
 class PhoneSessions:
     """Of one process.
 
     Args:
-        engines: of the process.
         conversations: of the process.
         book: whose number and whose code it is.
-        on_call: told each call that begins; must not block.
     """
 
-    def __init__(
-        self,
-        engines: Engines,
-        conversations: Conversations,
-        book: CallerBook,
-        *,
-        on_call: Callable[[Call], None] | None = None,
-    ) -> None:
-        self._engines, self._conversations, self._book = engines, conversations, book
-        self._on_call = on_call
+    def __init__(self, conversations: Conversations, book: CallerBook) -> None:
+        self._conversations, self._book = conversations, book
         # Streams whose session is in a call here.
         self._streams: dict[str, PhoneStream] = {}
 
-    async def hold(
-        self,
-        phone: PhoneCall,
-        stream: PhoneStream,
-        *,
-        run: Run,
-        desk: Desk,
-        settings: PhoneRoutesSettings,
-    ) -> None:
+    async def hold(self, phone: PhoneCall, stream: PhoneStream, hold_one: HoldOne) -> None:
         """Hold a telephone call to its end, in one session or several.
 
         Args:
             phone: the call.
             stream: of the caller, open.
-            run: the pipeline.
-            desk: what can be done with it.
-            settings: of telephone calls.
+            hold_one: in one session.
         """
-        started = stream.started
-        facts = PhoneFacts(
-            phone.call_sid or (started.call_sid if started is not None else ""),
-            phone.caller,
-            phone.called,
-            phone.direction,
+        # Who picks up where we rang is not known: such a call is a session of its own.
+        is_theirs = phone.direction == "inbound"
+        digest = (
+            self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat) if is_theirs else None
         )
-        holding = partial(hold_phone, self._engines, facts=facts, desk=desk, settings=settings)
-        digest = self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat)
         session_id = None if digest is None else await self._session_of(digest)
         is_apart = session_id is not None and self._keeps(session_id)
         if is_apart:
@@ -94,9 +67,7 @@ class PhoneSessions:
         while True:
             if session_id is not None:
                 await self._conversations.release(session_id, TAKEN)
-            session_id = await self._hold_one(
-                session_id, digest, stream, codes, holding, run=run, linked=linked
-            )
+            session_id = await self._hold_one(session_id, digest, stream, codes, hold_one, linked=linked)
             if session_id is None:
                 return
             # What was said of the session before is not played in this one.
@@ -109,9 +80,8 @@ class PhoneSessions:
         digest: str | None,
         stream: PhoneStream,
         codes: "_Codes",
-        holding: Callable[..., Awaitable[None]],
+        hold_one: HoldOne,
         *,
-        run: Run,
         linked: bool,
     ) -> str | None:
         """Hold the call in one session; which one it goes on with, or None: it is over."""
@@ -126,7 +96,7 @@ class PhoneSessions:
                         noting = self._note(digest, own_id, linked=linked)
                         beside.append(tasks.create_task(noting, name="phone.caller"))
                     try:
-                        await holding(conversation, stream, run=run, leaving=leaving, on_call=self._on_call)
+                        await hold_one(conversation, leaving)
                     finally:
                         for task in beside:
                             task.cancel()

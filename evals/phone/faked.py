@@ -26,11 +26,13 @@ from models.tts import SpeechPiece, TextToSpeech
 from pipelines.cascade import run_conversation
 from pipelines.engines import Engines
 from pipelines.phone import hold_phone
+from pipelines.phone_control import PhoneFacts
 from pipelines.sessions import open_conversations
 from runtime import event_loop
 from serving.gateway.app import create_app
 from serving.gateway.http_server import http_server
 from serving.gateway.phone_routes import PhoneArguments
+from serving.gateway.phone_settings import PhoneRoutesSettings
 from session_store.conversation import Conversations
 from transports.twilio.stream import PhoneStream
 from transports.webrtc.signaling import Signaling
@@ -90,10 +92,18 @@ async def hold(engines: Engines, conversations: Conversations, arguments: Runner
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
     stream = PhoneStream(peer, comfort=ComfortNoise().packet)
     try:
-        if await stream.open() is not None:
+        started = await stream.open()
+        if started is not None:
+            phone = arguments.phone
             async with conversations.open(None) as conversation:
                 await hold_phone(
-                    engines, conversation, stream, run=run_conversation, caller=arguments.phone.caller
+                    engines,
+                    conversation,
+                    stream,
+                    run=run_conversation,
+                    facts=PhoneFacts(started.call_sid, phone.caller, phone.called),
+                    desk=arguments.desk,
+                    settings=engines.deployment.phone or PhoneRoutesSettings(signatures=False),
                 )
     finally:
         await stream.close(stream.end[1])

@@ -49,7 +49,7 @@ class PhoneCall:
     Attributes:
         call_sid: Twilio's name for it; empty where it is told with the stream.
         caller, called: numbers, as Twilio says them.
-        direction: who placed it: "outbound" is us.
+        direction: who began it: "outbound" is us.
         verstat: what the network says of the caller's number; empty where it says nothing.
     """
 
@@ -157,7 +157,7 @@ class PhoneRoutes:
             _field(fields, "To"),
             # "outbound-api" and "outbound-dial".
             "outbound" if _field(fields, "Direction").startswith("outbound") else "inbound",
-            _field(fields, "StirVerstat"),
+            verstat=_field(fields, "StirVerstat"),
         )
         try:
             self._calls.check_room()
