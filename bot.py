@@ -419,11 +419,11 @@ async def converse_by_phone(
     settings = engines.deployment.phone
     assert settings is not None
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
-    stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet)
+    phone = arguments.phone
+    stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet, call_sid=phone.call_sid)
     try:
         if await stream.open() is not None and stream.started is not None:
             async with conversations.open(None) as conversation:
-                phone = arguments.phone
                 facts = PhoneFacts(phone.call_sid or stream.started.call_sid, phone.caller, phone.called)
                 await hold_phone(
                     engines,

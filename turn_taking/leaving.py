@@ -29,8 +29,8 @@ _SOMEBODY = (
     r"manager|member of staff|customer service|advisor|adviser)(?: (?:else|real|there))?"
 )
 _ASKS = (
-    r"(?:(?:can|could|may) (?:i|you) |i(?:'d| would)? (?:want(?:ed)?|like|need|wish) (?:you )?(?:to )?|let me |"
-    r"is it possible to )?(?:please )?"
+    r"(?:(?:can|could|may) (?:i|you) |i(?:'d| would)? (?:want(?:ed)?|like|need|wish) (?:you )?(?:to )?|"
+    r"let me |is it possible to )?(?:please )?"
 )
 _VERB = (
     r"(?:(?:to )?(?:speak|talk) (?:to|with)|(?:to )?(?:be )?(?:connect|transfer|put)(?:ed|red)?"
