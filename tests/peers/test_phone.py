@@ -22,6 +22,8 @@ TURNS = ("user_turn", "bot_turn")
 QUEUED = "Every line is taken. You are number 1 in the queue."
 # See ``likeness``.
 SAID, NOT_SAID = 0.6, 0.4
+# The greeting is over, on a machine that is busy too.
+GREETED_S = 7.0
 
 
 @asynccontextmanager
@@ -49,7 +51,7 @@ async def timelines(url: str) -> list[list[dict[str, Any]]]:
 async def test_a_caller_asks_and_hears_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with telephone(tmp_path, monkeypatch) as (server, front):
         # The greeting, then the question.
-        report = await place(front.url, [*quiet(5), *spoken(say(QUESTION)), *quiet(8)])
+        report = await place(front.url, [*quiet(GREETED_S), *spoken(say(QUESTION)), *quiet(8)])
         assert report.violations == [] and front.violations == []
         assert set(report.result.marks_echoed) == set(report.result.marks_received) != set()
         assert likeness(heard(report), "On Saturdays they are open from ten until two.") > SAID
@@ -97,7 +99,7 @@ async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_cal
     monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
     async with twilio_rest() as rest:
         async with telephone(tmp_path, monkeypatch, phone=f", api_url: '{rest.url}'") as (server, front):
-            report = await place(front.url, [*quiet(5.5), *spoken(say(GOODBYE)), *quiet(20)])
+            report = await place(front.url, [*quiet(GREETED_S), *spoken(say(GOODBYE)), *quiet(20)])
             assert report.violations == [] and report.result.closed_by == "agent"
             [timeline] = await timelines(server.url)
             answer = [each["payload"] for each in timeline if each["kind"] == "bot_turn"][-1]
@@ -121,7 +123,7 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
             rest.phone = Phone(key="")
             wants = spoken(say("I want to speak to a person."))
             # As long as the answer, what is said of the transfer, and that nobody takes it.
-            call = [*quiet(5), *spoken(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
+            call = [*quiet(GREETED_S), *spoken(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
             placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(12)]))
             async with asyncio.timeout(40):
                 while not rest.begun:
