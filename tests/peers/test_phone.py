@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.peers.minicpm_server import minicpm_server
-from tests.peers.phone_caller import heard, likeness, place, quiet, spoken
+from tests.peers.phone_caller import decoded, heard, likeness, place, quiet, spoken
 from tests.peers.server import RunningServer, running_server
 from tests.peers.twilio_front import AUTH_TOKEN, PUBLIC, Front, front_of
 from tests.peers.twilio_rest import ACCOUNT, Phone, twilio_rest
@@ -22,6 +23,8 @@ TURNS = ("user_turn", "bot_turn")
 QUEUED = "Every line is taken. You are number 1 in the queue."
 # See ``likeness``.
 SAID, NOT_SAID = 0.6, 0.4
+# More than comfort noise, of full scale.
+LOUD = 0.02
 # The greeting is over, on a machine that is busy too.
 GREETED_S = 7.0
 
@@ -143,3 +146,33 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
             conference = [form for sid, form in rest.updates if "Twiml" in form]
             assert len(conference) == 1
             assert [sid for sid, form in rest.updates if "Twiml" in form] == [report.result.identity.call_sid]
+
+
+async def test_what_is_heard_at_a_barge_in_is_what_the_caller_was_played_however_long_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with telephone(tmp_path, monkeypatch) as (server, front):
+        front.there_s = front.back_s = 0.2
+        stop = spoken(say("Wait a moment please, I have another question."))
+        report = await place(front.url, [*quiet(3), *stop, *quiet(1)], max_drain_s=0.5)
+        assert report.violations == [] and front.violations == []
+        [timeline] = await timelines(server.url)
+        greeting = next(each["payload"] for each in timeline if each["kind"] == "bot_turn")
+        assert greeting["truncated"]
+        assert abs(played_ms(report) - greeting["audio_ms"]) <= 60
+
+
+def played_ms(report: Any) -> float:
+    """How much of the greeting the caller was played when it was cleared: noise is softer than speech."""
+    at, ends_s, begins_s = 0, 0.0, None
+    for event in report.result.events:
+        if event.kind == "clear_received":
+            assert begins_s is not None
+            return 1000 * (min(event.at, ends_s) - begins_s)
+        if event.kind == "media_received":
+            piece = decoded(report.audio_received[at : at + event.detail["bytes"]])
+            at += len(piece)
+            plays_s, ends_s = max(event.at, ends_s), max(event.at, ends_s) + len(piece) / 8_000
+            if begins_s is None and np.abs(piece).max() > LOUD:
+                begins_s = plays_s
+    raise AssertionError("nothing was cleared")
