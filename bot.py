@@ -478,11 +478,11 @@ async def converse_by_phone(
     settings = engines.deployment.phone
     assert settings is not None
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
-    stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet)
+    phone = arguments.phone
+    stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet, call_sid=phone.call_sid)
     try:
         started = await stream.open()
         if started is not None:
-            phone = arguments.phone
             facts = PhoneFacts(
                 phone.call_sid or started.call_sid, phone.caller, phone.called, phone.direction
             )

@@ -22,7 +22,7 @@ from pipelines.engines import INPUT_RATE_HZ, Engines
 from processors.dialogue.rtvi import CheckedRtvi
 from processors.turns.idle import IdleKeeper
 from session_store.conversation import Conversation
-from transports.client_delay import TellsClientDelay
+from transports.client_delay import TellsClientDelay, TellsUnplayed
 
 # Over these nobody listens who could fall silent: a recording speaks, or a script.
 WITHOUT_A_PERSON = ("file", "eval")
@@ -117,6 +117,8 @@ async def hold(
     """
     if isinstance(transport, TellsClientDelay):
         transport.tell_client_delay(call.playout.set_client_delay_ms)
+    if isinstance(transport, TellsUnplayed):
+        transport.tell_unplayed(call.playout.set_unplayed_ms)
     runner = WorkerRunner(handle_sigint=handle_sigint)
     await runner.add_workers(worker)
 

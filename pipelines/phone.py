@@ -67,6 +67,7 @@ async def hold_phone(
         conversation,
         TRANSPORT,
         playout=playout_settings(engines.deployment).model_copy(update={"flushes": True}),
+        peer_quiet_ms=lambda: stream.quiet_ms,
         peer_cancels_echo=False,
         output_rate_hz=RATE_HZ,
     )

@@ -28,6 +28,9 @@ ENCODING = "audio/x-mulaw"
 MOST_MESSAGE_CHARS, MOST_PAYLOAD_BYTES = 65_536, RATE_HZ * 2
 MOST_NAME_CHARS, MOST_PARAMETERS = 500, 64
 MOST_REFUSED = 50
+# Numbers are of messages, and TCP loses none: a larger step is none of Twilio's, and believed it would make
+# all that follows old.
+MOST_SKIPPED = 1_000
 DIGITS = frozenset("0123456789*#ABCD")
 _TYPES = ("connected", "start", "media", "dtmf", "mark", "stop")
 
@@ -172,6 +175,12 @@ class MediaStream:
         if number <= self._sequence:
             raise Refusal(
                 f"sequenceNumber: {number} behind {self._sequence}", code="replayed", param="sequenceNumber"
+            )
+        if self._sequence and number > self._sequence + MOST_SKIPPED:
+            raise Refusal(
+                f"sequenceNumber: {number} far behind {self._sequence}",
+                code="wrong_order",
+                param="sequenceNumber",
             )
         if self._sequence:
             self.skipped += number - self._sequence - 1

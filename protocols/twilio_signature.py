@@ -6,7 +6,8 @@ key has its own secret and SHA-256, which ``X-Twilio-Webhooks-Signature-Settings
 form is in the address as its hash (``bodySHA256``).
 
 Twilio does not always sign the address that it was given: the port of the scheme may stand in it or not,
-and a slash at its end. Those forms are all tried; none of them is somebody else's address. The address is
+any other port is left out of the addresses of voice webhooks, and a slash may stand at its end. Those forms
+are all tried; none of them is somebody else's address. The address is
 the configured one, never what a client's headers say.
 
 Source: twilio.com/docs/usage/security, and ``request_validator`` of Twilio's own Python library.
@@ -83,7 +84,7 @@ def is_signed(
 
 
 def forms(address: str) -> tuple[str, ...]:
-    """An address with and without the port of its scheme, with and without a slash at the end of its path."""
+    """An address with and without its port or that of its scheme, with and without a slash at the end."""
     parts = urlsplit(address)
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
@@ -91,7 +92,7 @@ def forms(address: str) -> tuple[str, ...]:
     hosts = [parts.netloc]
     if parts.port is None and usual is not None:
         hosts.append(f"{host}:{usual}")
-    elif parts.port == usual:
+    else:
         hosts.append(host)
     paths = [parts.path, parts.path[:-1] if parts.path.endswith("/") else f"{parts.path}/"]
     return tuple(urlunsplit(parts._replace(netloc=netloc, path=path)) for netloc in hosts for path in paths)

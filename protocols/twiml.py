@@ -1,15 +1,18 @@
 """TwiML: what Twilio is told to do with a call. Pure.
 
-Only the verbs that Parley uses. Text and addresses are escaped by the library that writes the XML; an address
-of a stream has no query, which Twilio does not take.
+Only the verbs that Parley uses. Text and addresses are escaped by the library that writes the XML; characters
+that no XML may have are left out. An address of a stream has no query, which Twilio does not take.
 """
 
+import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
 MOST_PARAMETER_CHARS = 500
 # Twilio takes 4,096 characters of words; nobody listens to more than this.
 MOST_SAID_CHARS = 1_200
+# What XML 1.0 (2.2) has no place for, escaped or not: control characters, halves of surrogate pairs.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def connect(address: str, parameters: Mapping[str, str], *, status_address: str = "") -> str:
@@ -90,4 +93,9 @@ def end(words: str = "") -> str:
 
 
 def _text(response: ElementTree.Element) -> str:
+    for element in response.iter():
+        if element.text:
+            element.text = _NO_XML.sub("", element.text)
+        for name, value in element.items():
+            element.set(name, _NO_XML.sub("", value))
     return '<?xml version="1.0" encoding="UTF-8"?>' + ElementTree.tostring(response, encoding="unicode")

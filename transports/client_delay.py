@@ -11,3 +11,12 @@ class TellsClientDelay(Protocol):
     def tell_client_delay(self, told: Callable[[int], None]) -> None:
         """Have ``told`` called on the event loop, in milliseconds, now or whenever there is news."""
         ...
+
+
+@runtime_checkable
+class TellsUnplayed(Protocol):
+    """A transport whose client flushes: it knows how much of what had its time is not played then."""
+
+    def tell_unplayed(self, told: Callable[[int], None]) -> None:
+        """Have ``told`` called on the event loop, in milliseconds, now or whenever there is news."""
+        ...

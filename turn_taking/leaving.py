@@ -30,8 +30,7 @@ _SOMEBODY = (
 )
 _ASKS = (
     r"(?:(?:can|could|may) (?:i|you) |i(?:'d| would)? (?:want(?:ed)?|like|need|wish) (?:you )?(?:to )?|"
-    r"let me |"
-    r"is it possible to )?(?:please )?"
+    r"let me |is it possible to )?(?:please )?"
 )
 _VERB = (
     r"(?:(?:to )?(?:speak|talk) (?:to|with)|(?:to )?(?:be )?(?:connect|transfer|put)(?:ed|red)?"

@@ -2,8 +2,8 @@
 
 A caller (streamdouble) connects to ``Front.url``. For each the front posts the webhook, signed by Twilio's
 own library, reads the TwiML with an XML parser, opens the stream that it names with a signed upgrade, and
-passes messages both ways as they are; ``start`` gets the parameters of the TwiML. Addresses are signed as the
-public ones, and reached on this machine.
+passes messages both ways as they are, after the time of the way; ``start`` gets the parameters of the TwiML.
+Addresses are signed as the public ones, and reached on this machine.
 
 It is a bad line's jitter too: what the caller says is held back for a time of its own, piece by piece, and
 no piece overtakes another, because a socket keeps the order. streamdouble's own jitter is not taken: it
@@ -41,6 +41,7 @@ class Front:
     Attributes:
         server: its address on this machine.
         url: where callers connect.
+        there_s, back_s: of the way from the server to the caller, and of the other.
         answers: TwiML of each call, in order.
         violations: what was wrong with an answer, or with what was sent to the caller.
         from_server: messages that the server sent, all calls together.
@@ -53,6 +54,8 @@ class Front:
     url: str = ""
     jitter_ms: float = 0.0
     dice: random.Random = field(default_factory=lambda: random.Random(1))
+    there_s: float = 0.0
+    back_s: float = 0.0
     answers: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     from_server: list[dict[str, object]] = field(default_factory=list)
@@ -122,7 +125,7 @@ class Front:
             try:
                 async for data in caller:
                     late_s = self.dice.uniform(0, self.jitter_ms) / 1000 if self.jitter_ms else 0.0
-                    due_s = max(due_s, asyncio.get_running_loop().time() + late_s)
+                    due_s = max(due_s, asyncio.get_running_loop().time() + self.back_s + late_s)
                     held.put_nowait((due_s, data))
             except ConnectionClosed:
                 pass
@@ -143,7 +146,7 @@ class Front:
 
     async def _down(self, stream: ClientConnection, caller: ServerConnection) -> None:
         try:
-            async for data in stream:
+            async for data in _later(stream, self.there_s):
                 if not isinstance(data, str):
                     self.violations.append("a binary message")
                     continue
@@ -151,6 +154,30 @@ class Front:
                 await caller.send(data)
         except ConnectionClosed:
             return
+
+
+async def _later(socket: ServerConnection | ClientConnection, by_s: float) -> AsyncIterator[str | bytes]:
+    """What comes, so much later than it did and in its order."""
+    now_s = asyncio.get_running_loop().time
+    came: asyncio.Queue[tuple[float, str | bytes] | None] = asyncio.Queue()
+
+    async def read() -> None:
+        try:
+            async for data in socket:
+                came.put_nowait((now_s() + by_s, data))
+        finally:
+            came.put_nowait(None)
+
+    reading = asyncio.create_task(read())
+    try:
+        while (next_ := await came.get()) is not None:
+            at_s, data = next_
+            if at_s > now_s():
+                await asyncio.sleep(at_s - now_s())
+            yield data
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -32,8 +32,9 @@ _WORD_US = 270_000
 # The output takes the next chunk when the last one has moved; written audio that nothing moved for so long is
 # not there any more.
 _STALE_US = 500_000
-# How far back the position at the ear is known: a peer that vanished is noticed a few seconds late.
-_HISTORY_US = 6_000_000
+# How far back the position at the ear is known: a peer that vanished is noticed a few seconds late, ten on a
+# telephone line.
+_HISTORY_US = 12_000_000
 # A word is looked for this far behind the one before it.
 _SEARCH_CHARS = 200
 _CLAUSE_MARKS = ".,;:?!…。？！，"
@@ -204,6 +205,8 @@ class HeardClock:
         self._settings = settings or PlayoutSettings()
         self._delay_us = self._settings.client_delay_ms * 1000
         self._delay_reported = False
+        # How much of what had its time a client that flushes has not played; None: its delay.
+        self._unplayed_us: int | None = None
         self._open: dict[str, _Reply] = {}
         self._over: dict[str, tuple[HeardReply, _Reply]] = {}
         # What a client said of replies that were not over yet: microseconds of their audio.
@@ -227,6 +230,13 @@ class HeardClock:
     def delay_ms(self, delay_ms: int) -> None:
         self._delay_us = max(0, delay_ms) * 1000
         self._delay_reported = True
+
+    def set_unplayed_ms(self, unplayed_ms: int) -> None:
+        """What a client that flushes has not played of what had its time, when it is told to.
+
+        The word to flush takes as long there as the audio does: that part of the delay is not lost.
+        """
+        self._unplayed_us = max(0, unplayed_ms) * 1000
 
     @property
     def is_drained(self) -> bool:
@@ -417,8 +427,9 @@ class HeardClock:
         self._ahead_us = 0
         if not still_playing:
             self._forget_waiting()
+        played_us = at_us if self._unplayed_us is None else at_us + self._delay_us - self._unplayed_us
         heard_of: Callable[[_Reply], int] = (
-            (lambda reply: self._ear_us(reply, at_us)) if self._settings.flushes else _all_sent
+            (lambda reply: self._ear_us(reply, played_us)) if self._settings.flushes else _all_sent
         )
         return self._cut(at_us, heard_of, keep)
 

@@ -195,6 +195,10 @@ class Playout:
         """A report of the client or of the transport: how long a packet takes to the ear."""
         self.books.delay_ms = delay_ms
 
+    def set_unplayed_ms(self, unplayed_ms: int) -> None:
+        """The same of a client that flushes: see ``HeardClock.set_unplayed_ms``."""
+        self.books.set_unplayed_ms(unplayed_ms)
+
     def guard(self, frame: TTSSpeakFrame) -> None:
         """Protected speech on its way to the voice: where somebody guards it, what interrupts it counts."""
         if self.guards_protected and not frame.interruptible:

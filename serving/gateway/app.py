@@ -166,6 +166,7 @@ def create_app(
                 phone,
                 settings,
                 calls=calls,
+                check_body=check_body,
                 default_mode=default_mode or modes[0],
                 desk=desk,
                 check=operators.check,

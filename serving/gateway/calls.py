@@ -48,11 +48,11 @@ class CallTasks:
         """The running conversation that was started under this id."""
         return self._tasks.get(call_id)
 
-    def check_room(self) -> None:
-        """Raises CapacityError when no further conversation may start."""
+    def check_room(self, *, promised: int = 0) -> None:
+        """Raises CapacityError when no conversation may start besides those that are promised a line."""
         if self._stopping:
             raise CapacityError("the server is stopping, try another or later", limit=0)
-        self._lines.check()
+        self._lines.check(promised=promised)
 
     def start(
         self,

@@ -71,8 +71,12 @@ class Places:
         """In all."""
         return self._taken
 
-    def check(self, key: str = "") -> None:
+    def check(self, key: str = "", *, promised: int = 0) -> None:
         """Find out whether there is a place.
+
+        Args:
+            key: whose.
+            promised: that others will take.
 
         Raises:
             ShareError: this key has all that one may have.
@@ -80,7 +84,7 @@ class Places:
         """
         if self._each is not None and self._taken_of.get(key, 0) >= self._each:
             raise ShareError(self._each_full, limit=self._each)
-        if self._taken >= self._limit:
+        if self._taken + promised >= self._limit:
             raise CapacityError(self._full, limit=self._limit)
 
     def take(self, key: str = "") -> Place:

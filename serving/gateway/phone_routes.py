@@ -3,17 +3,22 @@
 In: webhooks, signed by Twilio over the configured address, and one WebSocket for each call. Out: TwiML that
 connects the call to ``/twilio/media/{token}``, and one conversation for each stream. The token is
 unguessable, for one stream and for ``token_s``: who replays it, or brings a second socket with it, is
-refused before the socket is accepted, and so is an upgrade that Twilio did not sign. Without signatures
-(``signatures: false``, a local run) nothing is checked, and nothing is needed.
+refused before the socket is accepted, and so is an upgrade that Twilio did not sign. A call has one token,
+however often its webhook comes while it waits, and none behind its stream: a webhook that somebody recorded
+opens nothing. Without signatures (``signatures: false``, a local run) nothing is checked, and nothing is
+needed; nobody but this machine may ask then.
 
-Full: a caller for whom there is no line is told so, in the answer. Calls that were answered and whose
-stream never comes are forgotten; more than ``most_waiting`` of them and callers are told the same.
+Full: a caller for whom there is no line, or no store, is told so, in the answer. A call that was answered
+has its line from then on; one whose stream never comes is forgotten. Nothing stands behind ``<Connect>``: it
+would be heard behind every call that this side ends, and a stream that is refused all the same ends the
+call in silence.
 """
 
 import asyncio
 import os
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -34,12 +39,20 @@ from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_settings import REACHED, PhoneRoutesSettings
 from serving.gateway.requests import read_body
 from serving.gateway.settings import ServerSettings
-from serving.gateway.talk_sockets import deny
+from serving.gateway.talk_sockets import CheckBody, deny
+from telemetry.seldom import Seldom
 
 PREFIX = "/twilio"
 SIGNATURE, SIGNATURE_SETTINGS = "x-twilio-signature", "x-twilio-webhooks-signature-settings"
 MOST_BODY_BYTES, BODY_S = 64_000, 10.0
 FORM = "application/x-www-form-urlencoded"
+THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
+# Calls that have had their stream; Twilio signs no webhook of one that is older than that many.
+MOST_SPENT = 10_000
+
+
+class SpentError(AgentError):
+    """A call asks for a second stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +105,15 @@ class PhoneRoutes:
         phone: settings of telephone calls.
         settings: bounds of the server.
         calls: where conversations are started.
+        check_body: raises when no call can be held.
         default_mode: where the settings name none.
         desk: what can be done with calls.
         check: a dependency of what only the operator may do.
         clock_s: monotonic.
 
     Raises:
-        ConfigError: signatures are to be checked, and there is no address or no secret.
+        ConfigError: signatures are to be checked, and there is no address or no secret; or they are not,
+            and others than this machine could ask.
     """
 
     def __init__(
@@ -107,12 +122,14 @@ class PhoneRoutes:
         settings: ServerSettings,
         *,
         calls: CallTasks,
+        check_body: CheckBody,
         default_mode: str,
         desk: PhoneDesk | None = None,
         check: Callable[[Request], Awaitable[None]] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._phone, self._settings, self._calls = phone, settings, calls
+        self._check_body = check_body
         self._mode = phone.mode or default_mode
         self._desk = desk or PhoneDesk(None)
         self._check = check
@@ -128,8 +145,15 @@ class PhoneRoutes:
                 f"phone: set phone.public_url and {phone.auth_token_env}, or phone.signatures: false for a "
                 "local run"
             )
+        if not phone.signatures and (phone.public_url is not None or settings.host not in THIS_MACHINE):
+            raise ConfigError(
+                "phone: signatures: false is for a local run: without phone.public_url, and with a host of "
+                f"this machine ({', '.join(THIS_MACHINE)})"
+            )
         # Tokens of calls whose stream has not come, with the time until which it may.
         self._waiting: dict[str, tuple[float, PhoneCall]] = {}
+        self._spent: OrderedDict[str, None] = OrderedDict()
+        self._unsigned, self._refused = Seldom(), Seldom()
 
     def router(self) -> APIRouter:
         """The routes, to be included in an application."""
@@ -160,10 +184,13 @@ class PhoneRoutes:
             verstat=_field(fields, "StirVerstat"),
         )
         try:
-            self._calls.check_room()
+            await self._check_body({"mode": self._mode})
             token = self._expect(call, within_s=self._phone.token_s)
-        except CapacityError as error:
-            logger.warning(f"a telephone call is refused: {error}")
+        except SpentError as error:
+            self._note_refusal("call", error)
+            return _xml(twiml.end())
+        except AgentError as error:
+            self._note_refusal("call", error)
             return _xml(twiml.refuse(self._phone.busy))
         return _xml(self._connected(self._base(request), token, call))
 
@@ -173,7 +200,7 @@ class PhoneRoutes:
         if phone.number is None or phone.public_url is None or not self._desk.can_call:
             missing = "phone.number, phone.public_url and an account of Twilio are needed to begin calls"
             raise HTTPException(409, missing)
-        self._calls.check_room()
+        await self._check_body({"mode": self._mode})
         call = PhoneCall("", wanted.to, phone.number, "outbound")
         token = self._expect(call, within_s=phone.ring_s + phone.token_s)
         try:
@@ -226,6 +253,7 @@ class PhoneRoutes:
             self._check_signature(websocket, {}, None)
             call = self._claim(token)
             self._calls.check_room()
+            await self._check_body({"mode": self._mode})
             await websocket.accept()
             task = self._calls.start(
                 PhoneArguments(websocket=websocket, phone=call, desk=self._desk, mode=self._mode, body={}),
@@ -234,8 +262,7 @@ class PhoneRoutes:
                 says_goodbye=True,
             )
         except (HTTPException, AgentError) as error:
-            reason = error.detail if isinstance(error, HTTPException) else error
-            logger.warning(f"a telephone stream is refused: {reason}")
+            self._note_refusal("stream", error)
             await deny(websocket, error)
         else:
             await asyncio.wait({task})
@@ -250,9 +277,22 @@ class PhoneRoutes:
         )
 
     def _expect(self, call: PhoneCall, *, within_s: float) -> str:
+        """A token for the stream of a call: the one that it has, or a new one with a line promised to it.
+
+        Raises:
+            SpentError: it has had its stream.
+            CapacityError: there is no line.
+        """
         now_s = self._clock_s()
         for token in [token for token, (until_s, _) in self._waiting.items() if until_s <= now_s]:
             del self._waiting[token]
+        if call.call_sid:
+            for token, (_, waiting) in self._waiting.items():
+                if waiting.call_sid == call.call_sid:
+                    return token
+            if call.call_sid in self._spent:
+                raise SpentError("the call has had its stream")
+        self._calls.check_room(promised=len(self._waiting))
         if len(self._waiting) >= self._phone.most_waiting:
             raise CapacityError(
                 "too many calls were answered and have no stream", limit=self._phone.most_waiting
@@ -266,7 +306,17 @@ class PhoneRoutes:
         until_s, call = self._waiting.pop(token, (0.0, None))
         if call is None or until_s <= self._clock_s():
             raise HTTPException(403, "the token is none, was used before, or has expired")
+        if call.call_sid:
+            self._spent[call.call_sid] = None
+            while len(self._spent) > MOST_SPENT:
+                self._spent.popitem(last=False)
         return call
+
+    def _note_refusal(self, what: str, error: Exception) -> None:
+        reason = error.detail if isinstance(error, HTTPException) else error
+        line = self._refused.line(f"a telephone {what} is refused: {reason}", self._clock_s())
+        if line is not None:
+            logger.warning(line)
 
     # Signatures.
 
@@ -298,7 +348,9 @@ class PhoneRoutes:
             or not secret
             or not is_signed(secret, whole, fields, given, algorithm=algorithm, body=body)
         ):
-            logger.warning(f"a request to {path.rsplit('/', 1)[0]} is not signed by Twilio")
+            what = f"a request to {path.rsplit('/', 1)[0][:60]} is not signed by Twilio"
+            if (line := self._unsigned.line(what, self._clock_s())) is not None:
+                logger.warning(line)
             raise HTTPException(403, "the request is not signed by Twilio for this address")
 
     def _base(self, connection: HTTPConnection) -> str:

@@ -22,7 +22,9 @@ class PhoneRoutesSettings(BaseModel):
         "address, whatever a request says of itself",
     )
     signatures: bool = Field(
-        True, description="false: requests need no signature; for a local run with a simulated caller alone"
+        True,
+        description="false: requests need no signature; for a local run with a simulated caller alone, so "
+        "only where nobody else can ask: on an address of this machine, without a public_url",
     )
     auth_token_env: str = Field(
         "TWILIO_AUTH_TOKEN", description="variable of the environment with the account's auth token"
@@ -87,6 +89,8 @@ class PhoneRoutesSettings(BaseModel):
         if url is None:
             return None
         parts = urlsplit(url)
+        # Raises for a port that is none.
+        _ = parts.port
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("expected https://NAME, with a port and a path where there are any")
         return url.rstrip("/")

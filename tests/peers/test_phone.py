@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
-from evals.phone.speech import packets, quiet
+from evals.phone.speech import packets, quiet, samples_of
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.phone_caller import heard, likeness, place
 from tests.peers.server import RunningServer, running_server
@@ -23,6 +24,10 @@ TURNS = ("user_turn", "bot_turn")
 QUEUED = "Every line is taken. You are number 1 in the queue."
 # See ``likeness``.
 SAID, NOT_SAID = 0.6, 0.4
+# More than comfort noise, of full scale.
+LOUD = 0.02
+# The greeting is over, on a machine that is busy too.
+GREETED_S = 7.0
 
 
 @asynccontextmanager
@@ -50,7 +55,7 @@ async def timelines(url: str) -> list[list[dict[str, Any]]]:
 async def test_a_caller_asks_and_hears_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with telephone(tmp_path, monkeypatch) as (server, front):
         # The greeting, then the question.
-        report = await place(front.url, [*quiet(7), *packets(say(QUESTION)), *quiet(8)])
+        report = await place(front.url, [*quiet(GREETED_S), *packets(say(QUESTION)), *quiet(8)])
         assert report.violations == [] and front.violations == []
         assert set(report.result.marks_echoed) == set(report.result.marks_received) != set()
         assert likeness(heard(report), "On Saturdays they are open from ten until two.") > SAID
@@ -98,7 +103,7 @@ async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_cal
     monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
     async with twilio_rest() as rest:
         async with telephone(tmp_path, monkeypatch, phone=f", api_url: '{rest.url}'") as (server, front):
-            report = await place(front.url, [*quiet(5.5), *packets(say(GOODBYE)), *quiet(20)])
+            report = await place(front.url, [*quiet(GREETED_S), *packets(say(GOODBYE)), *quiet(20)])
             assert report.violations == [] and report.result.closed_by == "agent"
             [timeline] = await timelines(server.url)
             answer = [each["payload"] for each in timeline if each["kind"] == "bot_turn"][-1]
@@ -122,7 +127,7 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
             rest.phone = Phone(key="")
             wants = packets(say("I want to speak to a person."))
             # As long as the answer, what is said of the transfer, and that nobody takes it.
-            call = [*quiet(5), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
+            call = [*quiet(GREETED_S), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
             placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(12)]))
             async with asyncio.timeout(40):
                 while not rest.begun:
@@ -142,3 +147,33 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
             conference = [form for sid, form in rest.updates if "Twiml" in form]
             assert len(conference) == 1
             assert [sid for sid, form in rest.updates if "Twiml" in form] == [report.result.identity.call_sid]
+
+
+async def test_what_is_heard_at_a_barge_in_is_what_the_caller_was_played_however_long_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with telephone(tmp_path, monkeypatch) as (server, front):
+        front.there_s = front.back_s = 0.2
+        stop = packets(say("Wait a moment please, I have another question."))
+        report = await place(front.url, [*quiet(3), *stop, *quiet(1)], max_drain_s=0.5)
+        assert report.violations == [] and front.violations == []
+        [timeline] = await timelines(server.url)
+        greeting = next(each["payload"] for each in timeline if each["kind"] == "bot_turn")
+        assert greeting["truncated"]
+        assert abs(played_ms(report) - greeting["audio_ms"]) <= 60
+
+
+def played_ms(report: Any) -> float:
+    """How much of the greeting the caller was played when it was cleared: noise is softer than speech."""
+    at, ends_s, begins_s = 0, 0.0, None
+    for event in report.result.events:
+        if event.kind == "clear_received":
+            assert begins_s is not None
+            return 1000 * (min(event.at, ends_s) - begins_s)
+        if event.kind == "media_received":
+            piece = samples_of(report.audio_received[at : at + event.detail["bytes"]])
+            at += len(piece)
+            plays_s, ends_s = max(event.at, ends_s), max(event.at, ends_s) + len(piece) / 8_000
+            if begins_s is None and np.abs(piece).max() > LOUD:
+                begins_s = plays_s
+    raise AssertionError("nothing was cleared")

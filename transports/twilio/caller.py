@@ -3,21 +3,26 @@
 A piece that the telephone network lost is a jump of the places. It is filled as receivers do it: the last
 piece again, softer each time, and silence behind ``CONCEALED_MS`` (ITU-T G.711, appendix I, without its
 search for a pitch). A recogniser and the turns count in samples, so a hole that is not filled makes a word
-shorter and a pause too. A jump of more than ``LONGEST_HOLE_MS`` is a call that was held: so much silence
-and no more.
+shorter and a pause too. A piece that is early was there already, and is left out.
 
-What overlaps what was there is left out: a piece that comes twice is heard once. Pure. Nothing waits here:
-the stream comes over TCP, in order, and a piece that is late is late for everybody.
+Places are believed as far as they can be true; whatever they are, the caller is heard. Less than a packet is
+no hole: clocks are rounded. More than ``LONGEST_HOLE_MS`` either way is no place in this call, and
+``MOST_REPEATED_MS`` of pieces that were all there already are none: places that stand still or begin anew.
+Counting goes on from there, and places count for nothing until they have gone on as they should for
+``TRUSTED_MS``.
+
+Pure. Nothing waits here: the stream comes over TCP, in order, and a piece that is late is late for everybody.
 """
 
 import numpy as np
 
 from audio import g711
 from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.twilio_media import RATE_HZ
+from protocols.twilio_media import PACKET_MS, RATE_HZ
 
 SAMPLES_PER_MS = RATE_HZ // 1000
 CONCEALED_MS, LONGEST_HOLE_MS = 60, 1_000
+MOST_REPEATED_MS, TRUSTED_MS = 100, 1_000
 # Of each piece that is heard again.
 SOFTER = 0.5
 
@@ -29,34 +34,58 @@ class CallerLine:
         heard_ms: of the call, holes included.
         filled_ms: of it that never came.
         repeated_ms: that came and were there already.
+        resynchronised: how often places were none, and counting went on from there.
     """
 
     def __init__(self) -> None:
         self._next_ms: int | None = None
         self._last = np.zeros(0, np.float32)
-        self.heard_ms = self.filled_ms = self.repeated_ms = 0
+        # Repeated lately; what is left until places are believed again.
+        self._again_ms = self._doubted_ms = 0
+        self.heard_ms = self.filled_ms = self.repeated_ms = self.resynchronised = 0
 
     def hear(self, mu_law: bytes, at_ms: int) -> bytes:
         """The next piece, behind what fills the hole in front of it."""
         pcm = g711.decode(mu_law, g711.Law.MU)
         long_ms = len(pcm) // SAMPLES_PER_MS
-        if self._next_ms is None:
+        early_ms = 0 if self._next_ms is None else self._next_ms - at_ms
+        if self._doubted_ms:
+            self._doubted_ms = (
+                TRUSTED_MS if abs(early_ms) >= PACKET_MS else max(0, self._doubted_ms - long_ms)
+            )
+            early_ms = 0
             self._next_ms = at_ms
-        early_ms = self._next_ms - at_ms
+        elif abs(early_ms) > LONGEST_HOLE_MS or self._again_ms >= MOST_REPEATED_MS:
+            self._doubted_ms = TRUSTED_MS
+            self.resynchronised += 1
+            early_ms = self._again_ms = 0
+            self._next_ms = at_ms
         filler = np.zeros(0, np.int16)
-        if early_ms > 0:
+        if early_ms >= PACKET_MS:
             over_ms = min(early_ms, long_ms)
             pcm = pcm[over_ms * SAMPLES_PER_MS :]
             self.repeated_ms += over_ms
-        elif early_ms < 0:
-            filler = self._filler(min(-early_ms, LONGEST_HOLE_MS))
-            self.filled_ms += len(filler) // SAMPLES_PER_MS
-        self._next_ms = max(self._next_ms, at_ms + long_ms)
+            self._again_ms += over_ms
+        else:
+            self._again_ms = max(0, self._again_ms - long_ms)
+            if early_ms <= -PACKET_MS:
+                filler = self._filler(-early_ms)
+                self.filled_ms += len(filler) // SAMPLES_PER_MS
+        self._count(at_ms, long_ms, early_ms)
         if len(pcm):
             self._last = pcm[-20 * SAMPLES_PER_MS :].astype(np.float32)
         whole = np.concatenate((filler, pcm)) if len(filler) else pcm
         self.heard_ms += len(whole) // SAMPLES_PER_MS
         return whole.astype("<i2").tobytes()
+
+    def _count(self, at_ms: int, long_ms: int, early_ms: int) -> None:
+        """Where the next piece belongs: by the samples, so that roundings do not add up unseen."""
+        if self._next_ms is None:
+            self._next_ms = at_ms
+        if abs(early_ms) < PACKET_MS:
+            self._next_ms += long_ms
+        else:
+            self._next_ms = max(self._next_ms, at_ms + long_ms)
 
     def _filler(self, long_ms: int) -> np.ndarray:
         samples = long_ms * SAMPLES_PER_MS

@@ -6,7 +6,8 @@ back. A burst would be played too, and nobody could say how far it has come.
 
 A stretch of speech begins when audio comes and nothing waits; its packets are counted from there, so
 nothing drifts. Between stretches there is nothing, or comfort noise, one packet at a time and without a
-lead: speech that comes has to wait for no more than one of them.
+lead: speech that comes has to wait for no more than one of them. The tones of keys stand in the same line as
+speech, in packets of their own.
 
 Pure: times come in, in microseconds on any clock. Full: whoever fills it asks ``held_us`` and waits.
 """
@@ -14,10 +15,19 @@ Pure: times come in, in microseconds on any clock. Full: whoever fills it asks `
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from protocols.twilio_media import PACKET_BYTES, PACKET_MS, SILENCE
 
 PACKET_US = PACKET_MS * 1000
+
+
+class Sound(Enum):
+    """What a packet is of."""
+
+    SPEECH = "speech"
+    TONE = "tone"
+    NOISE = "noise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +37,17 @@ class Packet:
     Attributes:
         mu_law: ``PACKET_BYTES`` of it.
         plays_us: when it begins to be played.
-        is_speech: it was pushed; otherwise it is comfort noise.
+        sound: what it is of.
     """
 
     mu_law: bytes
     plays_us: int
-    is_speech: bool = True
+    sound: Sound = Sound.SPEECH
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether somebody says it."""
+        return self.sound is Sound.SPEECH
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +69,16 @@ class PacketLine:
     Args:
         lead_ms: a packet of speech leaves so long before it is played.
         comfort: the next packet of noise between stretches; None for none.
+
+    Attributes:
+        is_noisy: there may be noise at the moment.
     """
 
     def __init__(self, *, lead_ms: int, comfort: Callable[[], bytes] | None = None) -> None:
         self._lead_us = lead_ms * 1000
         self._comfort = comfort
-        self._waiting: deque[bytes | str] = deque()
+        self.is_noisy = True
+        self._waiting: deque[tuple[Sound, bytes] | str] = deque()
         self._packets = 0
         # Less than a packet.
         self._rest = b""
@@ -68,7 +87,7 @@ class PacketLine:
 
     @property
     def held_us(self) -> int:
-        """Speech that waits to leave."""
+        """Speech and tones that wait to leave."""
         return self._packets * PACKET_US
 
     @property
@@ -80,10 +99,13 @@ class PacketLine:
         """More speech, of any length."""
         data = self._rest + mu_law
         whole = len(data) // PACKET_BYTES * PACKET_BYTES
-        for place in range(0, whole, PACKET_BYTES):
-            self._waiting.append(data[place : place + PACKET_BYTES])
-            self._packets += 1
+        self._append(Sound.SPEECH, data[:whole])
         self._rest = data[whole:]
+
+    def press(self, mu_law: bytes) -> None:
+        """The tones of a key, behind what was said so far."""
+        self.end()
+        self._append(Sound.TONE, mu_law + SILENCE * (-len(mu_law) % PACKET_BYTES))
 
     def end(self) -> None:
         """What follows is another reply: less than a packet leaves as one, with silence behind it."""
@@ -109,7 +131,7 @@ class PacketLine:
             return self._next_us - self._lead_us
         if self._waiting:
             return 0
-        return self._next_us if self._comfort is not None else None
+        return self._next_us if self._comfort is not None and self.is_noisy else None
 
     def take(self, now_us: int) -> Packet | Mark | None:
         """What leaves now."""
@@ -118,12 +140,18 @@ class PacketLine:
             return None
         if not self._waiting:
             assert self._comfort is not None
-            return Packet(self._comfort(), self._passed(now_us), is_speech=False)
+            return Packet(self._comfort(), self._passed(now_us), Sound.NOISE)
         first = self._waiting.popleft()
         if isinstance(first, str):
             return Mark(first, max(self._next_us, now_us))
         self._packets -= 1
-        return Packet(first, self._passed(now_us))
+        sound, mu_law = first
+        return Packet(mu_law, self._passed(now_us), sound)
+
+    def _append(self, sound: Sound, mu_law: bytes) -> None:
+        for place in range(0, len(mu_law), PACKET_BYTES):
+            self._waiting.append((sound, mu_law[place : place + PACKET_BYTES]))
+            self._packets += 1
 
     def _passed(self, now_us: int) -> int:
         """A packet leaves; returns when it is played. One that is late is played when it is there."""

@@ -6,10 +6,17 @@ other side may do to this process:
 
 * a message that cannot be read, or comes in the wrong order, is logged with the reason and ignored;
   ``MOST_REFUSED`` in a row end the stream
-* no ``start`` within ``start_s``, or no audio for ``silent_s``, ends it: a call screener that never
-  connects, a carrier that lost the caller
+* no ``start`` within ``start_s``, one of another call, or no audio for ``silent_s``, ends it: a call
+  screener that never connects, somebody else's stream, a carrier that lost the caller
 * ``stop`` ends it, whether or not the socket is closed behind it
 * a socket that takes no message for ``send_s`` is given up
+
+Also decides what may be taken for played. A packet is told (``on_played``) when it has its time, but not
+while a mark before it is overdue on a line that sends marks back: a connection that has stalled plays
+nothing. And noise is not put behind what such a stall has piled up: it is as long as the time in which it
+is sent, so it would keep the pile, and all that is said later would be late by it. While nothing comes from
+the caller, or marks are out and came late, there is none; what is there runs dry meanwhile. A ``clear``
+would be quicker, and drop words if a mark were believed that should not be.
 
 Owns two tasks, the reader and the writer, from ``open`` to ``close``. Gone: ``gone`` is set, and nothing
 that is sent reaches anybody. ``end`` says why.
@@ -37,13 +44,22 @@ from protocols.twilio_media import (
     ToCaller,
 )
 from runtime.loop_clock import LoopClock
+from session_store.faults import log_failure
+from telemetry.seldom import Seldom
 from transports.twilio.caller import CallerLine
 from transports.twilio.marks import Back, Marks
 from transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine
 
 _US_PER_S = 1_000_000
-# A mark is late by the line's delay; so much behind that it is not waited for.
+# On a line that sends no marks back, speech is over so long behind its time.
 LATE_MARK_MS = 1_000
+# Audio of a caller comes each 20 ms: nothing for so long, and what is sent may be standing too. Marks of a
+# stream vary by less than the other.
+HUSH_MS, PILED_MS = 200, 100
+# Looked at so often whether there may be noise again.
+HUSH_US = 100_000
+# Keys that wait to be pressed.
+MOST_PRESSED_US = 20 * _US_PER_S
 
 
 class PhoneSettings(BaseModel):
@@ -88,8 +104,12 @@ class Listener(Protocol):
         """A key was pressed."""
         ...
 
-    def delay(self, delay_ms: int) -> None:
-        """How long a packet takes to the ear, by the marks."""
+    def delay(self, delay_ms: int, unplayed_ms: int) -> None:
+        """How long a packet takes to the ear, and how much is not played at a ``clear``; see ``Marks``."""
+        ...
+
+    def over(self) -> None:
+        """Nothing more comes."""
         ...
 
 
@@ -100,6 +120,7 @@ class PhoneStream:
         peer: the socket, accepted.
         settings: see the model.
         comfort: the next packet of noise; None for none.
+        call_sid: of the only call whose stream this may be; empty: of any.
 
     Attributes:
         on_played: told the speech of each packet when it is played; must not block.
@@ -118,6 +139,7 @@ class PhoneStream:
         settings: PhoneSettings | None = None,
         *,
         comfort: Callable[[], bytes] | None = None,
+        call_sid: str = "",
     ) -> None:
         self.settings = settings or PhoneSettings()
         self.started: Started | None = None
@@ -129,13 +151,13 @@ class PhoneStream:
         self.on_played: Callable[[bytes], None] | None = None
         self.on_key: Callable[[str], None] | None = None
         self._peer = peer
+        self._call_sid = call_sid
         self._stream = MediaStream()
         self._line = PacketLine(
             lead_ms=self.settings.lead_ms, comfort=comfort if self.settings.comfort_noise else None
         )
         self._to_caller: ToCaller | None = None
         self._clock = LoopClock()
-        self._came_us = self._clock.now_us()
         self._listener: Listener | None = None
         self._early: deque[Audio | Digit] = deque(maxlen=500)
         self._begun = asyncio.Event()
@@ -147,10 +169,16 @@ class PhoneStream:
         self._tasks: list[asyncio.Task[None]] = []
         # What has left and is not played: when it is, and the packet.
         self._ahead: deque[tuple[int, bytes]] = deque()
-        self._returned: dict[str, asyncio.Event] = {}
+        # By name: whether what was before a mark was played.
+        self._waits: dict[str, asyncio.Future[bool]] = {}
+        self._owes_probe = True
+        self._came_at_s = self._silent_at_s = 0.0
+        self._refusals, self._failures = Seldom(), Seldom(10.0)
 
     async def open(self) -> Started | None:
         """Read from here on; how the stream began, or None: it did not."""
+        self._came_at_s = self._now_s()
+        self._silent_at_s = self._came_at_s + self.settings.silent_s
         self._tasks = [asyncio.create_task(self._read(), name="phone.reader")]
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.start_s):
@@ -176,7 +204,9 @@ class PhoneStream:
         """Tell somebody what comes from here on, and first what came since the start."""
         self._listener = listener
         while self._early:
-            self._tell(listener, self._early.popleft())
+            self._tell(self._early.popleft())
+        if self.gone.is_set():
+            listener.over()
 
     def stop_listening(self, listener: Listener) -> None:
         """Tell this one nothing more; what comes is kept for the next one."""
@@ -186,19 +216,30 @@ class PhoneStream:
     @property
     def quiet_ms(self) -> int:
         """For how long nothing has come, which of a line that is there is never long."""
-        return (self._clock.now_us() - self._came_us) // 1000
+        return round((self._now_s() - self._came_at_s) * 1000)
 
     # What the caller is sent.
 
     async def say(self, mu_law: bytes) -> bool:
         """More speech; returns when little of it waits. False: it was dropped, or nobody is there."""
-        self._line.push(mu_law)
-        self._news.set()
         before = self._cleared
+        if not self.gone.is_set():
+            self._line.push(mu_law)
+            self._news.set()
         while self._line.held_us > self.settings.lead_ms * 1000 + PACKET_US:
+            if self.gone.is_set() or before != self._cleared:
+                break
             self._room.clear()
             await self._room.wait()
         return before == self._cleared and not self.gone.is_set()
+
+    def press(self, mu_law: bytes) -> bool:
+        """The tones of a key, behind what was said. False: too many wait, or nobody is there."""
+        if self.gone.is_set() or self._line.held_us > MOST_PRESSED_US:
+            return False
+        self._line.press(mu_law)
+        self._news.set()
+        return True
 
     def mark(self) -> str:
         """Behind what was said so far; returns its name."""
@@ -214,74 +255,83 @@ class PhoneStream:
 
     def clear(self) -> None:
         """Nothing that was said and is not played is played any more."""
+        self._play(self._clock.now_us())
         self._line.clear()
         self._ahead.clear()
         self.marks.cleared()
+        self._answer_all()
         self._cleared += 1
-        self._owes_clear = True
+        # Nothing is before the next mark: it tells the way alone.
+        self._owes_clear = self._owes_probe = True
         self._room.set()
         self._news.set()
 
-    async def heard(self, name: str, within_s: float) -> bool:
-        """Whether a mark comes back in time, as played."""
-        back = self._returned.setdefault(name, asyncio.Event())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await back.wait()
-        self._returned.pop(name, None)
-        return back.is_set()
-
     async def played_out(self, within_s: float) -> bool:
-        """Whether all that was said has been played: its mark came back, or its time and the line's have passed.
+        """Whether all that was said has been played: its mark came back.
+
+        On a line that sends no marks back, its time and ``LATE_MARK_MS`` have passed.
 
         Args:
             within_s: longest wait.
         """
-        self._line.end()
-        name = self.mark()
-        back = self._returned.setdefault(name, asyncio.Event())
-        try:
-            async with asyncio.timeout(within_s):
-                while not (back.is_set() or self.gone.is_set() or self._is_played_by_time(name)):
-                    await asyncio.sleep(PACKET_US / _US_PER_S)
-        except TimeoutError:
+        if self.gone.is_set():
             return False
+        self._line.end()
+        ends_us = max(self._line.played_us - self._clock.now_us(), 0) + self._line.held_us
+        by_time_s = ends_us / _US_PER_S + LATE_MARK_MS / 1000
+        # Without marks nobody knows better than its time.
+        is_told = self.marks.is_returned or by_time_s > within_s
+        name = self.mark()
+        waits = self._waits[name] = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait({waits}, timeout=within_s if is_told else by_time_s)
         finally:
-            self._returned.pop(name, None)
-        return not self.gone.is_set()
+            self._waits.pop(name, None)
+        return waits.result() if waits.done() else not is_told
 
-    def _is_played_by_time(self, name: str) -> bool:
-        """Whether a mark that never comes back would have by now."""
-        plays_us = self.marks.plays_us(name)
-        slack_us = (LATE_MARK_MS + (self.marks.delay_ms or 0)) * 1000
-        return plays_us is not None and self._clock.now_us() > plays_us + slack_us
+    def _answer_all(self) -> None:
+        """What is waited for is not played any more."""
+        for waits in self._waits.values():
+            if not waits.done():
+                waits.set_result(False)
 
     async def _write(self) -> None:
-        assert self._to_caller is not None
         try:
             while not self.gone.is_set():
-                if self._owes_clear:
-                    self._owes_clear = False
-                    await self._send(self._to_caller.clear)
-                now_us = self._clock.now_us()
-                self._play(now_us)
-                what = self._line.take(now_us)
-                if what is None:
-                    self._room.set()
-                    await self._until_due()
-                elif isinstance(what, Packet):
-                    if what.is_speech:
-                        self._ahead.append((what.plays_us, what.mu_law))
-                    self._room.set()
-                    await self._send(self._to_caller.media(what.mu_law))
-                else:
-                    await self._send_mark(what)
+                await self._step()
         except TimeoutError:
             self._over("not_read", "what the caller was sent was not taken")
+        except Exception as error:
+            # The edge of a caller, as in ``_read``.
+            log_failure("a telephone stream failed", error)
+            self._over("error", "the stream failed")
 
-    async def _send_mark(self, mark: Mark) -> None:
+    async def _step(self) -> None:
         assert self._to_caller is not None
-        self.marks.sent(mark.name, mark.plays_us)
+        if self._owes_clear:
+            self._owes_clear = False
+            await self._send(self._to_caller.clear)
+        now_us = self._clock.now_us()
+        if self._owes_probe:
+            self._owes_probe = False
+            await self._send_mark(Mark(self.marks.name(), now_us), is_alone=True)
+        self._play(now_us)
+        self._line.is_noisy = not self._is_piled_up()
+        what = self._line.take(now_us)
+        if what is None:
+            self._room.set()
+            await self._until_due()
+        elif isinstance(what, Packet):
+            if what.is_speech:
+                self._ahead.append((what.plays_us, what.mu_law))
+            self._room.set()
+            await self._send(self._to_caller.media(what.mu_law))
+        else:
+            await self._send_mark(what)
+
+    async def _send_mark(self, mark: Mark, *, is_alone: bool = False) -> None:
+        assert self._to_caller is not None
+        self.marks.sent(mark.name, mark.plays_us, is_alone=is_alone)
         await self._send(self._to_caller.mark(mark.name))
 
     async def _send(self, text: str) -> None:
@@ -290,19 +340,41 @@ class PhoneStream:
                 self._over("gone", "the socket is closed")
 
     def _play(self, now_us: int) -> None:
+        if self.marks.overdue(now_us):
+            return
         while self._ahead and self._ahead[0][0] <= now_us:
             _, mu_law = self._ahead.popleft()
             if self.on_played is not None:
-                self.on_played(mu_law)
+                try:
+                    self.on_played(mu_law)
+                except Exception as error:
+                    # Books that fail end no call.
+                    if self._failures.line("", self._now_s()) is not None:
+                        log_failure("what a caller has heard is not noted", error)
+
+    def _is_piled_up(self) -> bool:
+        """Whether what is sent may be standing somewhere."""
+        is_late = bool(self.marks.out) and self.marks.excess_ms > PILED_MS
+        return is_late or self.quiet_ms > HUSH_MS
 
     async def _until_due(self) -> None:
-        dues = [self._line.next_due_us(), self._ahead[0][0] if self._ahead else None]
+        now_us = self._clock.now_us()
+        dues = [self._line.next_due_us()]
+        if self._ahead:
+            plays_us = self._ahead[0][0]
+            # What has had its time is held back.
+            dues.append(plays_us if plays_us > now_us else now_us + PACKET_US)
+        if not self._line.is_noisy:
+            dues.append(now_us + HUSH_US)
         due_us = min((each for each in dues if each is not None), default=None)
-        left_s = None if due_us is None else max(0.0, (due_us - self._clock.now_us()) / _US_PER_S)
+        left_s = None if due_us is None else max(0.0, (due_us - now_us) / _US_PER_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
                 await self._news.wait()
         self._news.clear()
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     # What comes from the caller.
 
@@ -311,78 +383,100 @@ class PhoneStream:
         try:
             while not self.gone.is_set():
                 try:
-                    async with asyncio.timeout(self.settings.silent_s):
+                    async with asyncio.timeout_at(self._silent_at_s):
                         text = await self._peer.receive()
-                except TimeoutError:
-                    self._over("silent", f"nothing came for {self.settings.silent_s:g} s")
-                    return
-                except Refusal as refusal:
-                    refused = self._refuse(refusal, refused)
-                    continue
-                if text is None:
-                    self._over("gone", "the socket was closed")
-                    return
-                self._came_us = self._clock.now_us()
-                try:
+                    self._came_at_s = self._now_s()
+                    if text is None:
+                        self._over("gone", "the socket was closed")
+                        return
                     event = self._stream.read(text)
                 except Refusal as refusal:
                     refused = self._refuse(refusal, refused)
-                    continue
-                refused = 0
-                if event is not None:
-                    self._handle(event)
+                except TimeoutError:
+                    self._silent()
+                else:
+                    refused = 0
+                    if event is not None:
+                        self._handle(event)
+                if self._now_s() >= self._silent_at_s:
+                    # Keys, marks and what cannot be read are no sign of a caller.
+                    self._silent()
         except Exception as error:
             # The edge of a caller: the call is over, and nobody else's.
-            logger.opt(exception=error).error("a telephone stream failed")
+            log_failure("a telephone stream failed", error)
             self._over("error", "the stream failed")
+
+    def _silent(self) -> None:
+        self._over("silent", f"no audio came for {self.settings.silent_s:g} s")
 
     def _refuse(self, refusal: Refusal, in_a_row: int) -> int:
         self.refused += 1
-        logger.warning(f"a message of a telephone stream is ignored: {refusal} ({refusal.code})")
+        why = f"a message of a telephone stream is ignored: {refusal} ({refusal.code})"
+        if (line := self._refusals.line(why, self._now_s())) is not None:
+            logger.warning(line)
         if in_a_row + 1 >= MOST_REFUSED:
             self._over("refused", f"{in_a_row + 1} messages in a row could not be read: {refusal}")
         return in_a_row + 1
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Started):
-            self.started = event
-            self._begun.set()
-            return
-        if isinstance(event, Stopped):
+            self._start(event)
+        elif isinstance(event, Stopped):
             self._over("stopped", "the caller is gone")
-            return
-        if isinstance(event, MarkBack):
+        elif isinstance(event, MarkBack):
             self._mark_back(event.name)
+        else:
+            if isinstance(event, Audio):
+                self._silent_at_s = self._now_s() + self.settings.silent_s
+            elif self.on_key is not None:
+                self.on_key(event.digit)
+            self._tell(event)
+
+    def _start(self, event: Started) -> None:
+        if self._call_sid and event.call_sid != self._call_sid:
+            logger.warning("a telephone stream is refused: it is of another call than its token")
+            self._over("wrong_call", "the stream is of another call")
             return
-        if isinstance(event, Digit) and self.on_key is not None:
-            self.on_key(event.digit)
+        self._silent_at_s = self._now_s() + self.settings.silent_s
+        self.started = event
+        self._begun.set()
+
+    def _tell(self, event: Audio | Digit) -> None:
         if self._listener is None:
             self._early.append(event)
+        elif isinstance(event, Digit):
+            self._listener.key(event.digit)
         else:
-            self._tell(self._listener, event)
-
-    def _tell(self, listener: Listener, event: Audio | Digit) -> None:
-        if isinstance(event, Digit):
-            listener.key(event.digit)
-            return
-        pcm = self.caller.hear(event.mu_law, event.at_ms)
-        if pcm:
-            listener.hear(pcm)
+            before = self.caller.resynchronised
+            pcm = self.caller.hear(event.mu_law, event.at_ms)
+            if not before and self.caller.resynchronised:
+                logger.warning(
+                    f"places of a caller's audio are none: {event.at_ms} ms; they are counted anew"
+                )
+            if pcm:
+                self._listener.hear(pcm)
 
     def _mark_back(self, name: str) -> None:
         back = self.marks.back(name, self._clock.now_us())
+        waits = self._waits.get(name)
+        if waits is not None and not waits.done():
+            waits.set_result(back is Back.PLAYED)
         if back is not Back.PLAYED:
             return
-        if name in self._returned:
-            self._returned[name].set()
+        if self._ahead or not self._line.is_noisy:
+            # What was held back may go on.
+            self._news.set()
         delay_ms = self.marks.delay_ms
         if self._listener is not None and delay_ms is not None:
-            self._listener.delay(delay_ms)
+            self._listener.delay(delay_ms, self.marks.unplayed_ms)
 
     def _over(self, reason: str, message: str) -> None:
         if not self.gone.is_set():
             self.end = reason, message
             self.gone.set()
+            self._answer_all()
+            if self._listener is not None:
+                self._listener.over()
         self._begun.set()
         self._room.set()
         self._news.set()

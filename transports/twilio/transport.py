@@ -8,23 +8,29 @@ the line in the step that it comes in: what had left and was not played is not h
 reply follows.
 
 What was played is told packet by packet when it is, by the stream's clock; how much later that is at the
-caller's ear by the marks (``TellsClientDelay``). Slow: the stream holds ``lead_ms`` of speech, and who
-makes it waits. Owns one task, the input's, which carries what was heard into the pipeline; a caller who is
+caller's ear, and how much an interruption takes back of it, by the marks (``TellsClientDelay``,
+``TellsUnplayed``). Slow: the stream holds ``lead_ms`` of speech, and who makes it waits; a pipeline that is
+behind what the caller says hears silence instead of what is over ``MOST_BEHIND_BYTES``, so that samples go on
+being time. Owns one task, the input's, which carries what was heard into the pipeline; a caller who is
 gone ends the call.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
 from loguru import logger
 from pipecat.audio.dtmf.types import KeypadEntry
+from pipecat.audio.dtmf.utils import load_dtmf_audio
 from pipecat.frames.frames import (
     Frame,
     InputAudioRawFrame,
     InputDTMFFrame,
     LLMFullResponseEndFrame,
     OutputAudioRawFrame,
+    OutputDTMFFrame,
+    OutputDTMFUrgentFrame,
     StartFrame,
     TTSAudioRawFrame,
     TTSStoppedFrame,
@@ -41,23 +47,34 @@ from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from protocols.twilio_media import RATE_HZ
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
+from transports.twilio.caller import pcm_ms
 from transports.twilio.stream import PhoneStream
 
 CLAUSE_ENDS = (".", "!", "?", ",", ";", ":")
-# Pieces that wait for a pipeline that is slow: 5 s.
-MOST_HEARD = 250
+# What a slow pipeline is behind at most: more, and a turn would be answered too late by it.
+MOST_BEHIND_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 2
+MOST_KEYS = 64
 
 
 class PhoneInput(DirectAudioInput):
-    """What the caller says and presses."""
+    """What the caller says and presses.
+
+    Attributes:
+        dropped_ms: of what was said, because the pipeline was slow; it had silence instead.
+    """
 
     def __init__(self, transport: "PhoneTransport", params: TransportParams) -> None:
         super().__init__(params)
         self._phone = transport
-        self._heard: asyncio.Queue[bytes | str] = asyncio.Queue(MOST_HEARD)
+        self._heard: deque[bytes] = deque()
+        self._keys: deque[str] = deque(maxlen=MOST_KEYS)
+        # In bytes: of what waits, and of what was in front of it.
+        self._behind = self._lost = 0
+        self._news = asyncio.Event()
+        self._is_over = False
         self._resampler: Resampler | None = None
         self._reader: asyncio.Task[None] | None = None
-        self.dropped = 0
+        self.dropped_ms = 0
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -76,41 +93,60 @@ class PhoneInput(DirectAudioInput):
             await self.cancel_task(reader)
 
     def hear(self, pcm: bytes) -> None:
-        """See ``Listener``: the oldest goes where the pipeline is slow."""
-        self._put(pcm)
+        """See ``Listener``: where the pipeline is slow the oldest is silence, as long as it was."""
+        self._heard.append(pcm)
+        self._behind += len(pcm)
+        while self._behind > MOST_BEHIND_BYTES and len(self._heard) > 1:
+            oldest = self._heard.popleft()
+            self._behind -= len(oldest)
+            self._lost += len(oldest)
+            if not self.dropped_ms:
+                logger.warning("the pipeline of a telephone call is slow: what was said is lost")
+            self.dropped_ms += pcm_ms(oldest)
+        self._news.set()
 
     def key(self, digit: str) -> None:
         """See ``Listener``."""
-        self._put(digit)
+        self._keys.append(digit)
+        self._news.set()
 
-    def delay(self, delay_ms: int) -> None:
+    def delay(self, delay_ms: int, unplayed_ms: int) -> None:
         """See ``Listener``."""
-        self._phone.tell_delay(delay_ms)
+        self._phone.tell_delay(delay_ms, unplayed_ms)
 
-    def _put(self, what: bytes | str) -> None:
-        if self._heard.full():
-            self._heard.get_nowait()
-            self.dropped += 1
-            if self.dropped == 1:
-                logger.warning("the pipeline of a telephone call is slow: what was said is lost")
-        self._heard.put_nowait(what)
+    def over(self) -> None:
+        """See ``Listener``."""
+        self._is_over = True
+        self._news.set()
 
     async def _listen(self) -> None:
-        stream = self._phone.stream
-        # The first of them ends the call.
-        ends = {asyncio.create_task(stream.gone.wait()), asyncio.create_task(self._phone.leaving.wait())}
+        leaving = asyncio.create_task(self._leave(), name="phone.leaving")
         try:
-            while not (stream.gone.is_set() or self._phone.leaving.is_set()):
-                getting = asyncio.ensure_future(self._heard.get())
-                await asyncio.wait({getting, *ends}, return_when=asyncio.FIRST_COMPLETED)
-                if not getting.done():
-                    getting.cancel()
-                    break
-                await self._pass(getting.result())
+            while not self._is_over:
+                await self._news.wait()
+                self._news.clear()
+                while not self._is_over and (what := self._take()) is not None:
+                    await self._pass(what)
         finally:
-            for end in ends:
-                end.cancel()
-        await self._phone._call_event_handler("on_client_disconnected", stream)
+            leaving.cancel()
+        await self._phone._call_event_handler("on_client_disconnected", self._phone.stream)
+
+    async def _leave(self) -> None:
+        await self._phone.leaving.wait()
+        self.over()
+
+    def _take(self) -> bytes | str | None:
+        """Keys first: nobody drops them, and a caller who presses one has done with talking."""
+        if self._keys:
+            return self._keys.popleft()
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            return bytes(lost)
+        if not self._heard:
+            return None
+        oldest = self._heard.popleft()
+        self._behind -= len(oldest)
+        return oldest
 
     async def _pass(self, what: bytes | str) -> None:
         if isinstance(what, str):
@@ -205,9 +241,14 @@ class PhoneOutput(InterruptibleOutput):
             self._phone.stream.mark()
             self._unmarked_ms = 0.0
 
-    def _supports_native_dtmf(self) -> bool:
-        """Tones: Twilio takes no keys on a stream."""
-        return False
+    async def write_dtmf(self, frame: OutputDTMFFrame | OutputDTMFUrgentFrame) -> None:
+        """Tones: Twilio takes no keys on a stream. They are nobody's speech, and nothing waits for them."""
+        for button in frame.buttons or ():
+            pcm = await load_dtmf_audio(button, sample_rate=RATE_HZ)
+            mu_law = g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), g711.Law.MU)
+            if not self._phone.stream.press(mu_law):
+                logger.warning("keys are not pressed: too many wait")
+                return
 
 
 class PhoneTransport(BaseTransport):
@@ -243,6 +284,7 @@ class PhoneTransport(BaseTransport):
         self.leaving = leaving or asyncio.Event()
         self.input_rate_hz = input_rate_hz
         self._told_delay: Callable[[int], None] | None = None
+        self._told_unplayed: Callable[[int], None] | None = None
         stream.on_played = lambda mu_law: on_packet(g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes())
         self._phone_input = PhoneInput(self, params)
         self._phone_output = PhoneOutput(self, params)
@@ -253,10 +295,17 @@ class PhoneTransport(BaseTransport):
         """See ``TellsClientDelay``."""
         self._told_delay = told
 
-    def tell_delay(self, delay_ms: int) -> None:
+    def tell_unplayed(self, told: Callable[[int], None]) -> None:
+        """See ``TellsUnplayed``: nothing, while the marks have not said otherwise."""
+        self._told_unplayed = told
+        told(0)
+
+    def tell_delay(self, delay_ms: int, unplayed_ms: int) -> None:
         """By the marks."""
         if self._told_delay is not None:
             self._told_delay(delay_ms)
+        if self._told_unplayed is not None:
+            self._told_unplayed(unplayed_ms)
 
     def set_gain_db(self, gain_db: float) -> None:
         """See ``SetsGain``."""

@@ -116,6 +116,7 @@ def test_how_a_call_does_not_begin(messages: list[dict[str, Any]], code: str) ->
         (media(2, 20) | {"streamSid": "MZ2"}, "wrong_stream"),
         (media(2, 20) | {"sequenceNumber": 2}, "invalid_payload"),
         (media(2, 20) | {"sequenceNumber": "1"}, "replayed"),
+        (media(2, 20) | {"sequenceNumber": "999999999999999"}, "wrong_order"),
         (media(2, 20) | {"media": "loud"}, "missing_field"),
         (media(2, 20, payload="%%%"), "invalid_payload"),
         (media(2, 20, payload=7), "invalid_payload"),

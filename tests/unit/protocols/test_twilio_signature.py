@@ -81,3 +81,11 @@ def test_which_algorithm_a_header_names() -> None:
     assert algorithm_of("key=webhooks_1,algorithm=HMAC_SHA256") is Algorithm.SHA256
     assert algorithm_of("key=webhooks_1, algorithm=hmac_sha1") is Algorithm.SHA1
     assert algorithm_of("key=webhooks_1,algorithm=HMAC_MD5") is None
+
+
+def test_webhooks_to_another_port_are_signed_without_it() -> None:
+    ours = "https://talk.example.org:8443/twilio/voice"
+    for signed in (ours, ADDRESS):
+        assert is_signed(TOKEN, ours, FIELDS, signature(TOKEN, signed, FIELDS))
+    assert not is_signed(TOKEN, ours, FIELDS, signature(TOKEN, ours.replace("8443", "8444"), FIELDS))
+    assert not is_signed(TOKEN, ADDRESS, FIELDS, signature(TOKEN, ours, FIELDS))

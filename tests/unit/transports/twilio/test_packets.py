@@ -118,3 +118,35 @@ def test_marks_that_never_come_back_are_not_kept() -> None:
     for number in range(3 * MOST_OUT):
         marks.sent(marks.name(), number)
     assert marks.out == MOST_OUT and marks.lost == 2 * MOST_OUT
+
+
+def test_what_is_not_played_at_a_clear_is_the_delay_without_the_way_there_and_back() -> None:
+    marks = Marks()
+    assert marks.unplayed_ms == 0
+    marks.sent("m1", 1_000_000)
+    marks.back("m1", 1_400_000)
+    # Nobody knows the way: it may be all of that.
+    assert marks.delay_ms == 400 and marks.unplayed_ms == 0
+    marks.sent("p1", 2_000_000, is_alone=True)
+    marks.back("p1", 2_300_000)
+    assert (marks.delay_ms, marks.round_trip_ms, marks.unplayed_ms) == (400, 300, 100)
+    # One that waited longer than audio ever took says nothing.
+    for name in ("p2", "p3"):
+        marks.sent(name, 3_000_000, is_alone=True)
+        marks.back(name, 9_000_000)
+    assert marks.round_trip_ms == 400 and marks.unplayed_ms == 0
+
+
+def test_a_mark_is_overdue_where_marks_come_back_and_lost_when_a_later_one_is_back() -> None:
+    marks = Marks()
+    marks.sent("m1", 0)
+    assert not marks.overdue(60_000_000)
+    marks.back("m1", 100_000)
+    for name in ("m2", "m3"):
+        marks.sent(name, 1_000_000)
+    assert not marks.overdue(1_600_000) and marks.overdue(1_601_000)
+    marks.back("m3", 1_700_000)
+    assert marks.out == 0 and marks.lost == 1 and not marks.overdue(1_700_000)
+    marks.sent("m4", 2_000_000)
+    assert marks.overdue(12_000_000) and not marks.overdue(60_000_000) and marks.lost == 2
+    assert marks.excess_ms == 600

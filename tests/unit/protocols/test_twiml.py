@@ -1,0 +1,27 @@
+"""TwiML can be read, whatever stands in it."""
+
+from xml.etree import ElementTree
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols import twiml
+
+ANYTHING = st.text(st.characters(), max_size=50)
+
+
+@given(ANYTHING, ANYTHING, ANYTHING)
+def test_whatever_is_said_or_called_it_is_xml(words: str, name: str, number: str) -> None:
+    for text in (
+        twiml.connect("wss://talk.example.org/m", {"caller": number}, status_address=name),
+        twiml.refuse(words),
+        twiml.offer(words, "https://talk.example.org/a", wait_s=8),
+        twiml.confer(name),
+        twiml.end(words),
+    ):
+        ElementTree.fromstring(text.encode())
+
+
+def test_what_xml_has_no_place_for_is_left_out() -> None:
+    said = ElementTree.fromstring(twiml.end("a\x00b\x1bc\ud800\ufffed <&> \u00e9")).findtext("Say")
+    assert said == "abcd <&> \u00e9"

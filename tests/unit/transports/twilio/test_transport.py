@@ -1,0 +1,139 @@
+"""A telephone call in a pipeline: a slow one loses no time, keys are pressed and nobody waits for them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+from pipecat.audio.dtmf.types import KeypadEntry
+from pipecat.frames.frames import (
+    CancelFrame,
+    Frame,
+    InputAudioRawFrame,
+    InputDTMFFrame,
+    InterruptionFrame,
+    OutputDTMFFrame,
+    OutputDTMFUrgentFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.workers.runner import WorkerRunner
+
+from tests import virtual_time
+from tests.unit.transports.twilio.twilio_side import TwilioSide, audio
+from transports.twilio.stream import PhoneStream
+from transports.twilio.transport import PhoneTransport, phone_params
+
+
+class Middle(FrameProcessor):
+    """Keeps what passes; stands still when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(enable_direct_mode=True)
+        self.passed: list[tuple[float, Frame]] = []
+        self.stands_s = 0.0
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        self.passed.append((asyncio.get_running_loop().time(), frame))
+        if isinstance(frame, InputAudioRawFrame) and self.stands_s:
+            stands_s, self.stands_s = self.stands_s, 0.0
+            await asyncio.sleep(stands_s)
+        await self.push_frame(frame, direction)
+
+    def audio(self) -> list[bytes]:
+        return [frame.audio for _, frame in self.passed if isinstance(frame, InputAudioRawFrame)]
+
+
+@asynccontextmanager
+async def call(side: TwilioSide) -> AsyncIterator[tuple[PipelineWorker, Middle, PhoneTransport, bytearray]]:
+    stream, told = PhoneStream(side), bytearray()
+    side.begin()
+    await stream.open()
+    transport = PhoneTransport(stream, phone_params(8_000), input_rate_hz=8_000, on_packet=told.extend)
+    middle = Middle()
+    worker = PipelineWorker(
+        Pipeline([transport.input(), middle, transport.output()]),
+        params=PipelineParams(audio_in_sample_rate=8_000, audio_out_sample_rate=8_000),
+        cancel_on_idle_timeout=False,
+        enable_rtvi=False,
+    )
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    running = asyncio.create_task(runner.run())
+    try:
+        await asyncio.sleep(0.1)
+        yield worker, middle, transport, told
+    finally:
+        await worker.queue_frame(CancelFrame())
+        await asyncio.wait({running}, timeout=10)
+        await stream.close()
+
+
+def test_a_pipeline_that_stood_still_hears_the_last_half_second_and_silence_for_the_rest():
+    async def scenario() -> None:
+        side = TwilioSide(audio_s=0)
+        async with call(side) as (_, middle, transport, _told):
+            at_ms = 0
+            for number in range(200):
+                if number == 50:
+                    middle.stands_s = 2.0
+                if number == 100:
+                    side.tell("dtmf", dtmf={"track": "inbound_track", "digit": "7"})
+                loud = bytes([0x10]) * 160
+                side.number += 1
+                side.incoming.put_nowait(audio(side.number, at_ms, loud))
+                at_ms += 20
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+            pcm = np.frombuffer(b"".join(middle.audio()), "<i2")
+            # Samples are time; what was lost of it is silent.
+            assert len(pcm) == 200 * 160
+            silent_ms = int((pcm == 0).sum()) // 8
+            assert 1_400 <= silent_ms <= 1_600
+            assert transport.input().dropped_ms == silent_ms
+            assert [frame.button for _, frame in middle.passed if isinstance(frame, InputDTMFFrame)] == [
+                KeypadEntry.SEVEN
+            ]
+
+    virtual_time.run(scenario())
+
+
+def test_a_caller_who_hangs_up_is_told_once():
+    async def scenario() -> None:
+        side, gone = TwilioSide(), []
+        async with call(side) as (_, _middle, transport, _told):
+
+            @transport.event_handler("on_client_disconnected")
+            async def on_gone(_transport: object, stream: object) -> None:
+                gone.append(stream)
+
+            side.tell("stop", stop={})
+            await asyncio.sleep(1.0)
+            assert gone == [transport.stream]
+
+    virtual_time.run(scenario())
+
+
+def test_keys_are_tones_that_nobody_has_said_and_an_interruption_does_not_wait_for_them():
+    async def scenario() -> None:
+        side = TwilioSide()
+        async with call(side) as (worker, middle, transport, told):
+            now_s = asyncio.get_running_loop().time
+            await worker.queue_frame(OutputDTMFUrgentFrame(buttons=[KeypadEntry(key) for key in "123456789"]))
+            await worker.queue_frame(OutputDTMFFrame(buttons=[KeypadEntry.POUND]))
+            await asyncio.sleep(0.3)
+            began_s = now_s()
+            await worker.queue_frame(InterruptionFrame())
+            while not side.cleared_at_s:
+                await asyncio.sleep(0.01)
+                assert now_s() - began_s < 0.1
+            assert side.played and not told
+            await worker.queue_frame(OutputDTMFFrame(buttons=[KeypadEntry.ONE, KeypadEntry.TWO]))
+            await asyncio.sleep(2.0)
+            sent_ms = 20 * len(side.played)
+            assert sent_ms > 400 and not told
+            assert transport.stream.marks.out == 0
+
+    virtual_time.run(scenario())

@@ -1,0 +1,130 @@
+"""Twilio's side of a media stream in virtual time: a line with a way, that plays and answers."""
+
+import asyncio
+import base64
+import json
+from collections import deque
+from dataclasses import dataclass, field
+
+from protocols.twilio_media import PACKET_BYTES
+
+STREAM, CALL = "MZ1", "CA1"
+# So loud that it is no noise: what the tests say.
+SPEECH, NOISE = b"\x10" * PACKET_BYTES, b"\x7f" * PACKET_BYTES
+
+
+def message(kind: str, number: int, **facts: object) -> str:
+    return json.dumps({"event": kind, "sequenceNumber": str(number), "streamSid": STREAM, **facts})
+
+
+def audio(number: int, at_ms: int, mu_law: bytes = b"\xff" * PACKET_BYTES) -> str:
+    payload = base64.b64encode(mu_law).decode()
+    media = {"track": "inbound", "chunk": str(number), "timestamp": str(at_ms), "payload": payload}
+    return message("media", number, media=media)
+
+
+@dataclass
+class TwilioSide:
+    """See ``transports.twilio.stream.Peer``.
+
+    Attributes:
+        there_s, back_s: ways.
+        returns_marks: or never any.
+        stalled_until_s: nothing gets there before, and then all of it.
+        fails: ``send`` raises.
+        got: what was sent, with the time of its arrival.
+        played: when each packet begins to be played, and what it is.
+        audio_s: the caller's audio comes so long; 0: none does.
+    """
+
+    there_s: float = 0.0
+    back_s: float = 0.0
+    returns_marks: bool = True
+    stalled_until_s: float = 0.0
+    fails: bool = False
+    call_sid: str = CALL
+    audio_s: float = 60.0
+    got: list[tuple[float, dict[str, object]]] = field(default_factory=list)
+    played: list[tuple[float, bytes]] = field(default_factory=list)
+    cleared_at_s: list[float] = field(default_factory=list)
+    closed: tuple[int, str] | None = None
+    incoming: "asyncio.Queue[str | None]" = field(default_factory=asyncio.Queue)
+    number: int = 1
+    _ends_s: float = 0.0
+    _out: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    _arrived_s: float = 0.0
+    _on_the_way: deque[str] = field(default_factory=deque)
+
+    def begin(self) -> None:
+        """Say that the stream begins, and have the caller's audio come."""
+        connected = {"event": "connected", "protocol": "Call", "version": "1.0.0"}
+        start = {
+            "streamSid": STREAM,
+            "callSid": self.call_sid,
+            "accountSid": "AC1",
+            "tracks": ["inbound"],
+            "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1},
+            "customParameters": {},
+        }
+        self.incoming.put_nowait(json.dumps(connected))
+        self.incoming.put_nowait(message("start", 1, start=start))
+        self._talk(0)
+
+    def tell(self, kind: str, **facts: object) -> None:
+        """A message of the stream."""
+        self.number += 1
+        self.incoming.put_nowait(message(kind, self.number, **facts))
+
+    def _talk(self, at_ms: int) -> None:
+        if at_ms < self.audio_s * 1000:
+            self.number += 1
+            self.incoming.put_nowait(audio(self.number, at_ms))
+            self._loop.call_later(0.02, self._talk, at_ms + 20)
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    async def receive(self) -> str | None:
+        return await self.incoming.get()
+
+    async def send(self, text: str) -> bool:
+        if self.fails:
+            raise RuntimeError("no socket is like that")
+        # One after the other, as TCP has it.
+        self._arrived_s = max(self._arrived_s, self._loop.time() + self.there_s, self.stalled_until_s)
+        self._on_the_way.append(text)
+        self._loop.call_at(self._arrived_s, self._arrives)
+        return True
+
+    async def close(self, code: int, reason: str) -> None:
+        self.closed = code, reason
+
+    def _arrives(self) -> None:
+        said, now_s = json.loads(self._on_the_way.popleft()), self._loop.time()
+        self.got.append((now_s, said))
+        if said["event"] == "media":
+            data = base64.b64decode(said["media"]["payload"])
+            begins_s = max(now_s, self._ends_s)
+            self.played.append((begins_s, data))
+            self._ends_s = begins_s + len(data) / 8000
+        elif said["event"] == "mark" and self.returns_marks:
+            name = said["mark"]["name"]
+            self._out[name] = self._loop.call_at(max(now_s, self._ends_s), self._return, name)
+        elif said["event"] == "clear":
+            self.cleared_at_s.append(now_s)
+            self.played = [(at_s, data) for at_s, data in self.played if at_s < now_s]
+            self._ends_s = now_s
+            for name, timer in list(self._out.items()):
+                timer.cancel()
+                self._return(name)
+
+    def _return(self, name: str) -> None:
+        self._out.pop(name, None)
+        self._loop.call_later(self.back_s, lambda: self.tell("mark", mark={"name": name}))
+
+    def heard_ms(self, until_s: float, what: bytes = SPEECH) -> float:
+        """How much of this was played until then."""
+        return sum(
+            min(0.02, max(0.0, until_s - at_s)) * 1000 for at_s, data in self.played if data[:1] == what[:1]
+        )
