@@ -189,7 +189,7 @@ def test_nothing_is_sent_into_a_line_from_which_nothing_comes_but_speech():
         async with call(side) as stream:
             await asyncio.sleep(3.0)
             assert len(side.played) * 0.02 == pytest.approx(1.2, abs=0.1)
-            assert 1_900 <= stream.quiet_ms() <= 2_100
+            assert 1_900 <= stream.quiet_ms <= 2_100
             await stream.say(A_SECOND)
             await asyncio.sleep(1.0)
             assert side.heard_ms(now_s()) == pytest.approx(1_000, abs=1)
