@@ -282,3 +282,4 @@ async def test_strangers_are_refused_and_a_good_call_hears_nothing_of_them(
     assert "Traceback" not in written
     # A flood is a few lines.
     assert written.count("is not signed by Twilio") < 30
+    assert sum("WARNING" in line or "ERROR" in line for line in written.splitlines()) < 60
