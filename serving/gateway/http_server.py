@@ -7,6 +7,7 @@ waits for nobody.
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -17,6 +18,8 @@ from loguru import logger
 from serving.gateway.settings import ServerSettings
 
 LOOK_S = 0.1
+# Said by uvicorn, as an error, of every socket that is refused with a reason.
+REFUSED = "ASGI callable returned without completing handshake."
 
 Drain = Callable[[], Awaitable[None]]
 
@@ -69,4 +72,10 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
         # Without it one request whose body never comes keeps a stopping server for ever.
         timeout_graceful_shutdown=settings.stop_requests_s,
     )
+    logging.getLogger("uvicorn.error").addFilter(is_no_refusal)
     return GatewayServer(config, getattr(app.state, "drain", None))
+
+
+def is_no_refusal(record: logging.LogRecord) -> bool:
+    """A filter of the log: whoever refuses a socket logs it, and a flood of them is no flood of errors."""
+    return record.msg != REFUSED

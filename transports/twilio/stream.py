@@ -474,6 +474,7 @@ class PhoneStream:
         if not self.gone.is_set():
             self.end = reason, message
             self.gone.set()
+            logger.info(f"a telephone stream is over: {reason} {message}".rstrip())
             self._answer_all()
             if self._listener is not None:
                 self._listener.over()
