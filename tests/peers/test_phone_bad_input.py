@@ -19,9 +19,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from tests.peers.phone_caller import heard, likeness, place, quiet, spoken
+from evals.phone.front import PUBLIC, Front
+from evals.phone.speech import packets, quiet
+from tests.peers.phone_caller import heard, likeness, place
 from tests.peers.test_phone import GREETED_S, QUESTION, SAID, telephone, timelines
-from tests.peers.twilio_front import PUBLIC, Front
 from tests.voices import say
 
 ANSWER = "On Saturdays they are open from ten until two."
@@ -254,7 +255,7 @@ async def test_strangers_are_refused_and_a_good_call_hears_nothing_of_them(
     with server_log(tmp_path, monkeypatch) as log:
         async with telephone(tmp_path, monkeypatch) as (server, front):
             good = asyncio.create_task(
-                place(front.url, [*quiet(GREETED_S), *quiet(20), *spoken(say(QUESTION)), *quiet(8)])
+                place(front.url, [*quiet(GREETED_S), *quiet(20), *packets(say(QUESTION)), *quiet(8)])
             )
             await asyncio.sleep(1.0)
             await who_says_nonsense_in_a_call_goes_on_with_it(front)

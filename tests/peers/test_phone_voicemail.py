@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.phone_caller import heard, likeness, place, quiet, spoken
+from evals.phone.speech import packets, quiet
+from tests.peers.phone_caller import heard, likeness, place
 from tests.peers.test_phone import GREETING, NOT_SAID, SAID, telephone, timelines
 from tests.voices import say, tone
 
@@ -16,7 +17,7 @@ MACHINE = "You have reached the voice mail of Dana. Please leave a message after
 async def test_a_machine_is_left_the_message_behind_its_beep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with telephone(tmp_path, monkeypatch, phone=VOICEMAIL) as (server, front):
         front.direction = "outbound-api"
-        greeting = [*quiet(0.5), *spoken(say(MACHINE, "awb")), *quiet(1), *spoken(tone(400, 1_000.0, 0.2))]
+        greeting = [*quiet(0.5), *packets(say(MACHINE, "awb")), *quiet(1), *spoken(tone(400, 1_000.0, 0.2))]
         report = await place(front.url, [*greeting, *quiet(12)])
         assert report.violations == [] and front.violations == []
         assert likeness(heard(report), MESSAGE) > SAID
@@ -32,7 +33,7 @@ async def test_a_machine_is_left_the_message_behind_its_beep(tmp_path: Path, mon
 async def test_a_person_who_answers_is_greeted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with telephone(tmp_path, monkeypatch, phone=VOICEMAIL) as (server, front):
         front.direction = "outbound-api"
-        frames = [*quiet(1), *spoken(say("Hello?", "awb")), *quiet(7)]
+        frames = [*quiet(1), *packets(say("Hello?", "awb")), *quiet(7)]
         report = await place(front.url, frames, max_drain_s=0.5)
         assert report.violations == [] and front.violations == []
         assert likeness(heard(report), "Hello, this is Parley.") > SAID
