@@ -24,8 +24,8 @@ TURNS = ("user_turn", "bot_turn")
 QUEUED = "Every line is taken. You are number 1 in the queue."
 # See ``likeness``.
 SAID, NOT_SAID = 0.6, 0.4
-# More than comfort noise, of full scale.
-LOUD = 0.02
+# Comfort noise is softer, of full scale, and never nothing at all.
+LOUD = 0.004
 # The greeting is over, on a machine that is busy too.
 GREETED_S = 7.0
 
@@ -155,16 +155,16 @@ async def test_what_is_heard_at_a_barge_in_is_what_the_caller_was_played_however
     async with telephone(tmp_path, monkeypatch) as (server, front):
         front.there_s = front.back_s = 0.2
         stop = packets(say("Wait a moment please, I have another question."))
-        report = await place(front.url, [*quiet(3), *stop, *quiet(1)], max_drain_s=0.5)
+        report = await place(front.url, [*quiet(1.5), *stop, *quiet(1)], max_drain_s=0.5)
         assert report.violations == [] and front.violations == []
         [timeline] = await timelines(server.url)
         greeting = next(each["payload"] for each in timeline if each["kind"] == "bot_turn")
         assert greeting["truncated"]
-        assert abs(played_ms(report) - greeting["audio_ms"]) <= 60
+        assert abs(played_ms(report) - greeting["audio_ms"]) <= 25
 
 
 def played_ms(report: Any) -> float:
-    """How much of the greeting the caller was played when it was cleared: noise is softer than speech."""
+    """How much of the greeting the caller was played when it was cleared: from where it is no noise."""
     at, ends_s, begins_s = 0, 0.0, None
     for event in report.result.events:
         if event.kind == "clear_received":
@@ -174,6 +174,6 @@ def played_ms(report: Any) -> float:
             piece = samples_of(report.audio_received[at : at + event.detail["bytes"]])
             at += len(piece)
             plays_s, ends_s = max(event.at, ends_s), max(event.at, ends_s) + len(piece) / 8_000
-            if begins_s is None and np.abs(piece).max() > LOUD:
+            if begins_s is None and not 0 < np.abs(piece).max() < LOUD:
                 begins_s = plays_s
     raise AssertionError("nothing was cleared")
