@@ -62,21 +62,22 @@ class Caller:
     async def hold(self, url: str, over: asyncio.Event) -> None:
         """The call, until everybody hangs up."""
         try:
-            address = await _answer(url)
+            call_sid = "CA" + secrets.token_hex(16)
+            address = await _answer(url, call_sid)
             async with connect(address, compression=None, max_size=None) as socket:
                 async with asyncio.TaskGroup() as tasks:
                     hearing = tasks.create_task(self._hear(socket), name="crowd.hear")
-                    await self._talk(socket, over)
+                    await self._talk(socket, call_sid, over)
                     hearing.cancel()
         except* (aiohttp.ClientError, OSError, ValueError, ConnectionClosed, TimeoutError) as group:
             self.refused = repr(group.exceptions[0])
         self.begins.set()
 
-    async def _talk(self, socket: ClientConnection, over: asyncio.Event) -> None:
+    async def _talk(self, socket: ClientConnection, call_sid: str, over: asyncio.Event) -> None:
         sid = "MZ" + secrets.token_hex(16)
         start = {
             "accountSid": "AC" + "1" * 32,
-            "callSid": "CA" + secrets.token_hex(16),
+            "callSid": call_sid,
             "streamSid": sid,
             "tracks": ["inbound"],
             "mediaFormat": {"encoding": ENCODING, "sampleRate": RATE_HZ, "channels": 1},
@@ -117,9 +118,9 @@ class Caller:
                 self._due_marks.append((self._plays_until_s, message["mark"]["name"]))
 
 
-async def _answer(url: str) -> str:
+async def _answer(url: str, call_sid: str) -> str:
     """Where the stream of a call is to go."""
-    form = {"CallSid": "CA" + secrets.token_hex(16), "From": "+15550100", "To": "+15550199"}
+    form = {"CallSid": call_sid, "From": "+15550100", "To": "+15550199"}
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as client,
         client.post(f"{url}/twilio/voice", data=form) as response,
