@@ -11,6 +11,7 @@ at most), then Twilio is told by REST, and then the stream is closed.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Protocol
 
 from pipecat.frames.frames import Frame
@@ -111,5 +112,11 @@ def _level(engines: Engines, target_dbm0: float | None) -> SpeechLevel | None:
     if target_dbm0 is None:
         return None
     kept = engines.kept_speech(engines.deployment.bot.greeting)
-    known = active_level_dbm0(pcm16_to_float(kept), engines.output_rate_hz) if kept else None
+    known = _level_of(kept, engines.output_rate_hz) if kept else None
     return SpeechLevel(target_dbm0, rate_hz=RATE_HZ, expected_dbm0=known)
+
+
+@lru_cache(maxsize=4)
+def _level_of(pcm: bytes, rate_hz: int) -> float | None:
+    """Once for all calls of a process: they have one greeting."""
+    return active_level_dbm0(pcm16_to_float(pcm), rate_hz)

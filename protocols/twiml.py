@@ -36,12 +36,10 @@ def connect(address: str, parameters: Mapping[str, str], *, status_address: str 
 
 def refuse(words: str) -> str:
     """Say something, and hang up; without words the caller hears that the line is engaged."""
-    response = ElementTree.Element("Response")
     if words:
-        ElementTree.SubElement(response, "Say").text = words
-        ElementTree.SubElement(response, "Hangup")
-    else:
-        ElementTree.SubElement(response, "Reject", reason="busy")
+        return end(words)
+    response = ElementTree.Element("Response")
+    ElementTree.SubElement(response, "Reject", reason="busy")
     return _text(response)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +35,15 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def running_server(*arguments: str) -> AsyncIterator[RunningServer]:
+async def running_server(*arguments: str, log: Path | None = None) -> AsyncIterator[RunningServer]:
+    """``log``: where its log goes; None: where that of the tests does."""
     port = free_port()
     command = [sys.executable, str(ROOT / "bot.py"), "--port", str(port), *arguments]
-    child = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL)
+    with ExitStack() as files:
+        stderr = files.enter_context(log.open("wb")) if log is not None else None
+        child = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL, stderr=stderr
+        )
     url = f"http://127.0.0.1:{port}"
     try:
         async with httpx.AsyncClient() as client, asyncio.timeout(START_TIMEOUT_S):

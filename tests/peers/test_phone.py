@@ -32,7 +32,12 @@ GREETED_S = 7.0
 
 @asynccontextmanager
 async def telephone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, phone: str = "", more: str = ""
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *arguments: str,
+    phone: str = "",
+    more: str = "",
+    log: Path | None = None,
 ) -> AsyncIterator[tuple[RunningServer, Front]]:
     """A server with a telephone line, and the other end of the line."""
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", AUTH_TOKEN)
@@ -40,7 +45,10 @@ async def telephone(
     monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")
     config = folder / "phone.yaml"
     config.write_text(f"phone: {{public_url: '{PUBLIC}'{phone}}}\n{more}")
-    async with running_server("--config", str(config), *arguments) as server, front_of(server.url) as front:
+    async with (
+        running_server("--config", str(config), *arguments, log=log) as server,
+        front_of(server.url) as front,
+    ):
         yield server, front
 
 

@@ -7,8 +7,8 @@ import asyncio
 import base64
 import json
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,20 +30,6 @@ STREAM = "MZ" + "2" * 32
 PAYLOAD = base64.b64encode(b"\xff" * 160).decode()
 FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
 FLOOD = 100
-
-
-@contextmanager
-def server_log(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
-    """What servers that are started meanwhile write to their log."""
-    path = folder / "server.log"
-    start = asyncio.create_subprocess_exec
-    with path.open("wb") as log:
-
-        async def logged(*command: str, **more: Any) -> asyncio.subprocess.Process:
-            return await start(*command, **more, stderr=log)
-
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", logged)
-        yield lambda: path.read_text(errors="replace")
 
 
 def begins(call_sid: str, **changed: object) -> list[str]:
@@ -252,27 +238,27 @@ async def a_flood_of_connects_is_refused(front: Front) -> None:
 async def test_strangers_are_refused_and_a_good_call_hears_nothing_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with server_log(tmp_path, monkeypatch) as log:
-        async with telephone(tmp_path, monkeypatch) as (server, front):
-            good = asyncio.create_task(
-                place(front.url, [*quiet(GREETED_S), *quiet(20), *packets(say(QUESTION)), *quiet(8)])
-            )
-            await asyncio.sleep(1.0)
-            await who_says_nonsense_in_a_call_goes_on_with_it(front)
-            await who_says_nothing_but_nonsense_is_cut_off(front)
-            await who_sends_ten_megabytes_is_alone_with_it(front)
-            await forged_and_used_tokens_and_signatures_open_nothing(front)
-            await a_flood_of_connects_is_refused(front)
-            await who_begins_wrongly_does_not_begin(front)
-            report = await good
-            assert report.violations == [] and front.violations == []
-            assert likeness(heard(report), ANSWER) > SAID
-            assert report.result.closed_by is None
-            # Those who began had a session, and nobody else.
-            assert len(await timelines(server.url)) <= 5
-            async with httpx.AsyncClient(base_url=server.url) as client:
-                assert (await client.get("/health")).status_code == 200
-        written = log()
+    log = tmp_path / "server.log"
+    async with telephone(tmp_path, monkeypatch, log=log) as (server, front):
+        good = asyncio.create_task(
+            place(front.url, [*quiet(GREETED_S), *quiet(20), *packets(say(QUESTION)), *quiet(8)])
+        )
+        await asyncio.sleep(1.0)
+        await who_says_nonsense_in_a_call_goes_on_with_it(front)
+        await who_says_nothing_but_nonsense_is_cut_off(front)
+        await who_sends_ten_megabytes_is_alone_with_it(front)
+        await forged_and_used_tokens_and_signatures_open_nothing(front)
+        await a_flood_of_connects_is_refused(front)
+        await who_begins_wrongly_does_not_begin(front)
+        report = await good
+        assert report.violations == [] and front.violations == []
+        assert likeness(heard(report), ANSWER) > SAID
+        assert report.result.closed_by is None
+        # Those who began had a session, and nobody else.
+        assert len(await timelines(server.url)) <= 5
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            assert (await client.get("/health")).status_code == 200
+    written = log.read_text(errors="replace")
     for reason in (
         "expected a text message, got bytes",
         "is not signed by Twilio",

@@ -189,12 +189,7 @@ class HostedReplies:
         Raises:
             EngineError: the dialogue does not fit, the model failed, or no worker takes it.
         """
-        stopped = threading.Event()
-        working = self._thread.submit(self._ask, Type.PREFILL, tuple(messages), stopped, _to_nobody)
-        try:
-            read: Prefilled | None = await asyncio.wrap_future(working)
-        finally:
-            stopped.set()
+        read = await self._prefilled(messages)
         if read is None:
             raise EngineError(f"{ENGINE}: stopped while it read", engine=ENGINE)
         return read
@@ -208,19 +203,24 @@ class HostedReplies:
         """See ``Replies``. The worker has a stream for this conversation alone, and takes turns itself."""
         if not self._reads_ahead:
             return
-        stopped = threading.Event()
-        working = self._thread.submit(self._ask, Type.PREFILL, tuple(messages), stopped, _to_nobody)
         try:
-            read: Prefilled | None = await asyncio.wrap_future(working)
+            read = await self._prefilled(messages)
         except EngineError:
             # Who asks finds out how the worker is, without waiting for a reading as well.
             self._reads_ahead = False
             raise
-        finally:
-            stopped.set()
         if read is not None and read.refused and self.answered is not None:
             # Its model cannot take back what was read and is not asked.
             self._reads_ahead = False
+
+    async def _prefilled(self, messages: Sequence[Message]) -> Prefilled | None:
+        """None: it was stopped while it read."""
+        stopped = threading.Event()
+        working = self._thread.submit(self._ask, Type.PREFILL, tuple(messages), stopped, _to_nobody)
+        try:
+            return await asyncio.wrap_future(working)
+        finally:
+            stopped.set()
 
     async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
         """See ``LanguageModel``."""

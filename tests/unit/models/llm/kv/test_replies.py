@@ -1,6 +1,7 @@
 """A tiny causal model as the language model of a conversation, in a thread."""
 
 import asyncio
+import threading
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -156,8 +157,16 @@ async def test_a_reading_ends_for_whoever_has_a_question(folder: Path) -> None:
     model, thread = CausalLm(settings), EngineThread("causal")
     mine, other = (CausalReplies(model, name, thread=thread) for name in ("mine", "other"))
     long = Message("user", "a long story " * 200)
+    begun = threading.Event()
+    forward = model._forward
+
+    def told(*given: Any) -> Any:
+        begun.set()
+        return forward(*given)
+
+    model._forward = told  # type: ignore[method-assign]
     reading = asyncio.create_task(mine.read_ahead([long]))
-    await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(begun.wait, 10)
     assert [piece async for piece in other.reply([HELLO])]
     await reading
     assert 0 < len(model.token_ids(model.scope("mine"))) < 2_000
