@@ -26,6 +26,7 @@ from loguru import logger
 from configs.load import known_deployments, load_deployment, parse_settings
 from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreError
 from runtime import event_loop
+from runtime.leaving import leave
 from serving.gateway.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -820,4 +821,4 @@ async def bot(runner_args: "RunnerArguments") -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -33,6 +33,7 @@ from models.omni import OMNI
 from models.stt import STT
 from models.tts import TTS
 from protocols.worker_tokens import LEAST_SECRET_BYTES
+from runtime.leaving import leave
 from runtime.worker_secret import secret_in
 from serving.worker.hosting import Hosted, HostedOmni, Load
 from serving.worker.server import WorkerServer
@@ -99,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Ends the process, unless the command is wrong: the exit status of that."""
+    """Run the command; its exit status."""
     given = build_parser().parse_args(arguments)
     try:
         _check_flags(given)
@@ -125,10 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         print(f"runner.py: it cannot listen on {given.host}:{given.port}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
-    # Threads that load or hang in native code are waited for by nobody.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    return status
 
 
 def _check_flags(given: argparse.Namespace) -> None:
@@ -232,4 +230,4 @@ def _secret(settings: WorkerServerSettings) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -96,10 +96,12 @@ class EchoAlignment:
 
     def arrived(self, samples: int, at_us: int) -> int:
         """A piece of the microphone's stream arrived: the place of its first sample."""
-        place, parted = self._near.arrived(samples, at_us)
-        if parted:
+        arrival = self._near.arrived(samples, at_us)
+        if arrival.parted:
             self._forget()
-        return place
+        elif arrival.earlier:
+            self._shift(arrival.earlier)
+        return arrival.place
 
     def frame(self, near: np.ndarray, place: int) -> Aligned:
         """The reference of a frame of the microphone that begins at ``place``.
@@ -153,6 +155,17 @@ class EchoAlignment:
             off = place - self._delay - self._behind
             late = estimate.drift_ppm * 1e-6 + off / (SLEW_S * self._rate_hz)
             self._step = 1 - late if abs(late) > SAME_CLOCK_PPM * 1e-6 else 1.0
+
+    def _shift(self, earlier: int) -> None:
+        """The microphone's places were too late by so many samples; what belongs together still does."""
+        self._tracker.shifted(earlier / self._rate_hz)
+        if self.knowledge is not Knowledge.ECHO:
+            return
+        delay = self._delay - earlier
+        self._delay = max(0.0, delay)
+        if delay < 0:
+            self._behind = None
+            self._moved = True
 
     def _forget(self) -> None:
         """The microphone's stream has a hole: whatever was measured over it is void."""

@@ -90,6 +90,17 @@ class DelayTracker:
         self._last: float | None = None
         self._noise = 1.0
 
+    def shifted(self, earlier_s: float) -> None:
+        """The microphone's places were too late by so much; what was measured goes on at the right ones."""
+        earlier = earlier_s * RATE_HZ
+        whole = min(round(earlier), SIZE)
+        self._far[whole:] = self._far[: SIZE - whole].copy()
+        self._far[:whole] = 0.0
+        self._cross *= np.exp(2j * np.pi * np.arange(SIZE // 2 + 1) * earlier / SIZE).astype(np.complex64)
+        self._places = deque((at_s, place - earlier) for at_s, place in self._places)
+        if self._last is not None:
+            self._last -= earlier
+
     def feed(self, far: np.ndarray, near: np.ndarray) -> EchoDelay | None:
         """An estimate when there is a new one that is believed.
 

@@ -7,11 +7,13 @@ the same axis (samples since the clock's zero), also between samples and at a pa
 delay and drift of the two clocks are taken out.
 
 ``NearAxis`` puts the microphone's stream, which has no times but those of its arrivals, on that axis: by its
-count of samples, because arrivals are late by chance, and anew when the count and the arrivals have parted
-(audio was lost, or a device was away).
+count of samples, because arrivals are late by chance. The count is put right where it is ahead of the
+arrivals (it began with pieces that were late), and anew when arrivals have parted from it (audio was lost, or
+a device was away).
 """
 
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -95,38 +97,53 @@ class FarEnd:
         return span
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A piece of the microphone.
+
+    Attributes:
+        place: of its first sample.
+        earlier: the count was ahead by so many samples. It is put right from this piece on, which follows the
+            piece before: that one lay too far ahead, too.
+        parted: it does not follow the piece before.
+    """
+
+    place: int
+    earlier: int = 0
+    parted: bool = False
+
+
 class NearAxis:
     """Where the frames of the microphone lie on the axis of the session's clock.
 
     Args:
         rate_hz: of the frames.
-        parted_ms: count and arrivals may differ by so much before the count is corrected.
+        parted_ms: arrivals may be later than the count by so much before the count is corrected.
+        ahead_ms: the count may be ahead of them by so much. A frame does not come before it was recorded:
+            what is ahead has its reference in the future, where nothing was played yet.
         window: so many arrivals are looked at: the least late of them was hardly late at all.
     """
 
-    def __init__(self, rate_hz: int, *, parted_ms: int = 60, window: int = 50) -> None:
+    def __init__(self, rate_hz: int, *, parted_ms: int = 60, ahead_ms: int = 5, window: int = 50) -> None:
         self._rate_hz = rate_hz
+        self._ahead = rate_hz * ahead_ms // 1000
         self._parted = rate_hz * parted_ms // 1000
         self._lateness: deque[int] = deque(maxlen=window)
         self._next: int | None = None
 
-    def arrived(self, samples: int, at_us: int) -> tuple[int, bool]:
-        """A piece of so many samples arrived, whose last was just recorded.
-
-        Returns:
-            The place of its first sample, and whether it does not follow the piece before.
-        """
+    def arrived(self, samples: int, at_us: int) -> Arrival:
+        """A piece of so many samples arrived, whose last was just recorded."""
         place = at_us * self._rate_hz // US_PER_S - samples
         if self._next is None:
             self._next = place
         self._lateness.append(place - self._next)
-        # Frames cannot come before they were recorded: being early is no chance.
         full = len(self._lateness) == self._lateness.maxlen
         off = min(self._lateness)
-        parted = off < -self._parted or (full and off > self._parted)
-        if parted:
+        parted = full and off > self._parted
+        earlier = -off if off < -self._ahead else 0
+        if parted or earlier:
             self._next += off
             self._lateness.clear()
         first = self._next
         self._next += samples
-        return first, parted
+        return Arrival(first, earlier, parted)

@@ -32,6 +32,8 @@ MIN_TAIL_MS = 60
 # How far the end may lie from where the beginning says: a soft beginning is heard late, and pauses have no
 # sharp edges.
 SEARCH_MS = 300
+# The same with the silences left in: a server that was late has made some of them longer.
+SEARCH_PAST_SILENCES_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +88,21 @@ def reference(
     return Reference(pcm16_to_float(bytes(audio)), tuple(words))
 
 
-def locate(said: Reference, heard: np.ndarray) -> Heard | None:
+def locate(said: Reference, heard: np.ndarray, *, as_loud: bool = True) -> Heard | None:
     """Find the end of what was heard in the reply; None when it is not of this reply.
 
-    heard: float32, (samples,), 16 kHz, from the first to the last audible sample of the reply.
+    Args:
+        said: the reply.
+        heard: float32, (samples,), 16 kHz, from the first to the last audible sample of the reply.
+        as_loud: the line kept the voice's level, and its silences silent: they are not compared. On a line
+            that did not, what is silent here is not silent there.
     """
-    places, sounds = _sounding(said.audio), _sounding(heard)
-    audio, sound = _sharp(said.audio[places]), _sharp(heard[sounds])
+    places = _sounding(said.audio) if as_loud else np.arange(said.audio.size)
+    audio, sound = _sharp(said.audio[places]), _sharp(heard[_sounding(heard)] if as_loud else heard)
+    reach_ms = SEARCH_MS if as_loud else SEARCH_PAST_SILENCES_MS
     for tail_ms, needed_fit in TAILS_MS:
-        found = _locate_tail(audio, sound[-ms_to_samples(tail_ms, RATE_HZ) :], sound.size)
+        tail = sound[-ms_to_samples(tail_ms, RATE_HZ) :]
+        found = _locate_tail(audio, tail, sound.size, ms_to_samples(reach_ms, RATE_HZ))
         if found is not None and found[1] >= needed_fit:
             # A codec rings out behind the last sample.
             end, fit = min(found[0], places.size), found[1]
@@ -102,12 +110,13 @@ def locate(said: Reference, heard: np.ndarray) -> Heard | None:
     return None
 
 
-def _locate_tail(audio: np.ndarray, tail: np.ndarray, heard_samples: int) -> tuple[int, float] | None:
+def _locate_tail(
+    audio: np.ndarray, tail: np.ndarray, heard_samples: int, reach: int
+) -> tuple[int, float] | None:
     """Where the tail of a sound ends in the audio, and how well it fits there."""
     if tail.size < ms_to_samples(MIN_TAIL_MS, RATE_HZ):
         return None
     expected = heard_samples - tail.size
-    reach = ms_to_samples(SEARCH_MS, RATE_HZ)
     start = max(0, expected - reach)
     padded = np.concatenate((audio, np.zeros(tail.size, np.float32)))
     window = padded[start : expected + reach + tail.size]

@@ -231,7 +231,8 @@ def _judge(
         heard, said_by_bot = None, None
     else:
         said_by_bot = reference(voice, split_clauses(f"{record['text']} {record['unheard']}".strip()))
-        heard = locate(said_by_bot, _raised(sound[spans[0].first : spans[-1].last + 1]))
+        # The line has its own level, and noise where nobody speaks.
+        heard = locate(said_by_bot, _raised(sound[spans[0].first : spans[-1].last + 1]), as_loud=False)
     words = None
     if heard is not None and said_by_bot is not None:
         words = said_by_bot.words_until(heard.samples, PlayoutSettings().word_due_percent)
@@ -257,9 +258,13 @@ def _judge(
 def _record(
     replies: Sequence[tuple[float, Mapping[str, Any]]], asked_s: float, end_s: float
 ) -> Mapping[str, Any] | None:
-    """Of the last reply that was over in a time: cut at its end, or over by itself a little before."""
-    over = [payload for at_s, payload in replies if asked_s < at_s < end_s + SAME_CUT_S]
-    return over[-1] if over else None
+    """Of the last reply that was over in a time: cut at its end, or over by itself a little before.
+
+    One that was not cut is over when it has been heard: then it is the next one.
+    """
+    behind = [(at_s, payload) for at_s, payload in replies if at_s > asked_s]
+    over = [payload for at_s, payload in behind if at_s < end_s + SAME_CUT_S]
+    return (over[-1:] or [payload for _, payload in behind[:1]] or [None])[0]
 
 
 def _raised(sound: np.ndarray) -> np.ndarray:

@@ -17,9 +17,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 import numpy as np
+from loguru import logger
 from pipecat.frames.frames import Frame, InputAudioRawFrame
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
+from audio.echo_alignment import Knowledge
 from core.clock import Clock
 from core.errors import AgentError, ConfigError
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
@@ -56,6 +58,7 @@ class EchoProcessor(FrameProcessor):
         self._self_voice = self_voice
         self._clock: Clock = clock or LoopClock()
         self._failed = False
+        self._knowledge = Knowledge.UNKNOWN
 
     def played(self, pcm: bytes, rate_hz: int, at_us: int | None = None) -> None:
         """A packet of the bot's audio left, at ``at_us`` of the clock or now. Does not block.
@@ -107,12 +110,22 @@ class EchoProcessor(FrameProcessor):
         if self._self_voice is not None:
             for level in levels:
                 self._self_voice.on_frame(left_db=level.left_db, far_db=level.far_db)
+        if levels:
+            self._note(levels[-1].knowledge)
         if self.on_cancelled is not None and levels:
             self._show(float_to_pcm16(np.concatenate([level.cancelled for level in levels])))
         if pcm:
             frame.audio = pcm
             frame.num_frames = len(pcm) // PCM_BYTES_PER_SAMPLE
             await self.push_frame(frame, direction)
+
+    def _note(self, knowledge: Knowledge) -> None:
+        """A caller whom nobody hears is looked for here first."""
+        if knowledge is not self._knowledge:
+            self._knowledge = knowledge
+            echo = self._control.alignment.echo
+            where = f", {echo.delay_ms:.0f} ms late" if echo and knowledge is Knowledge.ECHO else ""
+            logger.debug(f"{self}: {knowledge.value}{where}")
 
     def _show(self, pcm: bytes) -> None:
         if self.on_cancelled is not None:

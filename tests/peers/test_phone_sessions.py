@@ -51,6 +51,14 @@ async def timeline(client: httpx.AsyncClient, session: str) -> list[dict[str, An
     return (await client.get(f"/api/sessions/{session}/timeline", params={"limit": 500})).json()["events"]
 
 
+async def over(client: httpx.AsyncClient, session: str) -> list[dict[str, Any]]:
+    """The timeline with the end of its call, which is written when the caller has gone."""
+    async with asyncio.timeout(10):
+        while not of_kind(events := await timeline(client, session), "left"):
+            await asyncio.sleep(0.05)
+    return events
+
+
 def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [event for event in events if event["kind"] == kind]
 
@@ -145,7 +153,7 @@ async def test_a_code_moves_the_call_into_the_session_of_a_page_once(
         heard = await call(server, keys=code["code"], quiet_s=1)
         assert heard.ended == "caller" and heard.violations == []
         [own] = [each for each in await sessions(client) if each != session]
-        moved, left = await timeline(client, session), await timeline(client, own)
+        moved, left = await over(client, session), await over(client, own)
         assert [event["payload"]["text"] for event in of_kind(moved, "bot_turn")][-1] == AGAIN
         assert len(of_kind(moved, "left")) == len(of_kind(left, "left")) == 1
         assert of_kind(left, "left")[0]["event_us"] <= of_kind(moved, "joined")[0]["event_us"]

@@ -1,4 +1,7 @@
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 
 from audio.echo_alignment import LEAD_MS, REACH_MS, EchoAlignment, Knowledge
 from tests.speakerphone import FRAME, RATE_HZ, echo, spoken
@@ -6,15 +9,20 @@ from tests.speakerphone import FRAME, RATE_HZ, echo, spoken
 BEGAN_US = 7_000_000
 
 
-def aligned(far: np.ndarray, near: np.ndarray) -> tuple[EchoAlignment, np.ndarray, list[float]]:
-    """Runs a call; the reference as it was given, and when it jumped, in seconds."""
+def aligned(
+    far: np.ndarray, near: np.ndarray, *, late_ms: Callable[[float], float] = lambda at_s: 0.0
+) -> tuple[EchoAlignment, np.ndarray, list[float]]:
+    """Runs a call; the reference as it was given, and when it jumped, in seconds.
+
+    late_ms: how late a frame arrives, by when it was recorded.
+    """
     alignment = EchoAlignment(RATE_HZ)
     given: list[np.ndarray] = []
     jumps: list[float] = []
     for at in range(0, len(far) - FRAME + 1, FRAME):
         at_us = BEGAN_US + at * 1_000_000 // RATE_HZ
         alignment.played(far[at : at + FRAME], at_us)
-        place = alignment.arrived(FRAME, at_us + 10_000)
+        place = alignment.arrived(FRAME, at_us + 10_000 + round(1_000 * late_ms(at / RATE_HZ)))
         one = alignment.frame(near[at : at + FRAME], place)
         given.append(one.far)
         if one.moved:
@@ -39,6 +47,30 @@ def test_a_late_echo_lies_just_behind_its_reference_after_one_jump() -> None:
     assert alignment.knowledge is Knowledge.ECHO
     assert len(jumps) == 1
     assert abs(behind_ms(reference, near) - LEAD_MS) < 1
+
+
+@pytest.mark.parametrize("first_ms", [20.0, 45.0, 90.0])
+@pytest.mark.parametrize("delay_ms", [15.0, 200.0])
+def test_frames_that_were_late_at_first_do_not_hide_the_echo(delay_ms: float, first_ms: float) -> None:
+    far = spoken(5)
+    near = echo(far, delay_ms)
+    alignment, reference, _ = aligned(far, near, late_ms=lambda at_s: first_ms if at_s < 0.3 else 0.0)
+    assert alignment.knowledge is Knowledge.ECHO
+    assert REACH_MS[0] < behind_ms(reference, near) < REACH_MS[1]
+
+
+def test_frames_that_come_earlier_later_on_leave_the_reference_where_it_was() -> None:
+    far = spoken(8)
+    near = echo(far, 100.0)
+    alignment, reference, jumps = aligned(far, near, late_ms=lambda at_s: 40.0 if at_s < 4 else 0.0)
+    assert alignment.knowledge is Knowledge.ECHO and len(jumps) == 1
+    assert alignment.echo is not None and abs(alignment.echo.delay_ms - 100) < 3
+    assert abs(behind_ms(reference, near) - LEAD_MS) < 1
+    # No sample is missing and none comes twice.
+    first = round(jumps[0] * RATE_HZ)
+    given = reference[first:]
+    played = round((90.0) * RATE_HZ / 1000)
+    assert np.array_equal(given, far[first - played : first - played + len(given)])
 
 
 def knows_after_ms(

@@ -1,6 +1,6 @@
 import numpy as np
 
-from audio.far_end import FarEnd, NearAxis
+from audio.far_end import Arrival, FarEnd, NearAxis
 
 RATE_HZ = 16_000
 BEGAN_US = 5_000_000
@@ -72,8 +72,25 @@ def test_arrivals_that_are_late_by_chance_do_not_move_the_microphone() -> None:
     late = np.random.default_rng(4).integers(0, 30_000, 200)
     late[0] = 0
     for number in range(200):
-        first, parted = axis.arrived(320, place_us(320 * (number + 1)) + int(late[number]))
-        assert (first, parted) == (FIRST + 320 * number, False)
+        arrival = axis.arrived(320, place_us(320 * (number + 1)) + int(late[number]))
+        assert arrival == Arrival(FIRST + 320 * number)
+
+
+def test_a_stream_that_begins_late_is_put_where_it_is_by_the_first_piece_in_time() -> None:
+    axis = NearAxis(RATE_HZ)
+    # Three pieces wait for somebody to listen, and come at once.
+    arrivals = [axis.arrived(320, place_us(960)) for _ in range(3)]
+    arrivals += [axis.arrived(320, place_us(320 * (number + 1))) for number in range(3, 6)]
+    assert [one.earlier for one in arrivals] == [0, 320, 320, 0, 0, 0]
+    assert [one.place - FIRST for one in arrivals] == [640, 640, 640, 960, 1_280, 1_600]
+    assert not any(one.parted for one in arrivals)
+
+
+def test_a_stream_that_stood_is_late_and_then_where_it_was() -> None:
+    axis = NearAxis(RATE_HZ)
+    places = [axis.arrived(320, place_us(320 * (number + 1))).place for number in range(10)]
+    places += [axis.arrived(320, place_us(320 * 35)).place for _ in range(25)]
+    assert places == [FIRST + 320 * number for number in range(35)]
 
 
 def test_lost_audio_moves_the_microphone_to_where_it_is() -> None:
@@ -82,5 +99,5 @@ def test_lost_audio_moves_the_microphone_to_where_it_is() -> None:
         axis.arrived(320, place_us(320 * (number + 1)))
     lost = 320 * 25
     moved = [axis.arrived(320, place_us(lost + 320 * (21 + number))) for number in range(20)]
-    assert [parted for _, parted in moved].count(True) == 1
-    assert moved[-1][0] == FIRST + lost + 320 * 39
+    assert [one.parted for one in moved].count(True) == 1
+    assert moved[-1].place == FIRST + lost + 320 * 39

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import soxr
 
+from audio import g711
 from audio.audible import audible_spans
 from evals.heard_truth.calls import Interruption, LeftOut
 from evals.heard_truth.figures import summary, table
@@ -76,6 +77,29 @@ def test_a_gap_does_not_move_the_end(said, gap_ms):
     heard = locate(said, heard_part(broken))
     assert heard is not None
     assert to_ms(heard.samples) == pytest.approx(to_ms(said.audible_until(cut)), abs=25)
+
+
+def over_the_telephone(audio: np.ndarray) -> np.ndarray:
+    """At the level of a line, mu-law, with noise where nobody speaks, and raised again."""
+    narrow = soxr.resample(audio * np.float32(0.32), RATE_HZ, 8_000)
+    noise = 5e-4 * np.random.default_rng(0).standard_normal(narrow.size).astype(np.float32)
+    coded = g711.encode(((narrow + noise) * 32_767).astype(np.int16), g711.Law.MU)
+    return soxr.resample(g711.decode(coded, g711.Law.MU).astype(np.float32) / 32_768, 8_000, RATE_HZ)
+
+
+@pytest.mark.parametrize("cut_ms", range(300, 4_900, 460))
+def test_the_end_of_what_was_heard_is_found_through_a_telephone(said, cut_ms):
+    cut = cut_ms * RATE_HZ // 1000
+    heard = locate(said, heard_part(over_the_telephone(said.audio[:cut])), as_loud=False)
+    assert heard is not None
+    assert to_ms(heard.samples) == pytest.approx(to_ms(said.audible_until(cut)), abs=25)
+
+
+@pytest.mark.parametrize("cut_ms", [900, 1_700, 2_600, 3_700])
+def test_the_sound_of_another_reply_is_not_found_through_a_telephone(said, cut_ms):
+    other = reference(FliteTts(), ("Please call us on Tuesday evening, because we like to talk.",))
+    heard = heard_part(over_the_telephone(other.audio[: cut_ms * RATE_HZ // 1000]))
+    assert locate(said, heard, as_loud=False) is None
 
 
 @pytest.mark.parametrize("cut_ms", [900, 1_700, 2_600, 3_700])
