@@ -9,6 +9,8 @@ dBm0, where a sine that just fills mu-law has 3.17 (ITU-T G.711).
 mu-law never clips. Pure.
 """
 
+from math import log10
+
 import numpy as np
 
 PIECE_MS = 20
@@ -72,8 +74,8 @@ class SpeechLevel:
         self._look(float(np.vdot(samples, samples)) / (len(samples) * _FULL**2), long_ms)
         if self._heard_ms >= FIRST_LOOK_MS:
             step_db = DB_PER_S * long_ms / 1000
-            self.gain_db += float(np.clip(self._wanted_db() - self.gain_db, -step_db, step_db))
-        peak = max(float(samples.max()), -float(samples.min()))
+            self.gain_db += min(max(self._wanted_db() - self.gain_db, -step_db), step_db)
+        peak = max(float(np.maximum.reduce(samples)), -float(np.minimum.reduce(samples)))
         most = PEAK * _FULL / peak if peak else 1.0
         before, factor = min(self._factor, most), min(10 ** (self.gain_db / 20), most)
         self._factor = factor
@@ -90,5 +92,5 @@ class SpeechLevel:
         self._power += (power - self._power) * min(1.0, long_ms / self._heard_ms)
 
     def _wanted_db(self) -> float:
-        level_dbm0 = 10 * float(np.log10(max(self._power, 1e-10))) + DBM0_OF_DBOV
-        return float(np.clip(self._target_dbm0 - level_dbm0, LOWEST_DB, HIGHEST_DB))
+        level_dbm0 = 10 * log10(max(self._power, 1e-10)) + DBM0_OF_DBOV
+        return min(max(self._target_dbm0 - level_dbm0, LOWEST_DB), HIGHEST_DB)

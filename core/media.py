@@ -31,7 +31,7 @@ def pcm16_to_float(pcm: bytes) -> np.ndarray:
     """
     if len(pcm) % PCM_BYTES_PER_SAMPLE:
         raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
-    return np.frombuffer(pcm, dtype="<i2").astype(np.float32) / PCM_FULL_SCALE
+    return np.multiply(np.frombuffer(pcm, dtype="<i2"), 1 / PCM_FULL_SCALE, dtype=np.float32)
 
 
 def float_to_pcm16(samples: np.ndarray) -> bytes:
@@ -42,8 +42,10 @@ def float_to_pcm16(samples: np.ndarray) -> bytes:
     """
     if samples.ndim != 1:
         raise ShapeError(f"expected (samples,), got {samples.shape}")
-    scaled = np.clip(samples * PCM_FULL_SCALE, -PCM_FULL_SCALE, PCM_FULL_SCALE - 1)
-    return np.rint(scaled).astype("<i2").tobytes()
+    # In its parts: ``np.clip`` costs more than the samples of a telephone's packet.
+    scaled = np.rint(samples * PCM_FULL_SCALE)
+    scaled = np.minimum(np.maximum(scaled, -PCM_FULL_SCALE), PCM_FULL_SCALE - 1)
+    return scaled.astype("<i2").tobytes()
 
 
 @dataclass(frozen=True, slots=True)

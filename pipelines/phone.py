@@ -35,7 +35,13 @@ class Run(Protocol):
     """See ``pipelines.cascade.run_conversation``."""
 
     def __call__(
-        self, engines: Engines, transport: PhoneTransport, call: Call, *, finished: asyncio.Event | None
+        self,
+        engines: Engines,
+        transport: PhoneTransport,
+        call: Call,
+        *,
+        rtvi: bool,
+        finished: asyncio.Event | None,
     ) -> Awaitable[None]: ...
 
 
@@ -72,7 +78,6 @@ async def hold_phone(
         peer_cancels_echo=False,
         output_rate_hz=RATE_HZ,
     )
-    call.client.reads_rtvi = False
     control = PhoneControl(desk, facts, settings, summarize=conversation.summary)
     call.on_turn, call.on_reply_over = control.on_turn, control.on_reply
     if engines.answering.calls_tools:
@@ -98,7 +103,7 @@ async def hold_phone(
         on_call(call)
     watching = asyncio.create_task(control.run(), name="phone.control")
     try:
-        await run(engines, transport, call, finished=control.finished)
+        await run(engines, transport, call, rtvi=False, finished=control.finished)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

@@ -264,7 +264,7 @@ def _record(
     """
     behind = [(at_s, payload) for at_s, payload in replies if at_s > asked_s]
     over = [payload for at_s, payload in behind if at_s < end_s + SAME_CUT_S]
-    return (over[-1:] or [payload for _, payload in behind[:1]] or [None])[0]
+    return next(iter(over[-1:] or [payload for _, payload in behind[:1]]), None)
 
 
 def _raised(sound: np.ndarray) -> np.ndarray:

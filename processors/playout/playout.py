@@ -507,7 +507,9 @@ class PlayoutExit(FrameProcessor):
         await super().process_frame(frame, direction)
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, OutputAudioRawFrame):
+                # Nobody behind reads audio, which is half of all frames.
                 self._chunk(frame)
+                return
             elif isinstance(frame, SystemFrame):
                 self._system(frame)
             elif isinstance(frame, EndFrame):

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     CancelFrame,
     ControlFrame,
     Frame,
@@ -361,6 +362,20 @@ class EngineTtsService(TTSService):
             self._drop_pending(everything=isinstance(frame, CancelFrame))
         await super().process_frame(frame, direction)
 
+    async def _handle_aggregated_text(
+        self, src_frame: AggregatedTextFrame, context_id: str | None = None
+    ) -> None:
+        # What is to be said as it stands comes in one piece of any length, and Pipecat looks for each of its
+        # words in all of it: milliseconds of the loop for each word of some paragraphs.
+        if len(src_frame.text) <= self._options.clauses.max_chars:
+            await super()._handle_aggregated_text(src_frame, context_id)
+            return
+        context_id = context_id or self.create_context_id()
+        for clause in split_clauses(src_frame.text, self._options.clauses):
+            part = AggregatedTextFrame(clause.strip(), src_frame.text_type, raw_text=clause.strip())
+            part.interruptible = src_frame.interruptible
+            await super()._handle_aggregated_text(part, context_id)
+
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
         if isinstance(frame, _ClauseFailed):
             # Pipecat reports the words that nobody timed as spoken when the context ends: forget them
@@ -429,18 +444,16 @@ class EngineTtsService(TTSService):
         return crossing
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Synthesise one clause, or a longer text that did not come through the aggregator.
+        """Synthesise one clause.
 
         Yields:
             Audio frames of at most ``frame_ms`` at the engine's rate.
         """
         await self.start_tts_usage_metrics(text)
-        whole = len(text) <= self._options.clauses.max_chars
-        for clause in [text] if whole else split_clauses(text, self._options.clauses):
-            await self._wait_for_turn(context_id)
-            async with aclosing(self._speak(clause, context_id)) as frames:
-                async for frame in frames:
-                    yield frame
+        await self._wait_for_turn(context_id)
+        async with aclosing(self._speak(text, context_id)) as frames:
+            async for frame in frames:
+                yield frame
 
     async def _speak(self, clause: str, context_id: str) -> AsyncGenerator[Frame, None]:
         crossing = self._started_crossing(clause)

@@ -367,10 +367,15 @@ class PhoneStream:
         if not self._line.is_noisy:
             dues.append(now_us + HUSH_US)
         due_us = min((each for each in dues if each is not None), default=None)
-        left_s = None if due_us is None else max(0.0, (due_us - now_us) / _US_PER_S)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(left_s):
-                await self._news.wait()
+        # A timeout would end each of these waits by an exception, fifty times a second.
+        timer = None
+        if due_us is not None:
+            timer = asyncio.get_running_loop().call_at(due_us / _US_PER_S, self._news.set)
+        try:
+            await self._news.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
         self._news.clear()
 
     def _now_s(self) -> float:
