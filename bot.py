@@ -235,6 +235,7 @@ async def gateway(
     *,
     mode: str,
     on_call: "Callable[[Call], None] | None" = None,
+    desk: "PhoneDesk | None" = None,
 ) -> "AsyncIterator[uvicorn.Server]":
     """The server of a deployment, ready to be run.
 
@@ -243,6 +244,7 @@ async def gateway(
         conversations: of the process.
         mode: of callers who ask for none.
         on_call: told each telephone call that begins; must not block.
+        desk: what can be done with telephone calls; None: what the environment has an account for.
     """
     from pipelines.phone_sessions import PhoneSessions
     from pipelines.sessions import TypedTurns
@@ -254,7 +256,7 @@ async def gateway(
 
     deployment = engines.deployment
     typed = TypedTurns(conversations, engines.answering)
-    desk = open_desk(deployment)
+    desk = desk or open_desk(deployment)
     book = None
     if (phone := deployment.phone) is not None:
         book = CallerBook(conversations.store, phone.remember_callers, phone.call_codes, number=phone.number)
@@ -724,12 +726,13 @@ async def _call_by_telephone(
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
     from pipelines.simulated_phone import asked_aloud, call_here, on_the_line, open_recording, record_of
+    from serving.gateway.phone_desk import PhoneDesk
 
     calls: list[Call] = []
     async with (
         await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
         open_conversations(deployment, engines.answering) as conversations,
-        gateway(engines, conversations, mode=mode, on_call=calls.append) as server,
+        gateway(engines, conversations, mode=mode, on_call=calls.append, desk=PhoneDesk(None)) as server,
     ):
         speech = on_the_line(pcm, FILE_RATE_HZ) if pcm else await asked_aloud(engines.voice)
         recording = open_recording(output)

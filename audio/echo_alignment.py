@@ -161,6 +161,7 @@ class EchoAlignment:
         self._tracker.shifted(earlier / self._rate_hz)
         if self.knowledge is not Knowledge.ECHO:
             return
+        # Where nothing is believed, nothing was learnt of a place: the reference may jump.
         delay = self._delay - earlier
         self._delay = max(0.0, delay)
         if delay < 0:

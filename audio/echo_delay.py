@@ -96,6 +96,10 @@ class DelayTracker:
         whole = min(round(earlier), SIZE)
         self._far[whole:] = self._far[: SIZE - whole].copy()
         self._far[:whole] = 0.0
+        if whole > SIZE - self._longest:
+            # A lag that goes below zero comes back at the other end, where an echo is looked for.
+            self.reset()
+            return
         self._cross *= np.exp(2j * np.pi * np.arange(SIZE // 2 + 1) * earlier / SIZE).astype(np.complex64)
         self._places = deque((at_s, place - earlier) for at_s, place in self._places)
         if self._last is not None:

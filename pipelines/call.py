@@ -102,6 +102,8 @@ class Call:
         report: takes what specialists outside of the pipeline report, while the call runs.
         end_turn: has the caller's turn be over with what was understood, while the call runs.
         finish_turn: the same with what is still being understood, where the pipeline waits for it.
+        on_waiting: to be told when the caller waits for somebody who is not the bot, and when no more, while
+            the call runs: nobody asks whether they are there.
         on_reply_over: told when a reply is over; must not block.
         on_turn: told what the caller has said when their turn is over; must not block.
         tools: that the call itself has, beside the deployment's and the client's.
@@ -134,6 +136,7 @@ class Call:
         self.report: Callable[[Frame], Awaitable[None]] | None = None
         self.end_turn: Callable[[], Awaitable[None]] | None = None
         self.finish_turn: Callable[[], Awaitable[None]] | None = None
+        self.on_waiting: Callable[[bool], None] | None = None
         self.on_reply_over: Callable[[HeardReply], None] | None = None
         self.on_turn: Callable[[str], None] | None = None
         self.tools: Sequence[Tool] = ()

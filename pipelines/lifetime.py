@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -20,7 +21,7 @@ from configs.deployment import Bot
 from pipelines.call import Call
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from processors.dialogue.rtvi import CheckedRtvi
-from processors.turns.idle import IdleKeeper
+from processors.turns.idle import PERSON, IdleKeeper
 from session_store.conversation import Conversation
 from transports.client_delay import TellsClientDelay, TellsUnplayed
 
@@ -126,6 +127,7 @@ async def hold(
     async def on_gone(_transport: BaseTransport, _client: object) -> None:
         await runner.cancel(reason="the caller is gone")
 
+    call.on_waiting = partial(idle.on_waiting, why=PERSON)
     call.joined()
     try:
         watching = _enders(idle, worker, call, rtvi=rtvi, finished=finished)

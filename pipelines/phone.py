@@ -87,7 +87,11 @@ async def hold_phone(
         if call.report is not None:
             await call.report(frame)
 
-    control.say = say
+    def on_waiting(waiting: bool) -> None:
+        if call.on_waiting is not None:
+            call.on_waiting(waiting)
+
+    control.say, control.on_waiting = say, on_waiting
     if facts.direction == "outbound" and engines.deployment.phone is not None:
         call.voicemail = engines.deployment.phone.voicemail
     transport = PhoneTransport(

@@ -80,6 +80,7 @@ class PhoneControl:
     Attributes:
         finished: the call is to end behind what is being said.
         say: takes frames for the pipeline, while the call runs.
+        on_waiting: told when the caller waits for a person, and when no more.
         outcome: of the newest transfer; empty before one.
     """
 
@@ -93,6 +94,7 @@ class PhoneControl:
     ) -> None:
         self.finished = asyncio.Event()
         self.say: Callable[[Frame], Awaitable[None]] | None = None
+        self.on_waiting: Callable[[bool], None] | None = None
         self.outcome = ""
         self._desk, self._facts, self._settings = desk, facts, settings
         self._summarize = summarize
@@ -217,9 +219,13 @@ class PhoneControl:
         await self._push(
             TTSSpeakFrame(settings.connecting.format(person=settings.person), append_to_context=True)
         )
-        words = await self._words(reason)
-        shown = settings.number or self._facts.called
-        self.outcome = await self._desk.transfer(self._facts.call_sid, settings.transfer_to, shown, words)
+        self._waits(True)
+        try:
+            words = await self._words(reason)
+            shown = settings.number or self._facts.called
+            self.outcome = await self._desk.transfer(self._facts.call_sid, settings.transfer_to, shown, words)
+        finally:
+            self._waits(False)
         logger.info(f"a call was to be passed on: {self.outcome}")
         if self.outcome != "taken":
             await self._push(
@@ -238,6 +244,10 @@ class PhoneControl:
         told = " ".join(part.strip() for part in (reason, summary) if part.strip())
         about = f" {told}" if told else " Nothing was said so far."
         return f"A caller would like to talk to you.{about} Press any key to take the call."
+
+    def _waits(self, waiting: bool) -> None:
+        if self.on_waiting is not None:
+            self.on_waiting(waiting)
 
     async def _push(self, frame: Frame) -> None:
         if self.say is not None:

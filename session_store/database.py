@@ -332,7 +332,7 @@ class SqliteDatabase(SqliteReader):
         if disconnected.done():
             disconnected.result()
         else:
-            logger.warning(f"session store: {self._path} hangs in a write, which is left to itself")
+            logger.warning(f"session store: {self._path} hangs in a write, which may be lost")
         await super().close()
 
     def _transact(self, work: Work[T]) -> T:

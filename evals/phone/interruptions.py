@@ -226,7 +226,8 @@ def _judge(
     loud = [each for each in played if is_speech(each.mu_law)]
     if not spans or not loud or loud[-1].ends_s < cutting.first_s:
         return LeftOut.OVER
-    record = _record(replies, asked.last_s + ahead_s(), end_s + ahead_s())
+    until_s = cutting.last_s + ANSWER_S
+    record = _record(replies, asked.last_s + ahead_s(), end_s + ahead_s(), until_s + ahead_s())
     if record is None:
         heard, said_by_bot = None, None
     else:
@@ -256,15 +257,17 @@ def _judge(
 
 
 def _record(
-    replies: Sequence[tuple[float, Mapping[str, Any]]], asked_s: float, end_s: float
+    replies: Sequence[tuple[float, Mapping[str, Any]]], asked_s: float, end_s: float, until_s: float
 ) -> Mapping[str, Any] | None:
     """Of the last reply that was over in a time: cut at its end, or over by itself a little before.
 
     One that was not cut is over when it has been heard: then it is the next one.
     """
-    behind = [(at_s, payload) for at_s, payload in replies if at_s > asked_s]
+    behind = [(at_s, payload) for at_s, payload in replies if asked_s < at_s < until_s]
     over = [payload for at_s, payload in behind if at_s < end_s + SAME_CUT_S]
-    return next(iter(over[-1:] or [payload for _, payload in behind[:1]]), None)
+    if over:
+        return over[-1]
+    return behind[0][1] if behind else None
 
 
 def _raised(sound: np.ndarray) -> np.ndarray:

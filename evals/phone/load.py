@@ -3,11 +3,10 @@
 Every system plays the same words to the same silent callers (``crowd``, a process of its own), one behind the
 other in one run. ``parley`` is ``bot.py`` as it is, signatures off: the words are its greeting, its voice
 speaks them, its echo control and its voice detector listen; the recogniser and the model are loaded and have
-nothing to do, because nobody says anything. ``parley_faked`` is the same without echo control and with fakes
-for the detector and the voice (``faked``): on two cores the engines of thirty calls would be what is
-measured, and they can be put into other processes and on other machines, which the pacing cannot. The target
-is of this one. The others are ``players``: stock Pipecat's transport, the same with its detector, and this
-product's line alone; they play the words from memory.
+nothing to do, because nobody says anything. The target is of this one. ``parley_faked`` is the same without
+echo control and with fakes for the detector and the voice (``faked``): what a call costs where its engines
+are in other processes or on other machines. The others are ``players``: stock Pipecat's transport, the same
+with its detector, and this product's line alone; they play the words from memory.
 
 The processor's time is that of the server and its children while speech comes to every caller. Compare
 ``stock`` with ``line``, and ``stock_vad`` with ``parley``, which does more. A system that cannot keep up has
@@ -48,7 +47,7 @@ FAKED = {
     "stock_vad": "no recogniser, model, voice; the words are played from memory",
     "line": "no recogniser, model, voice, detector, echo control; the words are played from memory",
 }
-JUDGED = "parley_faked"
+JUDGED = "parley"
 # The product's own process, or one with its gateway and pipeline: what is started, and of the deployment.
 PRODUCT = {
     "parley": ((str(ROOT / "bot.py"),), ""),

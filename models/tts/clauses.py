@@ -105,7 +105,8 @@ class ClauseSplitter:
                 if self._ends_phrase(text, index, end):
                     return end
             if index + 1 >= self._settings.max_chars:
-                return self._cut_before_conjunction(text) or self._forced_cut(text)
+                window = text[: self._settings.max_chars]
+                return self._cut_before_conjunction(window) or self._forced_cut(text)
         return self._cut_before_conjunction(text)
 
     def _ends_sentence(self, text: str, index: int, end: int, whole_sentences: bool) -> bool:

@@ -510,7 +510,7 @@ class PlayoutExit(FrameProcessor):
                 # Nobody behind reads audio, which is half of all frames.
                 self._chunk(frame)
                 return
-            elif isinstance(frame, SystemFrame):
+            if isinstance(frame, SystemFrame):
                 self._system(frame)
             elif isinstance(frame, EndFrame):
                 await self._end_in_good_order(frame)

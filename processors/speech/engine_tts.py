@@ -51,6 +51,8 @@ _CONTEXT_QUIET_S = 60.0
 _KEEPALIVE_S = 10.0
 # The marker of a failed clause is handled at once unless its context waits behind another one.
 _MARKER_DEADLINE_S = 1.0
+# Of a clause of a longer text: that text, if this is its first clause, else None.
+_ANNOUNCED = "parley.announced"
 # Frames of a clause that are short: what the track needs to begin on a busy loop.
 SHORT_FRAMES = 2
 
@@ -366,15 +368,34 @@ class EngineTtsService(TTSService):
         self, src_frame: AggregatedTextFrame, context_id: str | None = None
     ) -> None:
         # What is to be said as it stands comes in one piece of any length, and Pipecat looks for each of its
-        # words in all of it: milliseconds of the loop for each word of some paragraphs.
-        if len(src_frame.text) <= self._options.clauses.max_chars:
+        # words in all of it: milliseconds of the loop for each word of some paragraphs. It is announced as it
+        # stands, and followed by its clauses.
+        is_short = len(src_frame.text) <= self._options.clauses.max_chars
+        if is_short or src_frame.text_type in self._skip_text_types:
             await super()._handle_aggregated_text(src_frame, context_id)
             return
         context_id = context_id or self.create_context_id()
+        whole: AggregatedTextFrame | None = src_frame
         for clause in split_clauses(src_frame.text, self._options.clauses):
             part = AggregatedTextFrame(clause.strip(), src_frame.text_type, raw_text=clause.strip())
             part.interruptible = src_frame.interruptible
+            part.metadata[_ANNOUNCED] = whole
             await super()._handle_aggregated_text(part, context_id)
+            whole = None
+            if not self.is_usable:
+                # Nobody speaks the rest, and it would be taken for said.
+                return
+
+    async def _announce_text(self, src_frame: AggregatedTextFrame, context_id: str) -> None:
+        if _ANNOUNCED not in src_frame.metadata:
+            await super()._announce_text(src_frame, context_id)
+            return
+        src_frame.append_to_context = False
+        src_frame.context_id = context_id
+        src_frame.will_be_spoken = True
+        whole = src_frame.metadata.pop(_ANNOUNCED)
+        if whole is not None:
+            await super()._announce_text(whole, context_id)
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
         if isinstance(frame, _ClauseFailed):
@@ -447,7 +468,7 @@ class EngineTtsService(TTSService):
         """Synthesise one clause.
 
         Yields:
-            Audio frames of at most ``frame_ms`` at the engine's rate.
+            Audio frames of at most ``longest_frame_ms`` at the engine's rate.
         """
         await self.start_tts_usage_metrics(text)
         await self._wait_for_turn(context_id)

@@ -40,8 +40,10 @@ Say = Callable[[Frame], Awaitable[None]]
 
 # What is due is put off for so long while somebody is busy: an unnoticeable part of the shortest silence.
 AGAIN_MS = 500
-# Why a caller waits: an answer is owed, or every line is taken.
-ANSWER, QUEUE = "answer", "queue"
+# Why a caller waits: an answer is owed, every line is taken, or a person's telephone rings.
+ANSWER, QUEUE, PERSON = "answer", "queue", "person"
+# Who waits for these makes no sound, and is there.
+SILENT = {QUEUE, PERSON}
 
 
 def _nobody() -> bool:
@@ -98,8 +100,7 @@ class IdleKeeper:
         """
         while True:
             now_ms = self._clock.now_ms()
-            # Who waits in a queue makes no sound, and is there.
-            left_ms = self._timeout_ms if QUEUE in self._waits else self._timeout_ms - self._idle_ms()
+            left_ms = self._timeout_ms if self._waits & SILENT else self._timeout_ms - self._idle_ms()
             if left_ms <= 0:
                 logger.info("nobody has made a sound for a long time, ending the conversation")
                 break
@@ -186,7 +187,7 @@ class IdleKeeper:
     # What the bot does; see ``FollowsReplies``.
 
     def on_waiting(self, waiting: bool, *, why: str = ANSWER) -> None:
-        """The caller waits, or does no more: for an answer that is owed, or in a queue."""
+        """The caller waits, or does no more: for an answer that is owed, in a queue, or for a person."""
         (self._waits.add if waiting else self._waits.discard)(why)
         if waiting:
             self._speaks()

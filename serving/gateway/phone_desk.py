@@ -101,6 +101,8 @@ class PhoneDesk:
         self._transfers: dict[str, _Transfer] = {}
         # Twilio's word of calls, by sid.
         self._states: OrderedDict[str, str] = OrderedDict()
+        # Callers, by sid; from the moment in which the person presses the key.
+        self._put_through: OrderedDict[str, None] = OrderedDict()
         # Where webhooks are asked; told by the routes.
         self.address = ""
 
@@ -110,8 +112,11 @@ class PhoneDesk:
         return self._line is not None
 
     async def hang_up(self, call_sid: str) -> None:
-        """End a call; without an account the closed stream ends it."""
-        if self._line is not None:
+        """End a call; without an account the closed stream ends it.
+
+        A caller who was put through to a person is not ours any more: their call goes on.
+        """
+        if self._line is not None and call_sid not in self._put_through:
             try:
                 await self._line.hang_up(call_sid)
             except EngineError as error:
@@ -194,10 +199,14 @@ class PhoneDesk:
             return twiml.end()
         transfer.taken = True
         conference = twiml.confer(transfer.conference)
+        self._put_through[transfer.call_sid] = None
+        while len(self._put_through) > MOST_KNOWN:
+            self._put_through.popitem(last=False)
         try:
             await self._line.redirect(transfer.call_sid, conference)
         except EngineError as error:
             logger.warning(f"a caller was not put through: {error}")
+            self._put_through.pop(transfer.call_sid, None)
             self._over(transfer, Outcome.FAILED)
             return twiml.end("The caller is not there any more.")
         self._over(transfer, Outcome.TAKEN)

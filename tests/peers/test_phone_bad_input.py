@@ -264,6 +264,7 @@ async def test_strangers_are_refused_and_a_good_call_hears_nothing_of_them(
         "is not signed by Twilio",
         "was used before, or has expired",
         "of another call than its token",
+        "(too_large)",
     ):
         assert reason in written, reason
     assert "Traceback" not in written

@@ -219,6 +219,8 @@ class PhoneOutput(InterruptibleOutput):
     def _lowered(self, pcm: bytes, rate_hz: int) -> bytes:
         if self._resampler is None or rate_hz != self._from_hz:
             self._from_hz, self._resampler = rate_hz, Resampler(rate_hz, RATE_HZ)
+            # Ahead of the first sample: then a frame of one chunk gives a chunk, 2 ms later, at once.
+            self._resampler.feed(np.zeros(self._resampler.delay_samples, np.float32))
         return float_to_pcm16(self._resampler.feed(pcm16_to_float(pcm)))
 
     async def take_audio(self, frame: OutputAudioRawFrame) -> bool:

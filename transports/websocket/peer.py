@@ -6,6 +6,8 @@ from protocols.surface import Refusal
 
 # A close frame has room for 123 bytes of UTF-8.
 REASON_BYTES = 120
+# RFC 6455, 7.4.1.
+TOO_LARGE = 1009
 
 
 class StarlettePeer:
@@ -27,6 +29,9 @@ class StarlettePeer:
         except (WebSocketDisconnect, RuntimeError):
             return None
         if message["type"] != "websocket.receive":
+            if message.get("code") == TOO_LARGE:
+                # The server reads no further and has closed the socket; the next call says that.
+                raise Refusal("the message is larger than the server reads", code="too_large")
             return None
         text = message.get("text")
         if not isinstance(text, str):

@@ -53,6 +53,28 @@ def test_a_caller_without_an_echo_is_no_echo() -> None:
     assert track(far, caller) == []
 
 
+@pytest.mark.parametrize("earlier_ms", [20, 45, 150, 500])
+def test_places_that_are_put_right_leave_no_echo_where_none_is(earlier_ms: int) -> None:
+    # The microphone's places were too late, and so was the echo; then both are where they are.
+    earlier, true_ms = earlier_ms * RATE_HZ // 1000, 60.0
+    far = spoken(8)
+    near = echo(far, true_ms)
+    tracker, half = DelayTracker(RATE_HZ), 4 * RATE_HZ
+    found: list[tuple[int, EchoDelay]] = []
+    for at in range(0, len(far) - FRAME + 1, FRAME):
+        if at == half:
+            tracker.shifted(earlier / RATE_HZ)
+        ahead = at + earlier if at < half else at
+        played = far[ahead : ahead + FRAME] if ahead + FRAME <= len(far) else np.zeros(FRAME, np.float32)
+        estimate = tracker.feed(played, near[at : at + FRAME])
+        if estimate is not None:
+            found.append((at, estimate))
+    late_ms = [one.delay_ms for at, one in found if at >= half]
+    assert late_ms and all(each == pytest.approx(true_ms, abs=2) for each in late_ms)
+    if true_ms + earlier_ms < 700:
+        assert found[0][1].delay_ms == pytest.approx(true_ms + earlier_ms, abs=2)
+
+
 def test_noise_before_the_echo_comes_is_no_echo() -> None:
     far = spoken(2)
     for seed in range(10):

@@ -54,6 +54,8 @@ class Bench:
         self.summary: str | EngineError = "They ask about cards."
         self.control = PhoneControl(desk, FACTS, settings, summarize=self._summarize)
         self.control.say = self._say
+        self.waits: list[bool] = []
+        self.control.on_waiting = self.waits.append
 
     async def _say(self, frame: Frame) -> None:
         self.frames.append(frame)
@@ -121,9 +123,11 @@ def test_a_key_and_words_pass_the_call_on(how: str):
     async def scenario(control: PhoneControl) -> None:
         control.on_key("0") if how == "key" else control.on_turn("I want to speak to a person.")
         await asyncio.sleep(4)
+        assert bench.waits == [True]
         # Asked for again while it rings: the same.
         control.on_turn("a person please")
         await asyncio.sleep(10)
+        assert bench.waits == [True, False]
 
     play(bench, scenario)
     [(call_sid, to, caller, words)] = desk.transfers

@@ -73,6 +73,8 @@ def test_who_presses_a_key_is_put_together_with_the_caller():
         assert name is not None and len(name) > 30
         # Whoever replays the webhook gets nothing.
         assert await desk.answered(token, "1") is None
+        # Their stream ends, and the call of which it was is the person's.
+        await desk.hang_up(CALLER)
         assert posts.hung_up == []
 
     virtual_time.run(call())

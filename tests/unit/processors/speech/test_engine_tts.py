@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pipecat.clocks.base_clock import BaseClock
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     EndFrame,
     ErrorFrame,
     Frame,
@@ -308,7 +309,23 @@ def test_a_long_text_to_speak_is_cut_into_clauses():
     call = play(lambda call: call.worker.queue_frame(TTSSpeakFrame(text)), engine)
     assert engine.clauses[0] == "Thank you for calling,"
     assert max(len(clause) for clause in engine.clauses) <= 160
+    # It is announced as it stands: what nobody has heard of it is known from there.
+    announced = [frame.text for frame in call.heard.of(AggregatedTextFrame) if frame.will_be_spoken]
+    assert announced == [text]
     assert call.words() == text.split()
+
+
+def test_what_a_voice_that_is_gone_did_not_say_of_a_long_text_is_no_word():
+    class DiesInTheSecond(ToneTts):
+        def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+            if self.clauses:
+                raise EngineError("the voice is gone", engine="tone", retryable=False)
+            return super().synthesize(text, sink)
+
+    text = "Thank you for calling, " + ", ".join("this goes on and on" for _ in range(20)) + "."
+    call = play(lambda call: call.worker.queue_frame(TTSSpeakFrame(text)), DiesInTheSecond(word_ms=20))
+    assert not call.service.is_usable
+    assert call.words() == "Thank you for calling,".split()
 
 
 def test_replies_queued_at_once_that_nobody_can_pronounce_keep_their_order():

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 from pipecat.frames.frames import (
     EndFrame,
     Frame,
@@ -15,7 +16,7 @@ from pipecat.frames.frames import (
 from core.timeline import HeardMark
 from processors.playout.heard import HeardReply
 from processors.playout.replies import Followers
-from processors.turns.idle import AGAIN_MS, IdleKeeper
+from processors.turns.idle import AGAIN_MS, PERSON, QUEUE, IdleKeeper
 from runtime.loop_clock import LoopClock
 from tests import virtual_time
 from turn_taking.idle import IdleSettings
@@ -75,6 +76,20 @@ def held(bench: Callable[[], Bench], script: Callable[[Bench], Awaitable[None]],
 
 async def nothing(_bench: Bench) -> None:
     """Nobody does anything."""
+
+
+@pytest.mark.parametrize("why", [QUEUE, PERSON])
+def test_who_waits_for_a_line_or_a_person_is_not_asked_and_stays(why: str):
+    async def waits(bench: Bench) -> None:
+        bench.keeper.on_waiting(True, why=why)
+        await asyncio.sleep(95)
+        assert bench.said == []
+        bench.keeper.on_waiting(False, why=why)
+        bench.quiet_since_ms = bench.clock.now_ms()
+
+    made = held(lambda: Bench(timeout_ms=60_000), waits, for_s=8)
+    # The silence begins when they wait no more.
+    assert made.at_ms == [95_000 + CHOSEN.prompt_after_ms]
 
 
 def test_a_silent_call_is_prompted_and_ended_in_good_order():

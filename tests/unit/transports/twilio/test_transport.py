@@ -20,6 +20,7 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
+from audio.g711 import Law, decode
 from tests import virtual_time
 from tests.unit.transports.twilio.twilio_side import TwilioSide, audio
 from transports.twilio.stream import PhoneStream
@@ -96,6 +97,28 @@ def test_a_pipeline_that_stood_still_hears_the_last_half_second_and_silence_for_
             assert [frame.button for _, frame in middle.passed if isinstance(frame, InputDTMFFrame)] == [
                 KeypadEntry.SEVEN
             ]
+
+    virtual_time.run(scenario())
+
+
+def test_what_waited_for_a_busy_pipeline_is_heard_in_few_pieces():
+    async def scenario() -> None:
+        side = TwilioSide(audio_s=0)
+        async with call(side) as (_, middle, transport, _told):
+            for number in range(40):
+                if number == 10:
+                    middle.stands_s = 0.4
+                side.number += 1
+                side.incoming.put_nowait(audio(side.number, number * 20, bytes([number]) * 160))
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+            lengths_ms = [len(pcm) // 16 for pcm in middle.audio()]
+            assert sum(lengths_ms) == 800 and transport.input().dropped_ms == 0
+            # The tenth stood for 400 ms; what came meanwhile follows in pieces of 100 ms.
+            assert lengths_ms[:11] == [20] * 11
+            assert lengths_ms[11:14] == [100] * 3 and lengths_ms[-5:] == [20] * 5
+            firsts = np.frombuffer(b"".join(middle.audio()), "<i2")[::160]
+            assert firsts.tolist() == [int(decode(bytes([number]), Law.MU)[0]) for number in range(40)]
 
     virtual_time.run(scenario())
 
