@@ -60,7 +60,7 @@ class Outcome(StrEnum):
 
 
 # What Twilio says of a call that has ended before it was taken.
-_ENDED = {
+ENDED = {
     "completed": Outcome.DECLINED,
     "no-answer": Outcome.NO_ANSWER,
     "busy": Outcome.BUSY,
@@ -213,9 +213,9 @@ class PhoneDesk:
         return conference
 
     def ended(self, token: str, state: str) -> None:
-        """The person's call stands so; see ``_ENDED``."""
+        """The person's call stands so; see ``ENDED``."""
         transfer = self._transfers.get(token)
-        outcome = _ENDED.get(state)
+        outcome = ENDED.get(state)
         if transfer is not None and outcome is not None and not transfer.taken:
             self._over(transfer, outcome)
 

@@ -9,9 +9,9 @@ opens nothing. Without signatures (``signatures: false``, a local run) nothing i
 needed; nobody but this machine may ask then.
 
 Full: a caller for whom there is no line, or no store, is told so, in the answer. A call that was answered
-has its line from then on; one whose stream never comes is forgotten. Nothing stands behind ``<Connect>``: it
-would be heard behind every call that this side ends, and a stream that is refused all the same ends the
-call in silence.
+has its line from then on; one whose stream never comes, or that Twilio says has ended, is forgotten. Nothing
+stands behind ``<Connect>``: it would be heard behind every call that this side ends, and a stream that is
+refused all the same ends the call in silence.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -35,7 +35,7 @@ from protocols import twiml
 from protocols.twilio_signature import Algorithm, Fields, algorithm_of, is_signed
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
-from serving.gateway.phone_desk import PhoneDesk
+from serving.gateway.phone_desk import ENDED, PhoneDesk
 from serving.gateway.phone_settings import REACHED, PhoneRoutesSettings
 from serving.gateway.requests import read_body
 from serving.gateway.settings import ServerSettings
@@ -49,6 +49,9 @@ FORM = "application/x-www-form-urlencoded"
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 # Calls that have had their stream; Twilio signs no webhook of one that is older than that many.
 MOST_SPENT = 10_000
+# Twilio begins so many calls a second, and lets others wait this long: it says when one has ended.
+MOST_QUEUED_S = 300.0
+IN_PROGRESS = "in-progress"
 
 
 class SpentError(AgentError):
@@ -202,13 +205,16 @@ class PhoneRoutes:
             raise HTTPException(409, missing)
         await self._check_body({"mode": self._mode})
         call = PhoneCall("", wanted.to, phone.number, "outbound")
-        token = self._expect(call, within_s=phone.ring_s + phone.token_s)
+        token = self._expect(call, within_s=MOST_QUEUED_S + phone.ring_s + phone.token_s)
         try:
             answer = self._connected(phone.public_url, token, call)
             sid = await self._desk.call(wanted.to, phone.number, answer)
         except EngineError as error:
             self._waiting.pop(token, None)
             raise HTTPException(502, str(error)) from error
+        if token in self._waiting:
+            until_s, call = self._waiting[token]
+            self._waiting[token] = until_s, replace(call, call_sid=sid)
         return {"call_sid": sid}
 
     async def state(self, call_sid: str) -> dict[str, str]:
@@ -225,6 +231,7 @@ class PhoneRoutes:
         logger.info(f"call {call_sid[:40]}: {state[:40]}")
         if self._desk.state_of(call_sid) is not None:
             self._desk.told(call_sid, state[:40])
+        self._follow(call_sid, state)
         return Response(status_code=204)
 
     async def transfer_answer(self, request: Request, token: str) -> Response:
@@ -251,9 +258,11 @@ class PhoneRoutes:
         """One stream, from its handshake to the end of its conversation."""
         try:
             self._check_signature(websocket, {}, None)
-            call = self._claim(token)
+            # One that comes again when there is room has not been used.
+            self._check_token(token)
             self._calls.check_room()
             await self._check_body({"mode": self._mode})
+            call = self._claim(token)
             await websocket.accept()
             task = self._calls.start(
                 PhoneArguments(websocket=websocket, phone=call, desk=self._desk, mode=self._mode, body={}),
@@ -301,11 +310,25 @@ class PhoneRoutes:
         self._waiting[token] = (now_s + within_s, call)
         return token
 
-    def _claim(self, token: str) -> PhoneCall:
+    def _follow(self, call_sid: str, state: str) -> None:
+        """The token of a call that has ended is void; one that is answered has as long as any other."""
+        token = next((each for each, (_, call) in self._waiting.items() if call.call_sid == call_sid), None)
+        if token is None or not call_sid:
+            return
+        if state in ENDED:
+            del self._waiting[token]
+        elif state == IN_PROGRESS:
+            self._waiting[token] = self._clock_s() + self._phone.token_s, self._waiting[token][1]
+
+    def _check_token(self, token: str) -> None:
         """Raises HTTPException for a token that is none, was used, or has expired."""
-        until_s, call = self._waiting.pop(token, (0.0, None))
-        if call is None or until_s <= self._clock_s():
+        if self._waiting.get(token, (0.0, None))[0] <= self._clock_s():
             raise HTTPException(403, "the token is none, was used before, or has expired")
+
+    def _claim(self, token: str) -> PhoneCall:
+        """Use a token up. Raises as ``_check_token``."""
+        self._check_token(token)
+        _, call = self._waiting.pop(token)
         if call.call_sid:
             self._spent[call.call_sid] = None
             while len(self._spent) > MOST_SPENT:

@@ -24,6 +24,7 @@ from loguru import logger
 from pipecat.audio.dtmf.types import KeypadEntry
 from pipecat.audio.dtmf.utils import load_dtmf_audio
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     Frame,
     InputAudioRawFrame,
     InputDTMFFrame,
@@ -193,7 +194,12 @@ class PhoneOutput(InterruptibleOutput):
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
         # In the order in which they are played.
         if direction is FrameDirection.DOWNSTREAM:
-            if isinstance(frame, TTSTextFrame) and frame.text.rstrip().endswith(CLAUSE_ENDS):
+            if isinstance(frame, TTSTextFrame):
+                # Timed by its place in the speech: in texts that are announced as one.
+                if frame.text.rstrip().endswith(CLAUSE_ENDS):
+                    self._mark()
+            elif isinstance(frame, AggregatedTextFrame):
+                # The next clause is announced behind the sound of the one before.
                 self._mark()
             elif isinstance(frame, (TTSStoppedFrame, LLMFullResponseEndFrame)):
                 self._phone.stream.end_reply()

@@ -1,23 +1,28 @@
 """Webhooks and streams of telephone calls: who gets a line, and who gets none."""
 
 import asyncio
+import io
 from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException, Request
+from loguru import logger
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 from twilio.request_validator import RequestValidator
 
 from core.errors import ConfigError, StoreError
+from protocols.twilio_signature import Algorithm, signature
 from serving.gateway.calls import CallTasks
+from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_routes import PhoneArguments, PhoneRoutes
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerSettings
+from tests.unit.serving.test_phone_desk import Posts
 
 TOKEN = "12345678901234567890123456789012"
 PUBLIC = "https://talk.example.org"
@@ -26,7 +31,7 @@ PUBLIC = "https://talk.example.org"
 class Line:
     """Routes of telephone calls with conversations that last until their caller is gone."""
 
-    def __init__(self, *, most_calls: int = 2, **settings: Any) -> None:
+    def __init__(self, *, most_calls: int = 2, desk: PhoneDesk | None = None, **settings: Any) -> None:
         self.now_s = 100.0
         self.calls: list[PhoneArguments] = []
         self.is_store_away = False
@@ -37,6 +42,8 @@ class Line:
             calls=CallTasks(self._hold, max_calls=most_calls, drain_s=0.0, hang_up_s=0.1),
             check_body=self._check,
             default_mode="cascade",
+            desk=desk,
+            check=self._operator,
             clock_s=lambda: self.now_s,
         )
         app = FastAPI()
@@ -47,15 +54,37 @@ class Line:
         if self.is_store_away:
             raise StoreError("the store is away")
 
+    async def _operator(self, request: Request) -> None:
+        if request.headers.get("authorization") != "Bearer operator":
+            raise HTTPException(401)
+
     async def _hold(self, arguments: Any) -> None:
         self.calls.append(arguments)
         while (await arguments.websocket.receive())["type"] != "websocket.disconnect":
             pass
 
+    def post(self, path: str, form: dict[str, str], *, secret: str = TOKEN) -> httpx.Response:
+        """A webhook."""
+        signature = RequestValidator(secret).compute_signature(f"{PUBLIC}{path}", form)
+        return self.client.post(path, data=form, headers={"X-Twilio-Signature": signature})
+
     def voice(self, call_sid: str, *, secret: str = TOKEN) -> httpx.Response:
         form = {"CallSid": call_sid, "From": "+15550100", "To": "+15550199"}
-        signature = RequestValidator(secret).compute_signature(f"{PUBLIC}/twilio/voice", form)
-        return self.client.post("/twilio/voice", data=form, headers={"X-Twilio-Signature": signature})
+        return self.post("/twilio/voice", form, secret=secret)
+
+    def begin(self, to: str = "+15550123") -> httpx.Response:
+        """An operator has somebody rung up."""
+        return self.client.post(
+            "/twilio/calls", json={"to": to}, headers={"Authorization": "Bearer operator"}
+        )
+
+    def state(self, call_sid: str) -> httpx.Response:
+        return self.client.get(f"/twilio/calls/{call_sid}", headers={"Authorization": "Bearer operator"})
+
+    def told(self, call_sid: str, state: str) -> None:
+        """Twilio says how a call stands."""
+        form = {"CallSid": call_sid, "CallStatus": state}
+        assert self.post("/twilio/call-status", form).status_code == 204
 
     def token(self, call_sid: str) -> str | None:
         """None: there is no stream for this call."""
@@ -112,6 +141,10 @@ def test_a_caller_for_whom_there_is_no_store_is_told_and_no_token_is_spent():
     line.is_store_away = True
     assert ElementTree.fromstring(line.voice("CA2").text).findtext("Say") == "Sorry."
     assert token is not None and line.is_refused(token) and not line.calls
+    line.is_store_away = False
+    with line.open(token):
+        pass
+    assert len(line.calls) == 1
 
 
 def test_forged_signatures_and_tokens_open_nothing():
@@ -133,6 +166,108 @@ def test_two_sockets_with_one_token_are_one_call():
     with line.open(token):
         assert line.is_refused(token)
         assert len(line.calls) == 1
+
+
+def calling(most_calls: int = 1) -> tuple[Line, Posts]:
+    """With an account."""
+    posts = Posts()
+    return Line(most_calls=most_calls, desk=PhoneDesk(posts, ring_s=20), number="+15550199"), posts
+
+
+def stream_of(answer: str) -> tuple[str, dict[str, str], str]:
+    """Token, parameters and where its states go, of a stream in TwiML."""
+    stream = ElementTree.fromstring(answer).find("./Connect/Stream")
+    assert stream is not None
+    given = {each.attrib["name"]: each.attrib["value"] for each in stream.iter("Parameter")}
+    return stream.attrib["url"].rsplit("/", 1)[1], given, stream.attrib["statusCallback"]
+
+
+def test_the_stream_is_told_who_calls_and_where_its_states_are_heard():
+    line, logged = Line(), io.StringIO()
+    token, given, status = stream_of(line.voice("CA1").text)
+    assert len(token) > 40 and given == {"caller": "+15550100", "called": "+15550199"}
+    path = status.removeprefix(PUBLIC)
+    form = {"StreamSid": "MZ1", "StreamEvent": "stream-error", "StreamError": "31921 closed"}
+    assert line.post(path, form, secret="another").status_code == 403
+    sink = logger.add(logged, level="WARNING")
+    assert line.post(path, form).status_code == 204
+    logger.remove(sink)
+    assert "stream MZ1: stream-error 31921 closed" in logged.getvalue()
+
+
+def test_a_call_that_is_begun_is_of_the_operator_and_its_stream_of_that_call():
+    line, posts = calling()
+    assert line.client.post("/twilio/calls", json={"to": "+15550123"}).status_code == 401
+    assert line.begin("nobody").status_code == 422 and not posts.begun
+    answer = line.begin()
+    sid = answer.json()["call_sid"]
+    assert answer.status_code == 201 and line.state(sid).json() == {"call_sid": sid, "status": "queued"}
+    assert line.state("CA9").status_code == 404
+    [begun] = posts.begun
+    assert (begun["to"], begun["caller"], begun["ring_s"]) == ("+15550123", "+15550199", 20)
+    assert begun["status_address"] == f"{PUBLIC}/twilio/call-status"
+    token, given, _ = stream_of(begun["twiml"])
+    assert given == {"caller": "+15550123", "called": "+15550199"}
+    # Twilio lets calls wait, and a telephone rings.
+    line.now_s += 200
+    line.told(sid, "ringing")
+    line.told(sid, "in-progress")
+    assert line.state(sid).json()["status"] == "in-progress"
+    line.now_s += 29
+    with line.open(token):
+        pass
+    [call] = line.calls
+    assert (call.phone.call_sid, call.phone.direction) == (sid, "outbound")
+
+
+@pytest.mark.parametrize("state", ["busy", "no-answer", "failed", "canceled", "completed"])
+def test_a_call_that_nobody_answers_gives_its_line_back(state: str):
+    line, posts = calling()
+    sid = line.begin().json()["call_sid"]
+    token, _, _ = stream_of(posts.begun[0]["twiml"])
+    assert "busy" in line.voice("CA1").text
+    line.told("CA7", state)
+    assert "busy" in line.voice("CA1").text
+    line.told(sid, state)
+    assert line.state(sid).json()["status"] == state
+    assert line.token("CA1") is not None and line.is_refused(token)
+
+
+def test_a_call_that_twilio_refuses_or_that_cannot_be_begun_promises_no_line():
+    line, posts = calling()
+    posts.fails = "begin"
+    answer = line.begin()
+    assert answer.status_code == 502 and "no such number" in answer.text
+    assert line.token("CA1") is not None
+    without = Line(number="+15550199")
+    assert without.begin().status_code == 409
+
+
+def test_a_shared_key_signs_webhooks_and_streams(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("TWILIO_AUTH_TOKEN")
+    monkeypatch.setenv("TWILIO_WEBHOOK_KEY", "shared")
+    line = Line()
+    form = {"CallSid": "CA1", "From": "+15550100", "To": "+15550199"}
+    fields = {name: [value] for name, value in form.items()}
+
+    def signed(address: str, fields: dict[str, list[str]], secret: str = "shared") -> dict[str, str]:
+        return {
+            "X-Twilio-Signature": signature(secret, address, fields, Algorithm.SHA256),
+            "X-Twilio-Webhooks-Signature-Settings": "algorithm=HMAC_SHA256",
+        }
+
+    voice, address = "/twilio/voice", f"{PUBLIC}/twilio/voice"
+    for wrong in ({}, signed(address, fields, "another")):
+        assert line.client.post(voice, data=form, headers=wrong).status_code == 403
+    # The other algorithm has no key here.
+    assert line.voice("CA1", secret="shared").status_code == 403
+    answer = line.client.post(voice, data=form, headers=signed(address, fields))
+    token, _, _ = stream_of(answer.text)
+    media = f"/twilio/media/{token}"
+    assert line.is_refused(token, secret="shared")
+    with line.client.websocket_connect(media, headers=signed(f"wss://talk.example.org{media}", {})):
+        pass
+    assert len(line.calls) == 1
 
 
 @pytest.mark.parametrize(

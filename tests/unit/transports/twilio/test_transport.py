@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import numpy as np
+import pytest
 from pipecat.audio.dtmf.types import KeypadEntry
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     CancelFrame,
     Frame,
     InputAudioRawFrame,
@@ -14,10 +16,14 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     OutputDTMFFrame,
     OutputDTMFUrgentFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.utils.text.base_text_aggregator import TextType
 from pipecat.workers.runner import WorkerRunner
 
 from audio.g711 import Law, decode
@@ -135,6 +141,30 @@ def test_a_caller_who_hangs_up_is_told_once():
             side.tell("stop", stop={})
             await asyncio.sleep(1.0)
             assert gone == [transport.stream]
+
+    virtual_time.run(scenario())
+
+
+def test_a_mark_stands_behind_the_sound_of_each_clause():
+    async def scenario() -> None:
+        side = TwilioSide()
+        async with call(side) as (worker, _middle, _transport, _told):
+            loud = np.full(8_000, 8_000, "<i2").tobytes()
+            await worker.queue_frame(TTSStartedFrame(context_id="c"))
+            for clause_ms in (300, 200, 400):
+                await worker.queue_frame(AggregatedTextFrame("Some words", TextType.SENTENCE))
+                await worker.queue_frame(TTSAudioRawFrame(loud[: clause_ms * 16], 8_000, 1, context_id="c"))
+            await worker.queue_frame(TTSStoppedFrame(context_id="c"))
+            await asyncio.sleep(2.0)
+            sent_ms, marks_ms = 0, []
+            for _, each in side.got:
+                if each["event"] == "media":
+                    sent_ms += 20
+                elif each["event"] == "mark":
+                    marks_ms.append(sent_ms)
+            # The first one measures the way. Less than a chunk of a clause goes with the next one.
+            assert marks_ms[0] == 0
+            assert marks_ms[1:] == pytest.approx([300, 500, 900], abs=40)
 
     virtual_time.run(scenario())
 

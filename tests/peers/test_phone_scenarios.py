@@ -1,0 +1,138 @@
+"""Whole telephone calls as scripts of streamdouble: waiting for the bot, keys, a line that is cut, latencies
+that are compared with a baseline, recordings in stereo, and callers who say nothing or vanish."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import soundfile
+from streamdouble import api, baseline
+from streamdouble.aggregate import RunSeries
+from streamdouble.scenario import Hangup, Scenario, Wait, WaitFor
+from streamdouble.session import SessionConfig
+
+from evals.phone.speech import packets, quiet
+from tests.peers.phone_caller import heard, likeness, place
+from tests.peers.test_phone import QUESTION, SAID, telephone, timelines
+from tests.peers.twilio_rest import ACCOUNT, twilio_rest
+from tests.voices import say
+
+# Without comfort noise a caller knows when the bot is silent by the packets alone.
+PLAIN = ", line: {comfort_noise: false}"
+SCENARIO = """
+name: a question, keys, and a cable that is pulled
+steps:
+  - wait_for: audio
+  - wait_for: quiet
+  - say: question.wav
+  - wait: 4
+  - wait_for: quiet
+  - expect: mark
+  - dtmf: "12#"
+  - wait: 2
+  - expect: no_violations
+  - hangup
+"""
+
+
+def of_kind(timeline: list[dict[str, object]], kind: str) -> list[dict[str, object]]:
+    return [event["payload"] for event in timeline if event["kind"] == kind]  # type: ignore[misc]
+
+
+async def test_a_scenario_is_played_to_its_end_and_recorded_in_stereo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    question = say(QUESTION)
+    soundfile.write(tmp_path / "question.wav", np.frombuffer(question, "<i2"), 16_000)
+    (tmp_path / "call.yaml").write_text(SCENARIO)
+    async with telephone(tmp_path, monkeypatch, phone=PLAIN) as (server, front):
+        config = SessionConfig(quiet_period_s=1.0)
+        report = await api.run_scenario(front.url, tmp_path / "call.yaml", config=config)
+        assert report.result.failed_expectations == [] and front.violations == []
+        assert report.violations == []
+        assert likeness(heard(report), "On Saturdays they are open from ten until two.") > SAID
+        # The line was cut: the session knows that the call is over, and what was heard of its last words.
+        async with asyncio.timeout(15):
+            while not of_kind(timeline := (await timelines(server.url))[0], "left"):
+                await asyncio.sleep(0.1)
+        said = [turn["text"] for turn in of_kind(timeline, "user_turn")]
+        assert said == [QUESTION.lower().rstrip("?"), "I pressed 1 2 # on my phone."]
+        assert of_kind(timeline, "bot_turn")[-1]["truncated"]
+    # Both sides, each where it was heard: caller left, bot right.
+    caller = b"".join([*quiet(1), *packets(question)])
+    assert api.save_stereo(report, caller, tmp_path / "call.wav")
+    stereo, rate_hz = soundfile.read(tmp_path / "call.wav")
+    assert rate_hz == 8_000 and stereo.shape[1] == 2
+    loud = np.abs(stereo) > 0.05
+    assert loud[:, 0].any() and loud[:, 1].any()
+    events = report.result.events_of("media_received")
+    first = np.flatnonzero(loud[:, 1])[0] / 8_000
+    assert first == pytest.approx(events[0].at - report.result.started_at, abs=0.5)
+
+
+async def test_latencies_of_calls_are_compared_with_a_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with telephone(tmp_path, monkeypatch, phone=PLAIN) as (_server, front):
+        config = SessionConfig(quiet_period_s=0.6, max_drain_s=8)
+
+        async def series(seed: int) -> tuple[RunSeries, list[api.CallReport]]:
+            named = baseline.fingerprint(audio_path=None, frames=25, chaos_seed=seed, impairments="")
+            return await api.call_series(
+                front.url, runs=3, fingerprint=named, frames=quiet(0.5), config=config
+            )
+
+        before, reports = await series(0)
+        assert before.failures == 0 and front.violations == []
+        first = before.metric("time_to_first_audio_ms")
+        assert first is not None and first.median is not None and first.median < 1_500
+        assert len(first.measured) == 3
+        baseline.save(tmp_path / "base.json", before, [each.to_dict() for each in reports])
+        kept, (after, _) = baseline.load(tmp_path / "base.json"), await series(0)
+        baseline.check_comparable(kept, after)
+        # A busy machine is three times as slow; it loses no greeting, and is not late by seconds.
+        compared = baseline.compare(kept, after, tolerance_pct=200, tolerance_ms=1_000, tolerance_ratio=5)
+        assert compared.passed, compared.to_dict()
+        with pytest.raises(baseline.BaselineError):
+            baseline.check_comparable(kept, (await series(1))[0])
+
+
+async def test_a_caller_who_says_nothing_is_asked_told_goodbye_and_the_call_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
+    idle = "idle: {prompts: ['Are you still there?'], prompt_after_ms: 1500, growth_percent: 100}"
+    async with twilio_rest() as rest:
+        phone, more = f", api_url: '{rest.url}'", f"bot: {{greeting: Hello there., {idle}}}\n"
+        async with telephone(tmp_path, monkeypatch, phone=phone, more=more) as (server, front):
+            report = await place(front.url, quiet(40))
+            assert report.violations == [] and report.result.closed_by == "agent"
+            for clause in ("Are you still there?", "I will let you go for now. Goodbye!"):
+                assert likeness(heard(report), clause) > SAID
+            assert [(sid, form["Status"]) for sid, form in rest.updates] == [
+                (report.result.identity.call_sid, ["completed"])
+            ]
+            [timeline] = await timelines(server.url)
+            assert not of_kind(timeline, "bot_turn")[-1]["truncated"]
+            assert set(report.result.marks_echoed) == set(report.result.marks_received)
+
+
+async def test_callers_who_vanish_in_the_middle_of_a_word_leave_their_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    scenario = Scenario("vanish", [WaitFor("audio"), Wait(0.8), Hangup()])
+    more = "server: {max_calls: 2}\n"
+    async with telephone(tmp_path, monkeypatch, phone=PLAIN, more=more) as (server, front):
+        for _ in range(3):
+            reports = await asyncio.gather(*(api.run_scenario(front.url, scenario) for _ in range(2)))
+            assert all(report.violations == [] for report in reports)
+            async with asyncio.timeout(15), httpx.AsyncClient(base_url=server.url) as client:
+                while (await client.get("/status")).json()["calls"]:
+                    await asyncio.sleep(0.05)
+        for timeline in await timelines(server.url):
+            [greeting] = of_kind(timeline, "bot_turn")
+            assert greeting["truncated"] and 300 <= greeting["audio_ms"] <= 1_200  # type: ignore[operator]
+            assert len(of_kind(timeline, "left")) == 1
+        assert front.violations == []
