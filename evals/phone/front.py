@@ -3,7 +3,8 @@
 A caller (streamdouble) connects to ``Front.url``. For each the front posts the webhook, signed by Twilio's
 own library, reads the TwiML with an XML parser, opens the stream that it names with a signed upgrade, and
 passes messages both ways as they are, after the time of the way; ``start`` gets the parameters of the TwiML.
-Addresses are signed as the public ones, and reached on this machine.
+Addresses are signed as the public ones, and reached on this machine. A ``clear`` returns the marks that are
+still out, as Twilio does and streamdouble does not; what the caller sends is numbered anew behind them.
 
 It is a bad line's jitter too: what the caller says is held back for a time of its own, piece by piece, and
 no piece overtakes another, because a socket keeps the order. streamdouble's own jitter is not taken: it
@@ -32,6 +33,48 @@ from core.errors import PeerError
 PUBLIC = "https://talk.example.org"
 AUTH_TOKEN = "0123456789abcdef0123456789abcdef"
 CALLER, CALLED = "+15550100", "+15550199"
+
+
+Held = asyncio.Queue[tuple[float, str | bytes] | None]
+
+
+@dataclass
+class _Marks:
+    """Of one stream.
+
+    Attributes:
+        out: that the server has sent, in order, and that have not come back.
+        returned: by a ``clear``.
+        number: of the last message to the server.
+    """
+
+    out: dict[str, None] = field(default_factory=dict)
+    returned: int = 0
+    number: int = 1
+
+    def cleared(self, stream_sid: object) -> list[str]:
+        """The messages that return what is out."""
+        names, self.out = list(self.out), {}
+        mark = {"event": "mark", "sequenceNumber": "", "streamSid": stream_sid}
+        return [json.dumps({**mark, "mark": {"name": name}}) for name in names]
+
+    def numbered(self, data: str) -> str | None:
+        """What the caller sends, with its place in what the server gets; None: it has been returned."""
+        message = json.loads(data)
+        given = message.get("sequenceNumber")
+        if given is None:
+            return data
+        if given == "":
+            self.returned += 1
+            self.number += 1
+        elif message["event"] == "mark" and message["mark"]["name"] not in self.out:
+            self.returned -= 1
+            return None
+        else:
+            self.number = int(given) + self.returned
+            if message["event"] == "mark":
+                del self.out[message["mark"]["name"]]
+        return json.dumps({**message, "sequenceNumber": str(self.number)})
 
 
 @dataclass
@@ -110,17 +153,19 @@ class Front:
         async with stream:
             await stream.send(connected)
             await stream.send(json.dumps(start))
-            up = asyncio.create_task(self._up(caller, stream))
-            down = asyncio.create_task(self._down(stream, caller))
+            held, marks = Held(), _Marks()
+            up = asyncio.create_task(self._up(caller, stream, held, marks))
+            down = asyncio.create_task(self._down(stream, caller, held, marks))
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
             for task in (up, down):
                 task.cancel()
             await asyncio.gather(up, down, return_exceptions=True)
 
-    async def _up(self, caller: ServerConnection, stream: ClientConnection) -> None:
-        held: asyncio.Queue[tuple[float, str | bytes] | None] = asyncio.Queue()
+    async def _up(
+        self, caller: ServerConnection, stream: ClientConnection, held: Held, marks: _Marks
+    ) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._hold_back(held, stream), name="front.up")
+            tasks.create_task(self._hold_back(held, stream, marks), name="front.up")
             due_s = 0.0
             try:
                 async for data in caller:
@@ -131,27 +176,36 @@ class Front:
                 pass
             held.put_nowait(None)
 
-    async def _hold_back(
-        self, held: asyncio.Queue[tuple[float, str | bytes] | None], stream: ClientConnection
-    ) -> None:
+    async def _hold_back(self, held: Held, stream: ClientConnection, marks: _Marks) -> None:
         loop = asyncio.get_running_loop()
         try:
             while (next_one := await held.get()) is not None:
                 due_s, data = next_one
                 if due_s > loop.time():
                     await asyncio.sleep(due_s - loop.time())
-                await stream.send(data)
+                passed = marks.numbered(data) if isinstance(data, str) else data
+                if passed is not None:
+                    await stream.send(passed)
         except ConnectionClosed:
             return
 
-    async def _down(self, stream: ClientConnection, caller: ServerConnection) -> None:
+    async def _down(
+        self, stream: ClientConnection, caller: ServerConnection, held: Held, marks: _Marks
+    ) -> None:
         try:
             async for data in _later(stream, self.there_s):
                 if not isinstance(data, str):
                     self.violations.append("a binary message")
                     continue
-                self.from_server.append(json.loads(data))
+                message = json.loads(data)
+                self.from_server.append(message)
                 await caller.send(data)
+                if message.get("event") == "mark":
+                    marks.out[message["mark"]["name"]] = None
+                elif message.get("event") == "clear":
+                    back_s = asyncio.get_running_loop().time() + self.back_s
+                    for mark in marks.cleared(message.get("streamSid")):
+                        held.put_nowait((back_s, mark))
         except ConnectionClosed:
             return
 
