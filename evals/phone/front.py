@@ -103,6 +103,14 @@ class Front:
     violations: list[str] = field(default_factory=list)
     from_server: list[dict[str, object]] = field(default_factory=list)
     direction: str = "inbound"
+    _calls: dict[str, tuple[ServerConnection, Held, str]] = field(default_factory=dict)
+
+    def redirect(self, call_sid: str) -> None:
+        """The call goes on elsewhere: its stream is over, on both sides."""
+        caller, held, stream_sid = self._calls[call_sid]
+        stop = {"event": "stop", "sequenceNumber": "", "streamSid": stream_sid, "stop": {"callSid": call_sid}}
+        held.put_nowait((0.0, json.dumps(stop)))
+        caller.transport.close()
 
     def headers(self, address: str, form: dict[str, str] | None = None) -> dict[str, str]:
         """What Twilio shows for a request."""
@@ -154,6 +162,7 @@ class Front:
             await stream.send(connected)
             await stream.send(json.dumps(start))
             held, marks = Held(), _Marks()
+            self._calls[told["callSid"]] = caller, held, start["streamSid"]
             up = asyncio.create_task(self._up(caller, stream, held, marks))
             down = asyncio.create_task(self._down(stream, caller, held, marks))
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)

@@ -131,7 +131,7 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
     async with twilio_rest() as rest:
         more = f", api_url: '{rest.url}', transfer_to: '+15550123', number: '+15550199'"
         async with telephone(tmp_path, monkeypatch, phone=more) as (server, front):
-            rest.server = server.url
+            rest.server, rest.on_redirect = server.url, front.redirect
             rest.phone = Phone(key="")
             wants = packets(say("I want to speak to a person."))
             # As long as the answer, what is said of the transfer, and that nobody takes it.
@@ -154,7 +154,14 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
             assert name == same and len(name) > 30
             conference = [form for sid, form in rest.updates if "Twiml" in form]
             assert len(conference) == 1
-            assert [sid for sid, form in rest.updates if "Twiml" in form] == [report.result.identity.call_sid]
+            own = report.result.identity.call_sid
+            assert [sid for sid, form in rest.updates if "Twiml" in form] == [own]
+            # The stream is over with it, and so is the session's part; nobody ends the call of the two.
+            assert report.result.closed_by == "agent"
+            async with asyncio.timeout(10):
+                while (await timelines(server.url))[0][-1]["kind"] != "left":
+                    await asyncio.sleep(0.1)
+            assert not [form for sid, form in rest.updates if sid == own and "Status" in form]
 
 
 async def test_what_is_heard_at_a_barge_in_is_what_the_caller_was_played_however_long_the_way(

@@ -10,7 +10,7 @@ the TwiML says.
 import asyncio
 import base64
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
@@ -56,6 +56,7 @@ class RestServer:
         said: words of TwiML that somebody heard.
         in_conference: names, in the order in which somebody was put in.
         refuses: with this status and Twilio's number.
+        on_redirect: told the sid of a call that goes on elsewhere.
     """
 
     url: str = ""
@@ -66,6 +67,7 @@ class RestServer:
     said: list[str] = field(default_factory=list)
     in_conference: list[str] = field(default_factory=list)
     refuses: tuple[int, int] | None = None
+    on_redirect: Callable[[str], None] | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def _call(self, request: Request) -> Response:
@@ -87,6 +89,8 @@ class RestServer:
             task.add_done_callback(self._tasks.discard)
             return JSONResponse({"sid": sid, "status": "queued"}, status_code=201)
         self.updates.append((sid, form))
+        if form.get("Twiml") and self.on_redirect is not None:
+            self.on_redirect(sid)
         for twiml in form.get("Twiml", []):
             self._follow(ElementTree.fromstring(twiml))
         return JSONResponse({"sid": sid, "status": "in-progress"})
