@@ -256,7 +256,7 @@ async def gateway(
 
     deployment = engines.deployment
     typed = TypedTurns(conversations, engines.answering)
-    desk = desk or open_desk(deployment)
+    desk = open_desk(deployment) if desk is None else desk
     book = None
     if (phone := deployment.phone) is not None:
         book = CallerBook(conversations.store, phone.remember_callers, phone.call_codes, number=phone.number)

@@ -106,7 +106,6 @@ class Call:
             the call runs: nobody asks whether they are there.
         on_reply_over: told when a reply is over; must not block.
         on_turn: told what the caller has said when their turn is over; must not block.
-        answers: whether a turn is answered by the call itself, and the model is not asked; None: never.
         tools: that the call itself has, beside the deployment's and the client's.
         client: how the client of a socket wants the conversation to be; see ``Client``.
         end: why the call is over, in a word and a sentence, where it was not the caller who ended it.
@@ -140,7 +139,6 @@ class Call:
         self.on_waiting: Callable[[bool], None] | None = None
         self.on_reply_over: Callable[[HeardReply], None] | None = None
         self.on_turn: Callable[[str], None] | None = None
-        self.answers: Callable[[str], bool] | None = None
         self.tools: Sequence[Tool] = ()
         self.client = client or Client()
         self.end = "stopped", ""

@@ -213,7 +213,6 @@ async def _build(
         waits_again=waits.wait_again,
         asking=asking,
         on_asked_back=lambda: on_guess(None),
-        is_answered=call.answers,
     )
 
     def on_thought(frame: Frame) -> None:

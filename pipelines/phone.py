@@ -80,7 +80,6 @@ async def hold_phone(
     )
     control = PhoneControl(desk, facts, settings, summarize=conversation.summary)
     call.on_turn, call.on_reply_over = control.on_turn, control.on_reply
-    call.answers = control.answers
     if engines.answering.calls_tools:
         call.tools = control.tools()
 

@@ -155,13 +155,9 @@ class PhoneControl:
         """The caller has said this."""
         self._is_leaving = self._settings.ends_on_goodbye and says_goodbye(text)
         self._leave_at_s = self._now_s() + ANSWER_S if self._is_leaving else None
-        if self.answers(text):
+        if self.can_transfer and asks_for_a_person(text):
             self._wants_person = True
         self._news.set()
-
-    def answers(self, text: str) -> bool:
-        """Whether a turn is answered by what is done with the call, and the model is not asked."""
-        return self.can_transfer and asks_for_a_person(text)
 
     def on_reply(self, reply: HeardReply) -> None:
         """A reply is over."""

@@ -208,10 +208,10 @@ class Front:
                     continue
                 message = json.loads(data)
                 self.from_server.append(message)
-                await caller.send(data)
                 if message.get("event") == "mark":
                     marks.out[message["mark"]["name"]] = None
-                elif message.get("event") == "clear":
+                await caller.send(data)
+                if message.get("event") == "clear":
                     back_s = asyncio.get_running_loop().time() + self.back_s
                     for mark in marks.cleared(message.get("streamSid")):
                         held.put_nowait((back_s, mark))

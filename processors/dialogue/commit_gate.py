@@ -81,7 +81,6 @@ class CommitGate(FrameProcessor):
         waits_again: told that a turn whose wait was interrupted is still to be asked; must not block.
         asking: which turns are asked back, or None for never.
         on_asked_back: told that a turn is not asked, whatever was guessed of it; must not block.
-        is_answered: whether somebody else answers a turn: it is in the session, and no model is asked.
     """
 
     def __init__(
@@ -95,7 +94,6 @@ class CommitGate(FrameProcessor):
         waits_again: Callable[[], None] | None = None,
         asking: AskingBack | None = None,
         on_asked_back: Callable[[], None] | None = None,
-        is_answered: Callable[[str], bool] | None = None,
     ) -> None:
         super().__init__()
         self._conversation = conversation
@@ -106,7 +104,6 @@ class CommitGate(FrameProcessor):
         self._waits_again = waits_again
         self._asking = asking
         self._on_asked_back = on_asked_back
-        self._is_answered = is_answered
         self._tasks: set[asyncio.Task[None]] = set()
         # A turn whose wait was interrupted before the model could be asked, and what asks it.
         self._unasked: asyncio.Task[None] | None = None
@@ -164,10 +161,6 @@ class CommitGate(FrameProcessor):
         if isinstance(frame, LLMContextFrame) and direction is FrameDirection.DOWNSTREAM:
             said = None if frame.speculation else await self._admit()
             if said is None:
-                return
-            if said and self._is_answered is not None and self._is_answered(said):
-                if self._on_asked_back is not None:
-                    self._on_asked_back()
                 return
             outcome = self._asking.on_turn(said) if self._asking is not None and said else None
             if isinstance(outcome, AskBack):

@@ -51,6 +51,8 @@ _CONTEXT_QUIET_S = 60.0
 _KEEPALIVE_S = 10.0
 # The marker of a failed clause is handled at once unless its context waits behind another one.
 _MARKER_DEADLINE_S = 1.0
+# A text that is to be said as it stands is followed as one up to here.
+FOLLOWED_CHARS = 1_000
 # Of a clause of a longer text: that text, if this is its first clause, else None.
 _ANNOUNCED = "parley.announced"
 # Frames of a clause that are short: what the track needs to begin on a busy loop.
@@ -368,9 +370,9 @@ class EngineTtsService(TTSService):
         self, src_frame: AggregatedTextFrame, context_id: str | None = None
     ) -> None:
         # What is to be said as it stands comes in one piece of any length, and Pipecat looks for each of its
-        # words in all of it: milliseconds of the loop for each word of some paragraphs. It is announced as it
-        # stands, and followed by its clauses.
-        is_short = len(src_frame.text) <= self._options.clauses.max_chars
+        # words in all of it: milliseconds of the loop for each word of some pages. Those are announced as
+        # they stand, and followed by their clauses.
+        is_short = len(src_frame.text) <= FOLLOWED_CHARS
         if is_short or src_frame.text_type in self._skip_text_types:
             await super()._handle_aggregated_text(src_frame, context_id)
             return
@@ -378,10 +380,12 @@ class EngineTtsService(TTSService):
         whole: AggregatedTextFrame | None = src_frame
         for clause in split_clauses(src_frame.text, self._options.clauses):
             part = AggregatedTextFrame(clause.strip(), src_frame.text_type, raw_text=clause.strip())
+            # Its words are shown as the words of what was announced.
+            part.id = src_frame.id
             part.interruptible = src_frame.interruptible
             part.metadata[_ANNOUNCED] = whole
             await super()._handle_aggregated_text(part, context_id)
-            whole = None
+            whole = part.metadata.get(_ANNOUNCED)
             if not self.is_usable:
                 # Nobody speaks the rest, and it would be taken for said.
                 return
@@ -465,16 +469,18 @@ class EngineTtsService(TTSService):
         return crossing
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Synthesise one clause.
+        """Synthesise one clause, or a longer text that did not come through the aggregator.
 
         Yields:
             Audio frames of at most ``longest_frame_ms`` at the engine's rate.
         """
         await self.start_tts_usage_metrics(text)
-        await self._wait_for_turn(context_id)
-        async with aclosing(self._speak(text, context_id)) as frames:
-            async for frame in frames:
-                yield frame
+        whole = len(text) <= self._options.clauses.max_chars
+        for clause in [text] if whole else split_clauses(text, self._options.clauses):
+            await self._wait_for_turn(context_id)
+            async with aclosing(self._speak(clause, context_id)) as frames:
+                async for frame in frames:
+                    yield frame
 
     async def _speak(self, clause: str, context_id: str) -> AsyncGenerator[Frame, None]:
         crossing = self._started_crossing(clause)

@@ -91,6 +91,8 @@ class IdleKeeper:
         self._waits: set[str] = set()
         self._in_turn = False
         self._not_before_ms = 0
+        # The caller had no reason to make a sound until then.
+        self._waited_until_ms = 0
 
     async def run(self, say: Say) -> None:
         """Keep the deadlines until the call is to end.
@@ -100,7 +102,9 @@ class IdleKeeper:
         """
         while True:
             now_ms = self._clock.now_ms()
-            left_ms = self._timeout_ms if self._waits & SILENT else self._timeout_ms - self._idle_ms()
+            left_ms = self._timeout_ms
+            if not self._waits & SILENT:
+                left_ms -= min(self._idle_ms(), now_ms - self._waited_until_ms)
             if left_ms <= 0:
                 logger.info("nobody has made a sound for a long time, ending the conversation")
                 break
@@ -189,6 +193,8 @@ class IdleKeeper:
     def on_waiting(self, waiting: bool, *, why: str = ANSWER) -> None:
         """The caller waits, or does no more: for an answer that is owed, in a queue, or for a person."""
         (self._waits.add if waiting else self._waits.discard)(why)
+        if why in SILENT:
+            self._waited_until_ms = self._clock.now_ms()
         if waiting:
             self._speaks()
         else:

@@ -59,7 +59,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-# What Twilio says of a call that has ended before it was taken.
+# What Twilio says of a call that has ended, and what that is for one that was to be taken.
 ENDED = {
     "completed": Outcome.DECLINED,
     "no-answer": Outcome.NO_ANSWER,

@@ -206,12 +206,15 @@ class PhoneRoutes:
         await self._check_body({"mode": self._mode})
         call = PhoneCall("", wanted.to, phone.number, "outbound")
         token = self._expect(call, within_s=MOST_QUEUED_S + phone.ring_s + phone.token_s)
+        sid: str | None = None
         try:
             answer = self._connected(phone.public_url, token, call)
             sid = await self._desk.call(wanted.to, phone.number, answer)
         except EngineError as error:
-            self._waiting.pop(token, None)
             raise HTTPException(502, str(error)) from error
+        finally:
+            if sid is None:
+                self._waiting.pop(token, None)
         if token in self._waiting:
             until_s, call = self._waiting[token]
             self._waiting[token] = until_s, replace(call, call_sid=sid)
@@ -258,11 +261,10 @@ class PhoneRoutes:
         """One stream, from its handshake to the end of its conversation."""
         try:
             self._check_signature(websocket, {}, None)
-            # One that comes again when there is room has not been used.
-            self._check_token(token)
+            # Used up, whatever comes of it: Twilio opens no stream twice, and the line is free again.
+            call = self._claim(token)
             self._calls.check_room()
             await self._check_body({"mode": self._mode})
-            call = self._claim(token)
             await websocket.accept()
             task = self._calls.start(
                 PhoneArguments(websocket=websocket, phone=call, desk=self._desk, mode=self._mode, body={}),
@@ -320,15 +322,11 @@ class PhoneRoutes:
         elif state == IN_PROGRESS:
             self._waiting[token] = self._clock_s() + self._phone.token_s, self._waiting[token][1]
 
-    def _check_token(self, token: str) -> None:
-        """Raises HTTPException for a token that is none, was used, or has expired."""
-        if self._waiting.get(token, (0.0, None))[0] <= self._clock_s():
-            raise HTTPException(403, "the token is none, was used before, or has expired")
-
     def _claim(self, token: str) -> PhoneCall:
-        """Use a token up. Raises as ``_check_token``."""
-        self._check_token(token)
-        _, call = self._waiting.pop(token)
+        """Raises HTTPException for a token that is none, was used, or has expired."""
+        until_s, call = self._waiting.pop(token, (0.0, None))
+        if call is None or until_s <= self._clock_s():
+            raise HTTPException(403, "the token is none, was used before, or has expired")
         if call.call_sid:
             self._spent[call.call_sid] = None
             while len(self._spent) > MOST_SPENT:

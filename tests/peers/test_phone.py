@@ -156,22 +156,11 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
             assert len(conference) == 1
             own = report.result.identity.call_sid
             assert [sid for sid, form in rest.updates if "Twiml" in form] == [own]
-            turns = [
-                (each["kind"], each["payload"]["text"])
-                for each in (await timelines(server.url))[0]
-                if each["kind"] in TURNS
-            ]
-            asked = [place for place, (kind, _) in enumerate(turns) if kind == "user_turn"][1:]
-            # Nothing is answered to it but that somebody is asked; the second time the stream ends with that.
-            assert sum("guide" in text for _, text in turns) == 1, turns
-            assert len(asked) == 2, turns
-            assert all(turns[place + 1][1].startswith("One") for place in asked), "\n".join(map(str, turns))
-            # The stream is over with it, and so is the session's part; nobody ends the call of the two.
+            # The stream is over with it, and so is the session's part.
             assert report.result.closed_by == "agent"
             async with asyncio.timeout(10):
                 while (await timelines(server.url))[0][-1]["kind"] != "left":
                     await asyncio.sleep(0.1)
-            assert not [form for sid, form in rest.updates if sid == own and "Status" in form]
 
 
 async def test_what_is_heard_at_a_barge_in_is_what_the_caller_was_played_however_long_the_way(

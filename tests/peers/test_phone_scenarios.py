@@ -87,7 +87,7 @@ async def test_latencies_of_calls_are_compared_with_a_baseline(
         before, reports = await series(0)
         assert before.failures == 0 and front.violations == []
         first = before.metric("time_to_first_audio_ms")
-        assert first is not None and first.median is not None and first.median < 1_500
+        assert first is not None and first.median is not None and first.median < 5_000
         assert len(first.measured) == 3
         baseline.save(tmp_path / "base.json", before, [each.to_dict() for each in reports])
         kept, (after, _) = baseline.load(tmp_path / "base.json"), await series(0)
@@ -95,8 +95,9 @@ async def test_latencies_of_calls_are_compared_with_a_baseline(
         # A busy machine is three times as slow; it loses no greeting, and is not late by seconds.
         compared = baseline.compare(kept, after, tolerance_pct=200, tolerance_ms=1_000, tolerance_ratio=5)
         assert compared.passed, compared.to_dict()
+        other, _ = await series(1)
         with pytest.raises(baseline.BaselineError):
-            baseline.check_comparable(kept, (await series(1))[0])
+            baseline.check_comparable(kept, other)
 
 
 async def test_a_caller_who_says_nothing_is_asked_told_goodbye_and_the_call_is_ended(

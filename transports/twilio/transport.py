@@ -195,11 +195,10 @@ class PhoneOutput(InterruptibleOutput):
         # In the order in which they are played.
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, TTSTextFrame):
-                # Timed by its place in the speech: in texts that are announced as one.
                 if frame.text.rstrip().endswith(CLAUSE_ENDS):
                     self._mark()
             elif isinstance(frame, AggregatedTextFrame):
-                # The next clause is announced behind the sound of the one before.
+                # The next clause.
                 self._mark()
             elif isinstance(frame, (TTSStoppedFrame, LLMFullResponseEndFrame)):
                 self._phone.stream.end_reply()

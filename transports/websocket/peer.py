@@ -30,8 +30,8 @@ class StarlettePeer:
             return None
         if message["type"] != "websocket.receive":
             if message.get("code") == TOO_LARGE:
-                # The server reads no further and has closed the socket; the next call says that.
-                raise Refusal("the message is larger than the server reads", code="too_large")
+                # The socket is closed with that; the next call says so.
+                raise Refusal("a message was larger than one side reads", code="too_large")
             return None
         text = message.get("text")
         if not isinstance(text, str):

@@ -141,10 +141,6 @@ def test_a_caller_for_whom_there_is_no_store_is_told_and_no_token_is_spent():
     line.is_store_away = True
     assert ElementTree.fromstring(line.voice("CA2").text).findtext("Say") == "Sorry."
     assert token is not None and line.is_refused(token) and not line.calls
-    line.is_store_away = False
-    with line.open(token):
-        pass
-    assert len(line.calls) == 1
 
 
 def test_forged_signatures_and_tokens_open_nothing():

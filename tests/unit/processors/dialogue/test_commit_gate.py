@@ -94,7 +94,6 @@ def play(
     max_pending: int = 1_000,
     perceive: Callable[[str], Coroutine[Any, Any, Perceived]] | None = None,
     waits_again: Callable[[], None] | None = None,
-    is_answered: Callable[[str], bool] | None = None,
 ) -> Bench:
     async def whole() -> Bench:
         store = await SessionStore.open(
@@ -104,12 +103,7 @@ def play(
         try:
             async with opened.open() as conversation:
                 gate = CommitGate(
-                    conversation,
-                    LLMContext(),
-                    transport="webrtc",
-                    perceive=perceive,
-                    waits_again=waits_again,
-                    is_answered=is_answered,
+                    conversation, LLMContext(), transport="webrtc", perceive=perceive, waits_again=waits_again
                 )
                 bench = Bench(conversation, opened, folder, gate)
                 runner = WorkerRunner(handle_sigint=False)
@@ -135,18 +129,6 @@ def test_a_question_passes_once_its_turn_is_durable(tmp_path: Path):
     bench = play(tmp_path, scenario)
     assert bench.model.asked == [["What time is it?"]]
     assert bench.model.spoken == []
-
-
-def test_a_turn_that_somebody_else_answers_is_in_the_session_and_the_model_reads_it_later(tmp_path: Path):
-    async def scenario(bench: Bench) -> None:
-        await bench.say("A person, please.")
-        await asyncio.sleep(1)
-        await bench.say("And what time is it?")
-        await asyncio.sleep(1)
-        assert await bench.turns() == ["A person, please.", "And what time is it?"]
-
-    bench = play(tmp_path, scenario, is_answered=lambda said: said.startswith("A person"))
-    assert bench.model.asked == [["A person, please.\n\nAnd what time is it?"]]
 
 
 def test_while_the_store_is_away_the_question_waits_and_then_it_passes(tmp_path: Path):

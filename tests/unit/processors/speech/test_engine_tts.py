@@ -303,9 +303,10 @@ def test_synthesis_stays_a_bounded_lead_ahead_of_what_is_heard():
     assert len(call.heard.of(TTSStoppedFrame)) == 1
 
 
-def test_a_long_text_to_speak_is_cut_into_clauses():
+@pytest.mark.parametrize("times", [20, 60])
+def test_a_long_text_to_speak_is_cut_into_clauses(times: int):
     engine = ToneTts(word_ms=20)
-    text = "Thank you for calling, " + ", ".join("this goes on and on" for _ in range(20)) + "."
+    text = "Thank you for calling, " + ", ".join("this goes on and on" for _ in range(times)) + "."
     call = play(lambda call: call.worker.queue_frame(TTSSpeakFrame(text)), engine)
     assert engine.clauses[0] == "Thank you for calling,"
     assert max(len(clause) for clause in engine.clauses) <= 160
@@ -315,14 +316,15 @@ def test_a_long_text_to_speak_is_cut_into_clauses():
     assert call.words() == text.split()
 
 
-def test_what_a_voice_that_is_gone_did_not_say_of_a_long_text_is_no_word():
+@pytest.mark.parametrize("times", [20, 60])
+def test_what_a_voice_that_is_gone_did_not_say_of_a_long_text_is_no_word(times: int):
     class DiesInTheSecond(ToneTts):
         def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
             if self.clauses:
                 raise EngineError("the voice is gone", engine="tone", retryable=False)
             return super().synthesize(text, sink)
 
-    text = "Thank you for calling, " + ", ".join("this goes on and on" for _ in range(20)) + "."
+    text = "Thank you for calling, " + ", ".join("this goes on and on" for _ in range(times)) + "."
     call = play(lambda call: call.worker.queue_frame(TTSSpeakFrame(text)), DiesInTheSecond(word_ms=20))
     assert not call.service.is_usable
     assert call.words() == "Thank you for calling,".split()

@@ -85,7 +85,6 @@ def test_who_waits_for_a_line_or_a_person_is_not_asked_and_stays(why: str):
         await asyncio.sleep(95)
         assert bench.said == []
         bench.keeper.on_waiting(False, why=why)
-        bench.quiet_since_ms = bench.clock.now_ms()
 
     made = held(lambda: Bench(timeout_ms=60_000), waits, for_s=8)
     # The silence begins when they wait no more.
