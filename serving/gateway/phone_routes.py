@@ -315,7 +315,8 @@ class PhoneRoutes:
     def _follow(self, call_sid: str, state: str) -> None:
         """The token of a call that has ended is void; one that is answered has as long as any other."""
         token = next((each for each, (_, call) in self._waiting.items() if call.call_sid == call_sid), None)
-        if token is None or not call_sid:
+        if not call_sid or token is None:
+            # Calls that Twilio has not named yet have no name in common.
             return
         if state in ENDED:
             del self._waiting[token]
