@@ -71,8 +71,10 @@ nemo: .venv-nemo/.done
 	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
 	@touch $@
 
+# Two at a time, but for those with servers, browsers and callers: they measure times.
 unit: setup nemo
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests --durations=25
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests --ignore=tests/peers --numprocesses=2 --durations=15
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests/peers --durations=60
 
 # Resolve pyproject.toml anew; needs the package uv.
 lock: setup

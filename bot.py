@@ -19,12 +19,13 @@ import sys
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
 from configs.load import known_deployments, load_deployment, parse_settings
 from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreError
+from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
 from runtime.leaving import leave
 from serving.gateway.settings import ServerSettings
@@ -35,31 +36,12 @@ if TYPE_CHECKING:
     import uvicorn
     from loguru import Record
     from pipecat.runner.types import RunnerArguments
-    from pipecat.transports.base_transport import BaseTransport
 
     from configs.deployment import Deployment
     from pipelines.call import Call
     from pipelines.engines import Engines
-    from pipelines.phone_sessions import PhoneSessions
-    from serving.gateway.chat_sockets import ChatArguments
     from serving.gateway.phone_desk import PhoneDesk
-    from serving.gateway.phone_routes import PhoneArguments
-    from serving.gateway.talk_sockets import SocketArguments
-    from session_store.conversation import Conversation, Conversations
-
-    class Pipeline(Protocol):
-        """Holds one conversation over a transport until it ends."""
-
-        async def __call__(
-            self,
-            engines: Engines,
-            transport: BaseTransport,
-            call: Call,
-            *,
-            rtvi: bool = True,
-            handle_sigint: bool = False,
-            finished: asyncio.Event | None = None,
-        ) -> None: ...
+    from session_store.conversation import Conversations
 
 
 EXIT_ENGINE = 1
@@ -69,7 +51,6 @@ FILE_RATE_HZ = 16_000
 EVERY_ADDRESS = ("0.0.0.0", "::")
 SWITCH_S = 0.001
 EXPECTED_WARNINGS = ("ideo transceiver is available", "Media stream error while reading the audio")
-CASCADE, DUPLEX = "cascade", "duplex"
 MODES = (CASCADE, DUPLEX, "text")
 TRANSPORTS = ("webrtc", "file", "local", "twilio")
 
@@ -205,8 +186,18 @@ def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deploy
 
 def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
     """Serve the page until a signal ends it; ``mode`` is that of callers who ask for none."""
+    check_phone(deployment, mode)
     listener = claim_port(deployment.server.host, deployment.server.port)
     return event_loop.run(_serve(deployment, listener, mode))
+
+
+def check_phone(deployment: "Deployment", mode: str) -> None:
+    """Raises ConfigError: telephone calls cannot be held as the deployment says in a server of this mode."""
+    if deployment.phone is not None:
+        try:
+            deployment.phone.check_mode(mode)
+        except ValueError as error:
+            raise ConfigError(f"phone: {error}") from error
 
 
 def claim_port(host: str, port: int) -> socket.socket:
@@ -246,6 +237,8 @@ async def gateway(
         on_call: told each telephone call that begins; must not block.
         desk: what can be done with telephone calls; None: what the environment has an account for.
     """
+    from pipelines.conversing import converse
+    from pipelines.phone import open_desk
     from pipelines.phone_sessions import PhoneSessions
     from pipelines.sessions import TypedTurns
     from serving.gateway.app import create_app
@@ -256,7 +249,7 @@ async def gateway(
 
     deployment = engines.deployment
     typed = TypedTurns(conversations, engines.answering)
-    desk = open_desk(deployment) if desk is None else desk
+    desk = open_desk(deployment.phone) if desk is None else desk
     book = None
     if (phone := deployment.phone) is not None:
         book = CallerBook(conversations.store, phone.remember_callers, phone.call_codes, number=phone.number)
@@ -305,6 +298,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
     ):
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
+        engines.host_front_end()
         # What is loaded stays: full collections need not look at it again while people talk.
         gc.collect()
         gc.freeze()
@@ -317,25 +311,6 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
         print(banner(engines.describe(), address), flush=True)
         await server.serve(sockets=[listener])
     return 0
-
-
-def open_desk(deployment: "Deployment") -> "PhoneDesk":
-    """What can be done with telephone calls: as much as there is an account for in the environment."""
-    from serving.gateway.phone_desk import PhoneDesk
-    from transports.twilio.rest import Account, TwilioRest
-
-    phone = deployment.phone
-    if phone is None or not (sid := os.environ.get(phone.account_sid_env, "")):
-        return PhoneDesk(None)
-    user, secret = os.environ.get(phone.api_key_env, ""), os.environ.get(phone.api_secret_env, "")
-    if not (user and secret):
-        user, secret = sid, os.environ.get(phone.auth_token_env, "")
-    if not secret:
-        raise ConfigError(
-            f"phone: {phone.account_sid_env} is set: set {phone.auth_token_env}, or {phone.api_key_env} and "
-            f"{phone.api_secret_env}, too"
-        )
-    return PhoneDesk(TwilioRest(Account(sid, user, secret, phone.api_url)), ring_s=phone.ring_s)
 
 
 def address_of(host: str, port: int) -> str:
@@ -359,202 +334,6 @@ def banner(names: dict[str, object], address: str) -> str:
             "Switch: make models && make run ARGS='--config local'"
         )
     return "\n".join(lines)
-
-
-async def converse(
-    engines: "Engines",
-    conversations: "Conversations",
-    runner_args: "RunnerArguments",
-    *,
-    mode: str = CASCADE,
-    phones: "PhoneSessions | None" = None,
-    on_call: "Callable[[Call], None] | None" = None,
-) -> None:
-    """Hold one conversation over whatever transport the arguments bring.
-
-    The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
-    choice, where it makes one. ``phones`` knows which session a telephone call is a part of;
-    ``on_call`` is told each of those.
-
-    Raises:
-        UnknownSessionError: there is no such session.
-    """
-    from pipelines.call import Call, playout_settings
-    from serving.gateway.chat_sockets import ChatArguments
-    from serving.gateway.phone_routes import PhoneArguments
-    from serving.gateway.talk_sockets import SocketArguments
-
-    if isinstance(runner_args, SocketArguments):
-        await converse_by_socket(engines, conversations, runner_args)
-        return
-    if isinstance(runner_args, ChatArguments):
-        await converse_by_chat(engines, conversations, runner_args)
-        return
-    if isinstance(runner_args, PhoneArguments):
-        assert phones is not None
-        await converse_by_phone(engines, phones, runner_args, on_call=on_call)
-        return
-    body = runner_args.body if isinstance(runner_args.body, dict) else {}
-    async with conversations.open(body.get("session")) as conversation:
-        is_browser = hasattr(runner_args, "webrtc_connection")
-        # A runner that is not ours passes on whatever a client sent.
-        told = body.get("echo_cancellation")
-        call = Call(
-            conversation,
-            "webrtc" if is_browser else "eval",
-            follows_packets=is_browser,
-            playout=playout_settings(engines.deployment),
-            peer_cancels_echo=told if isinstance(told, bool) else None,
-        )
-        wanted = body.get("mode")
-        chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
-        sees = chosen == DUPLEX and engines.sees
-        transport = await open_transport(engines, runner_args, call, sees=sees)
-        await pipeline_of(chosen)(engines, transport, call)
-
-
-async def converse_by_socket(
-    engines: "Engines", conversations: "Conversations", arguments: "SocketArguments"
-) -> None:
-    """Hold one conversation with a client that speaks a protocol of its own."""
-    from pipelines.engines import INPUT_RATE_HZ
-    from pipelines.surface import check_of, hold_surface, reason_of
-    from transports.websocket.peer import StarlettePeer
-    from transports.websocket.session import SurfaceSession
-
-    deployment = engines.deployment
-    peer = StarlettePeer(arguments.websocket, most_bytes=deployment.server.max_socket_bytes)
-    session = SurfaceSession(
-        peer,
-        arguments.dialect,
-        settings=deployment.sockets,
-        rate_hz=INPUT_RATE_HZ,
-        check=check_of(engines, arguments.mode),
-    )
-    body = arguments.body if isinstance(arguments.body, dict) else {}
-    session_id = body.get("session")
-    facts = {"next_token": body["next_token"]} if "next_token" in body else {}
-    session.open()
-    reason, message = "server_shutdown", "the server is stopping"
-    try:
-        async with conversations.open(session_id) as conversation:
-            await hold_surface(engines, conversation, session, mode=arguments.mode, facts=facts)
-            task = asyncio.current_task()
-            # A pipeline that is cancelled ends, and does not hand that on.
-            if task is None or not task.cancelling():
-                # A session that another process took, or somebody deleted, ends its call in good order.
-                reason, message = reason_of(conversation.loss)
-    except Exception as error:
-        reason, message = reason_of(error)
-        raise
-    finally:
-        session.over(reason, message)
-        await session.close(reason)
-
-
-async def converse_by_chat(
-    engines: "Engines", conversations: "Conversations", arguments: "ChatArguments"
-) -> None:
-    """Hold one conversation with a client of a turn-based socket."""
-    from pipelines.chat_sockets import hold_chat
-    from transports.websocket.peer import StarlettePeer
-
-    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
-    session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
-    await hold_chat(engines, conversations, peer, protocol=arguments.protocol, session_id=session_id)
-
-
-async def converse_by_phone(
-    engines: "Engines",
-    phones: "PhoneSessions",
-    arguments: "PhoneArguments",
-    *,
-    on_call: "Callable[[Call], None] | None" = None,
-) -> None:
-    """Hold one telephone call, in one session or several."""
-    from audio.comfort_noise import ComfortNoise
-    from pipelines.phone import hold_phone
-    from pipelines.phone_control import PhoneFacts
-    from transports.twilio.stream import PhoneStream
-    from transports.websocket.peer import StarlettePeer
-
-    settings = engines.deployment.phone
-    assert settings is not None
-    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
-    phone = arguments.phone
-    stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet, call_sid=phone.call_sid)
-    try:
-        started = await stream.open()
-        if started is not None:
-            facts = PhoneFacts(
-                phone.call_sid or started.call_sid, phone.caller, phone.called, phone.direction
-            )
-
-            async def hold_one(conversation: "Conversation", leaving: asyncio.Event) -> None:
-                await hold_phone(
-                    engines,
-                    conversation,
-                    stream,
-                    run=pipeline_of(arguments.mode),
-                    facts=facts,
-                    desk=arguments.desk,
-                    settings=settings,
-                    leaving=leaving,
-                    on_call=on_call,
-                )
-
-            await phones.hold(phone, stream, hold_one)
-    finally:
-        await stream.close(stream.end[1])
-
-
-def pipeline_of(mode: str) -> "Pipeline":
-    """What holds a call of this mode."""
-    if mode == DUPLEX:
-        from pipelines.duplex import run_duplex
-
-        return run_duplex
-    from pipelines.cascade import run_conversation
-
-    return run_conversation
-
-
-async def open_transport(
-    engines: "Engines", runner_args: "RunnerArguments", call: "Call", *, sees: bool = False
-) -> "BaseTransport":
-    """The transport for one set of runner arguments: ours for a browser, Pipecat's for everything else.
-
-    ``sees``: pictures of the caller's camera are wanted.
-    """
-    from pipecat.runner.types import SmallWebRTCRunnerArguments
-    from pipecat.runner.utils import create_transport
-    from pipecat.transports.base_transport import TransportParams, VideoInSourceParams
-
-    from transports.webrtc.transport import PacedWebRTCTransport
-
-    if isinstance(runner_args, SmallWebRTCRunnerArguments):
-        transport = PacedWebRTCTransport(
-            runner_args.webrtc_connection,
-            TransportParams(
-                audio_in_enabled=True,
-                audio_out_enabled=True,
-                audio_out_end_silence_secs=0,
-                video_in_enabled=sees,
-                video_in_sources={"camera": VideoInSourceParams()} if sees else {},
-            ),
-            vanish_ms=engines.deployment.server.vanish_ms,
-            jitter_buffer=engines.deployment.server.jitter_buffer,
-            on_packet=call.on_packet,
-        )
-        call.playout.peer_quiet_ms = transport.quiet_ms
-        return transport
-
-    def eval_params() -> TransportParams:
-        from pipecat.evals.transport import EvalTransportParams
-
-        return EvalTransportParams(audio_in_enabled=True, audio_out_enabled=True)
-
-    return await create_transport(runner_args, {"eval": eval_params})
 
 
 def call_from_file(
@@ -639,6 +418,7 @@ async def _call_from_pcm(
     from pipecat.transports.base_transport import TransportParams
 
     from pipelines.call import Call, playout_settings
+    from pipelines.conversing import pipeline_of
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
     from transports.local.file import FileCall, FileTransport
@@ -704,6 +484,7 @@ def call_by_telephone(
 
     pcm = _callers_pcm(source, output)
     deployment = simulated(deployment)
+    check_phone(deployment, mode)
     listener = claim_port(deployment.server.host, port)
     document = asyncio.run(_call_by_telephone(deployment, listener, pcm, output, mode))
     for turn in document["turns"]:
@@ -761,6 +542,7 @@ async def call_from_microphone(
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
     from pipelines.call import Call, playout_settings
+    from pipelines.conversing import pipeline_of
     from pipelines.engines import INPUT_RATE_HZ, Engines
     from pipelines.sessions import open_conversations
     from transports.local.microphone import AudioDevices
@@ -819,6 +601,8 @@ _process = _Process()
 
 async def bot(runner_args: "RunnerArguments") -> None:
     """Pipecat's entry point: one conversation."""
+    from pipelines.conversing import converse
+
     engines, conversations = await _process.get()
     await converse(engines, conversations, runner_args)
 

@@ -64,14 +64,21 @@ class SpeechLevel:
             self._heard_ms = float(LOOKED_AT_MS)
         self.gain_db = self._wanted_db() if expected_dbm0 is not None else 0.0
         self._factor = 10 ** (self.gain_db / 20)
+        self._ramp = np.zeros(0, np.float32)
 
-    def apply(self, pcm: bytes) -> bytes:
-        """The next piece of speech, as long as it was. ``pcm``: 16-bit mono."""
+    def apply(self, pcm: bytes, *, learns: bool = True) -> bytes:
+        """The next piece, as long as it was.
+
+        Args:
+            pcm: 16-bit mono.
+            learns: it is speech of the voice: its level counts.
+        """
         samples = np.frombuffer(pcm, "<i2").astype(np.float32)
         if not len(samples):
             return pcm
         long_ms = 1000 * len(samples) / self._rate_hz
-        self._look(float(np.vdot(samples, samples)) / (len(samples) * _FULL**2), long_ms)
+        if learns:
+            self._look(float(np.vdot(samples, samples)) / (len(samples) * _FULL**2), long_ms)
         if self._heard_ms >= FIRST_LOOK_MS:
             step_db = DB_PER_S * long_ms / 1000
             self.gain_db += min(max(self._wanted_db() - self.gain_db, -step_db), step_db)
@@ -82,7 +89,10 @@ class SpeechLevel:
         if abs(factor - before) < _STEADY:
             samples *= np.float32(factor)
         else:
-            samples *= np.linspace(before, factor, len(samples), dtype=np.float32)
+            # A voice moves it with every piece, and ``np.linspace`` costs more than all the rest.
+            if len(self._ramp) != len(samples):
+                self._ramp = np.linspace(0, 1, len(samples), dtype=np.float32)
+            samples *= self._ramp * np.float32(factor - before) + np.float32(before)
         return np.rint(samples).astype("<i2").tobytes()
 
     def _look(self, power: float, long_ms: float) -> None:

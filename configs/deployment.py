@@ -96,6 +96,12 @@ class Hearing(_Part):
     )
     echo_control: EchoControlSettings = EchoControlSettings()
     self_voice: SelfVoiceSettings = SelfVoiceSettings()
+    own_process: bool = Field(
+        True,
+        description="echo control and voice activity of a server's calls run in a child process, one for all "
+        "calls (80 MB): in threads they take the interpreter from the loop that paces audio, and a server "
+        "holds fewer calls",
+    )
     vad: Choice = Choice(name="silero")
     voice: VadSettings = VadSettings()
     turn: Choice | None = Choice(name="smart_turn")
@@ -190,6 +196,9 @@ class Duplex(_Part):
         description="said to a caller who waits for a worker, and again when the position has changed; "
         "empty: nothing is said",
     )
+    queue_again_s: float = Field(
+        30.0, ge=5, le=600, description="it is said again behind this when the position has not changed"
+    )
     refusal: str = Field(
         "Sorry, nobody is free to talk to you. Please call again later.",
         description="said to a caller who gets no worker, before the call ends; empty: nothing is said",
@@ -231,9 +240,13 @@ class Phone(PhoneRoutesSettings):
 
     @model_validator(mode="after")
     def _is_found_by_a_cascade(self) -> "Phone":
-        if self.voicemail is not None and self.mode == "duplex":
-            raise ValueError("voicemail: full duplex does not find out who answered; set mode: cascade")
+        self.check_mode("cascade")
         return self
+
+    def check_mode(self, default: str) -> None:
+        """Raises ValueError: a server of this mode holds calls in a way that does not do what is wanted."""
+        if self.voicemail is not None and (self.mode or default) == "duplex":
+            raise ValueError("voicemail: full duplex does not find out who answered; set mode: cascade")
 
 
 class Deployment(_Part):

@@ -16,8 +16,11 @@ from typing import Any
 from pipecat.frames.frames import Frame
 
 from configs.deployment import Deployment
+from core.newest import Newest
 from core.timeline import HeardMark
 from models.tools import Tool
+from processors.dialogue.commit_gate import Answers
+from processors.front_end.hosted import HostedFrontEnd
 from processors.fusion.perception import AnnotationFrame
 from processors.playout.heard import HeardReply, HeardSoFar, PlayoutSettings
 from processors.playout.playout import Playout
@@ -94,6 +97,7 @@ class Call:
         call_id: unique.
         turns: marks of every turn.
         playout: what is heard.
+        front_end: the caller's part of the process with echo control and voice activity; None: in threads.
         self_voice: whether a voice is the bot's own, by its level; None without echo control.
         own_words: whether words are the bot's own, at times of the session's clock; None without echo
             control.
@@ -105,7 +109,12 @@ class Call:
         on_waiting: to be told when the caller waits for somebody who is not the bot, and when no more, while
             the call runs: nobody asks whether they are there.
         on_reply_over: told when a reply is over; must not block.
-        on_turn: told what the caller has said when their turn is over; must not block.
+        on_turn_started: told that the caller's turn begins; must not block.
+        on_turn: told what the caller has said when their turn is over, nothing where it was none; must not
+            block.
+        ends_on_goodbye: a caller who takes leave has ended the call, where the deployment says so.
+        is_answering: whether an answer is owed, or on its way; of the pipeline.
+        answers: what the call says to a turn by itself, in place of the model; None: nothing.
         tools: that the call itself has, beside the deployment's and the client's.
         client: how the client of a socket wants the conversation to be; see ``Client``.
         end: why the call is over, in a word and a sentence, where it was not the caller who ended it.
@@ -130,6 +139,7 @@ class Call:
         self.call_id = uuid.uuid4().hex
         self.turns = TurnLog()
         self.peer_cancels_echo = peer_cancels_echo
+        self.front_end: HostedFrontEnd | None = None
         self.self_voice: SelfVoice | None = None
         self.own_words: OwnWords | None = None
         self.on_far_end: Callable[[bytes, int], None] | None = None
@@ -138,7 +148,11 @@ class Call:
         self.finish_turn: Callable[[], Awaitable[None]] | None = None
         self.on_waiting: Callable[[bool], None] | None = None
         self.on_reply_over: Callable[[HeardReply], None] | None = None
+        self.on_turn_started: Callable[[], None] | None = None
         self.on_turn: Callable[[str], None] | None = None
+        self.ends_on_goodbye = True
+        self.is_answering: Callable[[], bool] = lambda: False
+        self.answers: Answers | None = None
         self.tools: Sequence[Tool] = ()
         self.client = client or Client()
         self.end = "stopped", ""
@@ -146,7 +160,7 @@ class Call:
         self.answered_by: str | None = None
         self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)
         # Keys of what clients said of their replies.
-        self._claims: dict[str, str] = {}
+        self._claims: Newest[str, str] = Newest(MAX_UNTOLD)
         self.playout = Playout(
             playout,
             on_reply=self._on_reply,
@@ -156,6 +170,11 @@ class Call:
             clock=conversation.clock,
         )
         self.playout.rate_hz = output_rate_hz or 0
+
+    def close_front_end(self) -> None:
+        """Nothing more is heard of the caller; as often as it is called."""
+        if self.front_end is not None:
+            self.front_end.close()
 
     def on_packet(self, pcm: bytes) -> None:
         """A packet of the bot's audio leaves; for the transport."""
@@ -224,8 +243,6 @@ class Call:
                 "supersedes": [key] if reply.reply_id not in self._claims else [self._claims[reply.reply_id]]
             }
             key = self._claims[reply.reply_id] = f"{key}.claimed.{reply.mark.audio_ms}"
-            while len(self._claims) > MAX_UNTOLD:
-                del self._claims[next(iter(self._claims))]
         self._write(
             Kind.BOT_TURN,
             reply.reply_id,

@@ -140,6 +140,7 @@ async def build_worker(
             engines, transport, call, stop_words, tools=tools, idle=idle, hums=hums, screen=screen, rtvi=rtvi
         )
     except BaseException:
+        call.close_front_end()
         if stop_words is not None:
             stop_words.close()
         raise
@@ -212,7 +213,8 @@ async def _build(
         perceive=perception.take,
         waits_again=waits.wait_again,
         asking=asking,
-        on_asked_back=lambda: on_guess(None),
+        answers=call.answers,
+        on_unasked=lambda: on_guess(None),
     )
 
     def on_thought(frame: Frame) -> None:
@@ -278,6 +280,7 @@ async def _build(
         rtvi=rtvi,
     )
     idle.end_turn = call.end_turn = endpoint.end_turn
+    call.is_answering = idle.is_answering
     call.finish_turn = endpoint.finish_turn
     if barge_in is not None:
         idle.holds_reply = lambda: barge_in.holds_reply
@@ -337,6 +340,7 @@ async def _build(
         on_onset=on_onset,
         pause_ms=hearing.voice.pause_ms,
         on_audio=hear,
+        hosted=call.front_end,
     )
     worker = call_worker(
         [
@@ -389,6 +393,8 @@ async def _build(
     @user.event_handler("on_user_turn_started")
     async def on_turn_started(_aggregator: Any, _strategy: Any) -> None:
         idle.on_turn_started()
+        if call.on_turn_started is not None:
+            call.on_turn_started()
         if hums is not None:
             hums.on_turn_started()
 

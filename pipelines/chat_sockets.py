@@ -16,13 +16,13 @@ being made, which ends before the next is begun.
 import asyncio
 import hashlib
 import uuid
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
+from core.newest import Newest
 from pipelines.answering import Memory
 from pipelines.chat import COMMIT_WAIT_S, Answered, Asked, Piece, ask, context_of
 from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
@@ -117,7 +117,7 @@ class _Talk:
         self._settings = engines.deployment.chat_sockets
         self._instruction: str | None = None
         self._knows_instruction = False
-        self._recordings: OrderedDict[str, str] = OrderedDict()
+        self._recordings: Newest[str, str] = Newest(KNOWN_RECORDINGS)
 
     @property
     def is_lost(self) -> bool:
@@ -210,12 +210,10 @@ class _Talk:
             return hashlib.sha256(pcm).hexdigest(), pcm
 
         digest, pcm = await asyncio.to_thread(decoded)
-        words = self._recordings.pop(digest, None)
+        words = self._recordings.get(digest)
         if words is None:
             words = await self._heard(pcm)
         self._recordings[digest] = words
-        while len(self._recordings) > KNOWN_RECORDINGS:
-            self._recordings.popitem(last=False)
         return words
 
     async def _heard(self, pcm: bytes) -> str:

@@ -138,8 +138,8 @@ class _Votes:
 class _InQueue:
     """Where a caller stands who waits for a worker: shown by a client, said by the voice."""
 
-    def __init__(self, phrase: str, on_waiting: Callable[[bool], None]) -> None:
-        self._phrase = phrase
+    def __init__(self, phrase: str, again_s: float, on_waiting: Callable[[bool], None]) -> None:
+        self._phrase, self._again_s = phrase, again_s
         self._on_waiting = on_waiting
         self._news = asyncio.Event()
         self._place: Place | None = None
@@ -161,9 +161,10 @@ class _InQueue:
         loop = asyncio.get_running_loop()
         said_position, said_s = 0, -math.inf
         while True:
-            # A position that changed too soon after the last one was said is said later.
-            is_due = self._place is not None and self._place.position != said_position
-            left_s = max(0.0, said_s + QUEUE_SAID_S - loop.time()) if is_due else None
+            # A position that changed too soon after the last one was said is said later; one that stays is
+            # said again, so that nobody takes the line for dead.
+            every_s = QUEUE_SAID_S if self._moved(said_position) else self._again_s
+            left_s = max(0.0, said_s + every_s - loop.time()) if self._place is not None else None
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._news.wait()
@@ -181,12 +182,15 @@ class _InQueue:
             await worker.queue_frame(RTVIServerMessageFrame(data=data))
             if place is None:
                 said_position = 0
-            elif place.position != said_position and loop.time() - said_s >= QUEUE_SAID_S:
+            elif loop.time() - said_s >= (QUEUE_SAID_S if self._moved(said_position) else self._again_s):
                 said_position, said_s = place.position, loop.time()
                 if self._phrase:
                     text = self._phrase.format(position=place.position)
                     await worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
             await asyncio.sleep(QUEUE_TOLD_S)
+
+    def _moved(self, said_position: int) -> bool:
+        return self._place is not None and self._place.position != said_position
 
 
 class _OfCall:
@@ -310,6 +314,7 @@ async def build_duplex(
     try:
         return await _build(engines, transport, call, stop_words, tools=tools, idle=idle, log=log, rtvi=rtvi)
     except BaseException:
+        call.close_front_end()
         if stop_words is not None:
             stop_words.close()
         raise
@@ -381,7 +386,8 @@ async def _build(
         perceive=perception.take,
         waits_again=waits.wait_again,
         asking=asking,
-        on_asked_back=lambda: speculation.withdraw(),
+        answers=call.answers,
+        on_unasked=lambda: speculation.withdraw(),
     )
     speculation = Speculation(
         gate.foreseen,
@@ -423,8 +429,15 @@ async def _build(
         if asking is not None:
             asking.forget()
 
+    def on_turn() -> None:
+        idle.on_turn_started()
+        if call.on_turn_started is not None:
+            call.on_turn_started()
+
     def on_void() -> None:
         idle.on_turn_ended("")
+        if call.on_turn is not None:
+            call.on_turn("")
         on_forgotten()
 
     words, clock = call.own_words, conversation.clock
@@ -441,7 +454,7 @@ async def _build(
         on_words=tell,
         are_own=(lambda text: words.explains(text, clock.now_us() // 1000)) if words is not None else None,
         foresee=on_guess,
-        on_turn=idle.on_turn_started,
+        on_turn=on_turn,
         on_asked=on_asked,
         on_void=on_void,
         on_forgotten=on_forgotten,
@@ -449,7 +462,7 @@ async def _build(
     user.speak_through(thought.push_frame)
     dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
     contents = Contents(engines.output_rate_hz, dialogue.arrived)
-    in_queue = _InQueue(duplex.queue_phrase, partial(idle.on_waiting, why=QUEUE))
+    in_queue = _InQueue(duplex.queue_phrase, duplex.queue_again_s, partial(idle.on_waiting, why=QUEUE))
     hosts = [_of_call(host, dialogue, call, in_queue, has_echo=bool(echo)) for host in engines.omni]
     beside = None if all(is_two_tier) else _beside(engines, transport, user, lambda: not omni.wants_content)
     yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
@@ -500,6 +513,7 @@ async def _build(
 
     idle.end_turn = call.end_turn = end_turn
     idle.holds_reply = lambda: omni.is_speaking
+    call.is_answering = idle.is_answering
     call.playout.follower = Followers(*(each for each in (beside, idle) if each is not None))
     assistant = HeardAssistantAggregator(context, None)
 
@@ -520,6 +534,7 @@ async def _build(
         on_onset=idle.on_onset,
         pause_ms=hearing.voice.pause_ms,
         on_audio=hear,
+        hosted=call.front_end,
     )
     worker = call_worker(
         [
@@ -663,7 +678,7 @@ def _beside(
         ears=hearing.voice.ears(),
         vad=engines.vad,
         turn=engines.turn,
-        executor=engines.executors.vad,
+        executor=engines.executors.vad or engines.executors.turn,
         turn_executor=engines.executors.turn,
         yields=duplex.yields == "policy",
         is_on=is_on,

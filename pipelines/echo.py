@@ -9,6 +9,9 @@ telephone) has one.
 from a device that tells when it took its audio, or from the packets as they leave. It leaves on the call
 what tells the bot's voice from a caller's: ``self_voice`` by levels, ``own_words`` by what was said. An
 engine that does not open costs this call its echo control and nothing else.
+
+Where a process of their own is ready for echo control and voice activity (``Engines.host_front_end``), the
+caller's part of it is opened here and left on the call as ``front_end``, for the voice activity behind.
 """
 
 import asyncio
@@ -21,6 +24,7 @@ from models.echo.control import EchoControl, EchoControlSettings
 from pipelines.call import Call
 from pipelines.engines import Engines
 from processors.front_end.echo import EchoProcessor
+from processors.front_end.hosted import HostedFrontEnd
 from transports.device_output import TellsTaken
 from turn_taking.self_voice import OwnWords, SelfVoice
 
@@ -48,6 +52,7 @@ async def open_echo_control(engines: Engines, transport: object, call: Call) -> 
     """The processor for directly behind the microphone, or none."""
     hearing = engines.deployment.hearing
     engine = engines.echo
+    call.front_end = engines.open_front_end()
     if engine is None or not wants_echo_control(
         hearing.echo_mode, call.transport, peer_cancels=call.peer_cancels_echo
     ):
@@ -56,7 +61,11 @@ async def open_echo_control(engines: Engines, transport: object, call: Call) -> 
     executor = engines.executors.echo
     try:
         # Filters and two native modules: some milliseconds.
-        control = await asyncio.get_running_loop().run_in_executor(executor, EchoControl, engine, settings)
+        control: EchoControl | HostedFrontEnd | None = await _open(call, settings)
+        if control is None:
+            control = await asyncio.get_running_loop().run_in_executor(
+                executor, EchoControl, engine, settings
+            )
     except EngineError as error:
         logger.warning(f"this call has no echo control: {error}")
         return []
@@ -72,6 +81,19 @@ async def open_echo_control(engines: Engines, transport: object, call: Call) -> 
     else:
         call.on_far_end = processor.played
     return [processor]
+
+
+async def _open(call: Call, settings: EchoControlSettings) -> HostedFrontEnd | None:
+    """Echo control in the process of its own, if there is one and it works."""
+    if call.front_end is None:
+        return None
+    try:
+        await call.front_end.open_echo(settings)
+    except EngineError as error:
+        logger.warning(f"the front end of a call runs in threads of this process: {error}")
+        call.front_end.close()
+        call.front_end = None
+    return call.front_end
 
 
 def _with_latency(settings: EchoControlSettings, transport: object) -> EchoControlSettings:

@@ -27,6 +27,7 @@ from core.media import pcm16_to_float
 from core.registry import Registry
 from models.commands import COMMANDS
 from models.echo import ECHO, EchoCanceller
+from models.front_end import EnginePart, FrontEndSettings
 from models.omni import OMNI, OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import STT, SpeechToText, Transcript
@@ -40,6 +41,7 @@ from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering, AnsweringPlan, plan_answering
 from pipelines.choices import engine_or_service, engine_settings, service_row
 from processors.duplex.services import REALTIME_SERVICES, RealtimeRow
+from processors.front_end.hosted import HostedFrontEnd
 from processors.perception.engine_stt import EngineSttService, transcript_from_fields
 from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
@@ -47,7 +49,7 @@ from processors.speech.engine_tts import EngineTtsService
 from processors.speech.services import TTS_SERVICES
 from processors.turns.stop_words import StopWords
 from runtime.engine_pool import EnginePool
-from runtime.engine_process import EngineProcess
+from runtime.engine_process import EngineProcess, EngineProcessSettings
 from runtime.engine_thread import EngineThread
 from runtime.stream_threads import StreamThreads, StreamThreadSettings
 from runtime.utterances import UtteranceEngine
@@ -71,6 +73,8 @@ Pooled = TypeVar("Pooled", PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
 SPEECH_THREADS = 2
 # A final result of a hosted recogniser may wait for the piece of audio in front of it.
 FINAL_MARGIN_S = 1.0
+# A caller's piece takes milliseconds. It goes behind the loop that paces audio, and in front of recognisers.
+FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0)
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ class Loaded:
         preparation: how a conversation with an engine begins, with its reference voices.
         pool: the workers of the deployment, started; None where no engine of the plan is in them.
         hosted_voices: those of the voice that are in workers, to be closed.
+        front_end: what a process of their own loads for voice activity and echo control.
     """
 
     vad: VoiceActivityDetector
@@ -137,6 +142,7 @@ class Loaded:
     preparation: Preparation = Preparation()
     pool: Pool | None = None
     hosted_voices: tuple[HostedTts, ...] = ()
+    front_end: FrontEndSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,7 @@ class Executors:
     """The threads of a process, by what must not wait for what.
 
     Attributes:
-        vad: voice activity, apart from slower models.
+        vad: voice activity, apart from slower models; None: on the loop.
         turn: turn completeness.
         speech: synthesis.
         echo: echo control, in front of voice activity and apart from it.
@@ -152,7 +158,7 @@ class Executors:
             hangs holds nobody else's.
     """
 
-    vad: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="vad"))
+    vad: Executor | None = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="vad"))
     turn: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="turn"))
     speech: Executor = field(
         default_factory=lambda: ThreadPoolExecutor(SPEECH_THREADS, thread_name_prefix="speech")
@@ -163,7 +169,8 @@ class Executors:
     def shutdown(self) -> None:
         """Let running work finish by itself, start none."""
         for executor in (self.vad, self.turn, self.speech, self.echo):
-            executor.shutdown(wait=False, cancel_futures=True)
+            if executor is not None:
+                executor.shutdown(wait=False, cancel_futures=True)
 
 
 def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
@@ -357,6 +364,8 @@ class Engines:
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self.latencies = LearntLatencies()
         self._loaded = loaded
+        self._front_end: EngineProcess[object] | None = None
+        self._starting: asyncio.Task[None] | None = None
 
     @classmethod
     async def load(cls, deployment: Deployment, *, duplex: bool = False) -> "Engines":
@@ -467,6 +476,7 @@ class Engines:
                 phrases,
                 echo.result(),
                 commands,
+                front_end=_front_end(hearing, planned),
                 omni=tuple(map(host_of, planned.omni)),
                 realtime=planned.realtime,
                 preparation=planned.preparation,
@@ -479,6 +489,30 @@ class Engines:
             # Theirs to close from here on.
             opened.pop_all()
             return engines
+
+    def host_front_end(self) -> None:
+        """Start the process with echo control and voice activity, for calls that begin when it is ready.
+
+        Calls before that, and all of them where it does not start, have theirs in threads of this one.
+        """
+        settings = self._loaded.front_end
+        if self._front_end is not None or settings is None or not self.deployment.hearing.own_process:
+            return
+        self._front_end = EngineProcess(
+            "models.front_end:FrontEnd", settings, decode=dict, limits=FRONT_END_LIMITS, name="front_end"
+        )
+        self._starting = asyncio.create_task(self._start_front_end(self._front_end), name="load.front_end")
+
+    async def _start_front_end(self, process: "EngineProcess[object]") -> None:
+        try:
+            await process.start()
+        except AgentError as error:
+            logger.warning(f"echo control and voice activity run in threads of this process: {error}")
+
+    def open_front_end(self) -> HostedFrontEnd | None:
+        """A caller's part of that process; None while there is none that is ready."""
+        process = self._front_end
+        return HostedFrontEnd(process) if process is not None and process.is_ready else None
 
     @property
     def answering(self) -> Answering:
@@ -576,6 +610,11 @@ class Engines:
 
     async def close(self) -> None:
         """End everything that ``load`` and the calls opened."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._front_end is not None:
+            await self._front_end.close()
         if self._loaded.phrases is not None:
             self._loaded.phrases.close()
         await self._loaded.answering.close()
@@ -595,6 +634,18 @@ class Engines:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
+
+
+def _front_end(hearing: Hearing, planned: Plan) -> FrontEndSettings:
+    echo = None
+    if hearing.echo is not None and planned.echo is not None:
+        echo = EnginePart.of(hearing.echo.name, planned.echo)
+    # A call may want softer voices than the deployment; it is the deployment's that are measured here.
+    return FrontEndSettings(
+        vad=EnginePart.of(hearing.vad.name, planned.vad),
+        least_db=hearing.voice.ears().least_db,
+        echo=echo,
+    )
 
 
 async def _create_echo(hearing: Hearing, chosen: BaseModel | None) -> EchoCanceller | None:

@@ -35,8 +35,11 @@ SPEECH_ACTIVITY_S = 1.0
 def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
     """The silences of one call."""
     bot = engines.deployment.bot
+    settings = None if call.transport in WITHOUT_A_PERSON or not call.client.prompts else bot.idle
+    if settings is not None and not call.ends_on_goodbye:
+        settings = settings.model_copy(update={"hang_up_on_farewell": False})
     return IdleKeeper(
-        None if call.transport in WITHOUT_A_PERSON or not call.client.prompts else bot.idle,
+        settings,
         timeout_ms=bot.idle_timeout_ms,
         idle_ms=call.turns.idle_ms,
     )

@@ -10,20 +10,24 @@ at most), then Twilio is told by REST, and then the stream is closed.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol
 
 from pipecat.frames.frames import Frame
 
 from audio.speech_level import SpeechLevel, active_level_dbm0
+from core.errors import ConfigError
 from core.media import pcm16_to_float
 from pipelines.call import Call, playout_settings
 from pipelines.engines import INPUT_RATE_HZ, Engines
-from pipelines.phone_control import Desk, PhoneControl, PhoneFacts
+from pipelines.phone_control import SUMMARY_S, SUMMARY_TOKENS, Desk, PhoneControl, PhoneFacts
 from protocols.twilio_media import RATE_HZ
+from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from session_store.conversation import Conversation
+from transports.twilio.rest import Account, TwilioRest
 from transports.twilio.stream import PhoneStream
 from transports.twilio.transport import PhoneTransport, phone_params
 
@@ -56,6 +60,7 @@ async def hold_phone(
     settings: PhoneRoutesSettings,
     leaving: asyncio.Event | None = None,
     on_call: Callable[[Call], None] | None = None,
+    has_open_code: Callable[[], bool] = lambda: False,
 ) -> None:
     """Hold one call until it ends.
 
@@ -69,17 +74,30 @@ async def hold_phone(
         settings: of telephone calls.
         leaving: set when this call ends and the stream goes on.
         on_call: told the call when it begins; must not block.
+        has_open_code: whether keys may be those of a code.
     """
     call = Call(
         conversation,
         TRANSPORT,
-        playout=playout_settings(engines.deployment).model_copy(update={"flushes": True}),
+        playout=playout_settings(engines.deployment).model_copy(
+            update={"flushes": True, "keeps_waiting": True}
+        ),
         peer_quiet_ms=lambda: stream.quiet_ms,
         peer_cancels_echo=False,
         output_rate_hz=RATE_HZ,
     )
-    control = PhoneControl(desk, facts, settings, summarize=conversation.summary)
-    call.on_turn, call.on_reply_over = control.on_turn, control.on_reply
+    call.ends_on_goodbye = settings.ends_on_goodbye
+    control = PhoneControl(
+        desk,
+        facts,
+        settings,
+        summarize=partial(conversation.summary, max_tokens=SUMMARY_TOKENS, within_s=SUMMARY_S),
+        gone=stream.gone,
+        is_talking=lambda: bool(call.playout.books.open_ids) or call.is_answering(),
+        has_open_code=has_open_code,
+    )
+    call.on_turn_started, call.on_turn = control.on_turn_started, control.on_turn
+    call.on_reply_over, call.answers = control.on_reply, control.answer
     if engines.answering.calls_tools:
         call.tools = control.tools()
 
@@ -114,6 +132,24 @@ async def hold_phone(
     if not stream.gone.is_set() and not (leaving is not None and leaving.is_set()):
         await stream.played_out(PLAYED_OUT_S)
         await desk.hang_up(facts.call_sid)
+
+
+def open_desk(phone: PhoneRoutesSettings | None) -> PhoneDesk:
+    """What can be done with telephone calls: as much as there is an account for in the environment.
+
+    Raises ConfigError: there is an account, and no secret of it.
+    """
+    if phone is None or not (sid := os.environ.get(phone.account_sid_env, "")):
+        return PhoneDesk(None)
+    user, secret = os.environ.get(phone.api_key_env, ""), os.environ.get(phone.api_secret_env, "")
+    if not (user and secret):
+        user, secret = sid, os.environ.get(phone.auth_token_env, "")
+    if not secret:
+        raise ConfigError(
+            f"phone: {phone.account_sid_env} is set: set {phone.auth_token_env}, or {phone.api_key_env} and "
+            f"{phone.api_secret_env}, too"
+        )
+    return PhoneDesk(TwilioRest(Account(sid, user, secret, phone.api_url)), ring_s=phone.ring_s)
 
 
 def _level(engines: Engines, target_dbm0: float | None) -> SpeechLevel | None:

@@ -7,8 +7,9 @@ the call, behind what the caller is to hear. Decides who may ask for it: the mod
 else.
 
 Owns what runs in ``run``, which its caller owns: one wish after the other. A transfer that nobody takes
-leaves the conversation as it was, and is said. The caller gone: the person's telephone stops ringing. Full:
-a wish that is made while the same one is carried out is that one.
+leaves the conversation as it was, and is said. The caller gone: the person's telephone stops ringing. Nobody
+is hung up on who speaks: a call that is to end ends ``GRACE_S`` behind the last word, if it is quiet. Full: a
+wish that is made while the same one is carried out is that one.
 """
 
 import asyncio
@@ -35,9 +36,15 @@ from turn_taking.leaving import asks_for_a_person, says_goodbye
 
 # Keys are one thing until nobody presses one for so long, or "#".
 KEYS_S, MOST_KEYS = 2.0, 32
-# A goodbye that nobody answers ends the call all the same.
-ANSWER_S = 6.0
-SUMMARY_S = 8.0
+# A goodbye that nobody answers ends the call all the same; one that is answered, so long behind the answer.
+ANSWER_S, GRACE_S = 6.0, 1.0
+# The person who takes a call has heard it twice before they are expected to press a key.
+SUMMARY_S, SUMMARY_TOKENS = 6.0, 100
+# Of a transfer, beside the ringing: the summary, the offer, and the posts.
+MOST_TRANSFER_S = 120.0
+MOST_REASON_CHARS = 200
+# Of a transfer, beside those of the desk: the caller hung up, and was not being put through.
+GONE, TAKEN_S = "gone", 2.0
 TRANSFER, HANG_UP, PRESS = "transfer_to_a_person", "hang_up", "press_keys"
 
 
@@ -75,7 +82,10 @@ class PhoneControl:
         desk: what carries out wishes.
         facts: of the call.
         settings: of telephone calls.
-        summarize: what was said so far, in a few sentences; raises AgentError.
+        summarize: what was said so far, in a sentence or a few; empty where nothing was; raises AgentError.
+        gone: set when the caller has hung up.
+        is_talking: whether something of the bot is on, or owed.
+        has_open_code: whether keys may be those of a code (``phone.call_codes``), which somebody reads.
 
     Attributes:
         finished: the call is to end behind what is being said.
@@ -91,7 +101,13 @@ class PhoneControl:
         settings: PhoneRoutesSettings,
         *,
         summarize: Callable[[], Awaitable[str]],
+        gone: asyncio.Event | None = None,
+        is_talking: Callable[[], bool] = lambda: False,
+        has_open_code: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._is_talking = is_talking
+        self._has_open_code = has_open_code
+        self._gone = gone or asyncio.Event()
         self.finished = asyncio.Event()
         self.say: Callable[[Frame], Awaitable[None]] | None = None
         self.on_waiting: Callable[[bool], None] | None = None
@@ -101,11 +117,19 @@ class PhoneControl:
         self._news = asyncio.Event()
         self._keys = ""
         self._transfer: asyncio.Task[str] | None = None
-        self._wants_person = False
-        self._is_leaving = False
+        self._wants_person = self._model_tells = False
+        self._is_leaving = self._is_speaking = False
         self._leave_at_s: float | None = None
         self._keys_at_s: float | None = None
         self._interrupt = False
+
+    @property
+    def _is_passing_on(self) -> bool:
+        return self._wants_person or (self._transfer is not None and not self._transfer.done())
+
+    @property
+    def _connecting(self) -> str:
+        return self._settings.connecting.format(person=self._settings.person)
 
     @property
     def can_transfer(self) -> bool:
@@ -137,7 +161,7 @@ class PhoneControl:
                     "person, or when you cannot help. It rings until they take the call, or nobody does.",
                     {"reason": {"type": "string", "description": "what the caller wants, in a sentence"}},
                     self._transferred,
-                    timeout_s=120,
+                    timeout_s=self._settings.ring_s + MOST_TRANSFER_S,
                 )
             )
         return tools
@@ -146,23 +170,47 @@ class PhoneControl:
 
     def on_key(self, key: str) -> None:
         """The caller presses one."""
+        # Who presses keys has not left yet.
+        self._is_leaving, self._leave_at_s = False, None
         self._interrupt = self._interrupt or not self._keys
         self._keys = (self._keys + key)[:MOST_KEYS]
-        self._keys_at_s = self._now_s() + (0 if key == "#" else KEYS_S)
+        codes = self._settings.call_codes
+        # A "0" of a code that is read slowly asks for nobody.
+        pause_s = codes.pause_s if codes is not None and self._has_open_code() else KEYS_S
+        self._keys_at_s = self._now_s() + (0 if key == "#" else pause_s)
         self._news.set()
 
+    def on_turn_started(self) -> None:
+        """The caller begins to speak: nobody ends the call now."""
+        self._is_speaking = True
+
     def on_turn(self, text: str) -> None:
-        """The caller has said this."""
-        self._is_leaving = self._settings.ends_on_goodbye and says_goodbye(text)
+        """The caller has said this; nothing, where it was a noise."""
+        self._is_speaking = False
+        if text.strip():
+            self._is_leaving = self._settings.ends_on_goodbye and says_goodbye(text)
         self._leave_at_s = self._now_s() + ANSWER_S if self._is_leaving else None
-        if self.can_transfer and asks_for_a_person(text):
-            self._wants_person = True
         self._news.set()
+
+    def answer(self, said: str, *, is_again: bool) -> str | None:
+        """What the call answers to a turn by itself: see ``processors.dialogue.commit_gate.Answers``."""
+        if not self.can_transfer or not asks_for_a_person(said):
+            return None
+        if self._facts.direction == "outbound":
+            # Where we rang a menu may offer "an operator": the model may want one.
+            return None
+        if is_again and not self._is_passing_on:
+            # Nobody took the call meanwhile: nothing is asked for anew.
+            return None
+        self._wants_person = True
+        self._news.set()
+        return self._connecting
 
     def on_reply(self, reply: HeardReply) -> None:
         """A reply is over."""
-        if self._is_leaving and not reply.truncated:
-            self.finished.set()
+        if self._is_leaving and reply.in_context and not reply.truncated:
+            self._leave_at_s = self._now_s() + GRACE_S
+            self._news.set()
 
     # The one task.
 
@@ -180,13 +228,24 @@ class PhoneControl:
                     self._wants_person = False
                     self._begin_transfer("")
                 if self._leave_at_s is not None and self._leave_at_s <= self._now_s():
-                    self.finished.set()
-                    self._leave_at_s = None
+                    self._leave()
         finally:
             transfer, self._transfer = self._transfer, None
             if transfer is not None:
                 transfer.cancel()
                 await asyncio.gather(transfer, return_exceptions=True)
+
+    def _leave(self) -> None:
+        """The end is due."""
+        if self._is_speaking:
+            # Their turn says what follows.
+            self._leave_at_s = None
+        elif self._is_talking():
+            # Something is being said, and may be interrupted: an end that is on its way cannot.
+            self._leave_at_s = self._now_s() + GRACE_S
+        else:
+            self._leave_at_s = None
+            self.finished.set()
 
     async def _until_due(self) -> None:
         dues = [each for each in (self._keys_at_s, self._leave_at_s) if each is not None]
@@ -198,8 +257,10 @@ class PhoneControl:
 
     async def _press_done(self) -> None:
         keys, self._keys, self._keys_at_s = self._keys, "", None
-        if keys == self._settings.person_key and self.can_transfer:
-            self._wants_person = True
+        person = self._settings.person_key
+        if person and keys in (person, f"{person}#") and self.can_transfer:
+            await self._push(TTSSpeakFrame(self._connecting, append_to_context=True))
+            self._begin_transfer("")
             return
         logger.info(f"the caller has pressed {len(keys)} keys")
         await self._push(
@@ -216,34 +277,49 @@ class PhoneControl:
     async def _passed_on(self, reason: str) -> str:
         settings = self._settings
         assert settings.transfer_to is not None
-        await self._push(
-            TTSSpeakFrame(settings.connecting.format(person=settings.person), append_to_context=True)
-        )
         self._waits(True)
         try:
             words = await self._words(reason)
-            shown = settings.number or self._facts.called
-            self.outcome = await self._desk.transfer(self._facts.call_sid, settings.transfer_to, shown, words)
+            self.outcome = await self._taken_by(settings.transfer_to, words)
         finally:
             self._waits(False)
         logger.info(f"a call was to be passed on: {self.outcome}")
-        if self.outcome != "taken":
+        if self.outcome not in ("taken", GONE) and not self._model_tells:
             await self._push(
                 TTSSpeakFrame(settings.nobody.format(person=settings.person), append_to_context=True)
             )
         return self.outcome
 
+    async def _taken_by(self, person: str, words: str) -> str:
+        """How a transfer comes out. A caller who hangs up is waited for by nobody."""
+        if self._gone.is_set():
+            return GONE
+        shown = self._settings.number or self._facts.called
+        transfer = asyncio.ensure_future(self._desk.transfer(self._facts.call_sid, person, shown, words))
+        gone = asyncio.create_task(self._gone.wait())
+        try:
+            await asyncio.wait({transfer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not transfer.done():
+                # Who is put through leaves the stream a moment before that is known to have worked.
+                await asyncio.wait({transfer}, timeout=TAKEN_S)
+            return transfer.result() if transfer.done() else GONE
+        finally:
+            for task in (transfer, gone):
+                task.cancel()
+            await asyncio.gather(transfer, gone, return_exceptions=True)
+
     async def _words(self, reason: str) -> str:
         """What the person hears before they take the call."""
-        summary = ""
+        summary, nothing = "", "Nothing was said so far."
         try:
-            async with asyncio.timeout(SUMMARY_S):
+            # The summary keeps its own time, and takes an extract where it is short.
+            async with asyncio.timeout(2 * SUMMARY_S):
                 summary = await self._summarize()
         except (AgentError, TimeoutError) as error:
             logger.warning(f"a call is passed on without a summary: {error or type(error).__name__}")
-        told = " ".join(part.strip() for part in (reason, summary) if part.strip())
-        about = f" {told}" if told else " Nothing was said so far."
-        return f"A caller would like to talk to you.{about} Press any key to take the call."
+            nothing = ""
+        told = " ".join(part.strip() for part in (reason, summary) if part.strip()) or nothing
+        return f"A caller would like to talk to you. Press any key to take the call. {told}".strip()
 
     def _waits(self, waiting: bool) -> None:
         if self.on_waiting is not None:
@@ -271,12 +347,22 @@ class PhoneControl:
         except ValueError as error:
             raise EngineError("keys are 0 to 9, * and #", engine=PRESS, retryable=False) from error
         for button in buttons:
-            await self._push(OutputDTMFFrame(button=button))
+            frame = OutputDTMFFrame(button=button)
+            # Menus talk while keys are pressed.
+            frame.interruptible = False
+            await self._push(frame)
         return {"status": "pressed"}
 
     async def _transferred(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        outcome = await asyncio.shield(self._begin_transfer(str(arguments.get("reason", ""))[:500]))
-        return {"status": outcome}
+        if not self._is_passing_on:
+            await self._push(TTSSpeakFrame(self._connecting, append_to_context=True))
+        # How it came out is the answer of this tool.
+        self._model_tells = True
+        try:
+            reason = str(arguments.get("reason", ""))[:MOST_REASON_CHARS]
+            return {"status": await asyncio.shield(self._begin_transfer(reason))}
+        finally:
+            self._model_tells = False
 
 
 class _PhoneTool:

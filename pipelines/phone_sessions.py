@@ -45,6 +45,11 @@ class PhoneSessions:
         # Streams whose session is in a call here.
         self._streams: dict[str, PhoneStream] = {}
 
+    @property
+    def has_open_code(self) -> bool:
+        """Whether keys may be those of a code."""
+        return self._book.has_open_code
+
     async def hold(self, phone: PhoneCall, stream: PhoneStream, hold_one: HoldOne) -> None:
         """Hold a telephone call to its end, in one session or several.
 

@@ -144,7 +144,11 @@ async def run_realtime(
     idle = idle_keeper(engines, call)
     if engines.deployment.thinking.tools:
         logger.warning("a realtime service is offered no tools in this version: thinking.tools is not used")
-    built = await build_realtime(engines, row, transport, call, idle=idle, rtvi=rtvi)
+    try:
+        built = await build_realtime(engines, row, transport, call, idle=idle, rtvi=rtvi)
+    except BaseException:
+        call.close_front_end()
+        raise
     await hold(
         built.worker,
         transport,
@@ -236,6 +240,7 @@ async def build_realtime(
     )
     thought, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
     idle.holds_reply = lambda: replies.is_speaking
+    call.is_answering = idle.is_answering
     call.playout.follower = idle
     user = LLMUserAggregator(
         context,
@@ -249,6 +254,7 @@ async def build_realtime(
         on_onset=idle.on_onset,
         pause_ms=hearing.voice.pause_ms,
         on_audio=turns.heard,
+        hosted=call.front_end,
     )
     worker = call_worker(
         [
@@ -280,7 +286,7 @@ async def build_realtime(
     )
     call.report = worker.queue_frame
     record_turns(worker, assistant, call, rtvi=rtvi)
-    _follow(user, caller, idle, turns, watch)
+    _follow(user, caller, idle, turns, watch, call)
     ending = _Ending(worker, gate, deployment.thinking.guard.apology)
 
     @service.event_handler("on_error")
@@ -349,24 +355,42 @@ class _Ending:
 
 
 def _follow(
-    user: LLMUserAggregator, caller: CallerTurns, idle: IdleKeeper, turns: TurnLog, watch: AnswerWatch
+    user: LLMUserAggregator,
+    caller: CallerTurns,
+    idle: IdleKeeper,
+    turns: TurnLog,
+    watch: AnswerWatch,
+    call: Call,
 ) -> None:
     """Keep the session, the turn log and the silences in step with the caller's turns."""
 
+    in_turn = False
+
     @user.event_handler("on_user_turn_started")
     async def on_started(_aggregator: Any, _strategy: Any) -> None:
+        nonlocal in_turn
+        in_turn = True
         idle.on_turn_started()
+        if call.on_turn_started is not None:
+            call.on_turn_started()
 
     @user.event_handler("on_user_turn_stopped")
     async def on_stopped(_aggregator: Any, _strategy: Any, _message: Any) -> None:
         turns.user_turn_ended(silence_ms=0, completeness=None)
+        nonlocal in_turn
+        in_turn = False
         watch.on_turn_ended()
         idle.on_turn_ended("")
+        if call.on_turn is not None:
+            call.on_turn("")
 
     @user.event_handler("on_user_turn_message_added")
     async def on_message(_aggregator: Any, message: UserTurnMessageAddedMessage) -> None:
         turns.user_said(message.content)
         idle.on_turn_ended(message.content)
+        # The words of a turn may come in the middle of the next one, which says what follows.
+        if call.on_turn is not None and not in_turn:
+            call.on_turn(message.content)
         caller.take(message.content)
 
 

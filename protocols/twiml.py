@@ -43,8 +43,24 @@ def refuse(words: str) -> str:
     return _text(response)
 
 
+def hold(words: str, pause_s: int, address: str) -> str:
+    """Say something to a caller who waits, pause, and ask again what to do.
+
+    Args:
+        words: may be none.
+        pause_s: behind them.
+        address: that is asked.
+    """
+    response = ElementTree.Element("Response")
+    if words:
+        ElementTree.SubElement(response, "Say").text = words[:MOST_SAID_CHARS]
+    ElementTree.SubElement(response, "Pause", length=str(pause_s))
+    ElementTree.SubElement(response, "Redirect", method="POST").text = address
+    return _text(response)
+
+
 def offer(words: str, answer_address: str, *, wait_s: int) -> str:
-    """Ask whoever answers to take a call with a key; a machine presses none.
+    """Ask whoever answers to take a call with a key, any key; a machine presses none.
 
     Args:
         words: what it is about.
@@ -53,7 +69,14 @@ def offer(words: str, answer_address: str, *, wait_s: int) -> str:
     """
     response = ElementTree.Element("Response")
     gather = ElementTree.SubElement(
-        response, "Gather", numDigits="1", timeout=str(wait_s), action=answer_address, method="POST"
+        response,
+        "Gather",
+        numDigits="1",
+        # By default "#" ends what is gathered and is none of it.
+        finishOnKey="",
+        timeout=str(wait_s),
+        action=answer_address,
+        method="POST",
     )
     for _ in range(2):
         ElementTree.SubElement(gather, "Say").text = words[:MOST_SAID_CHARS]

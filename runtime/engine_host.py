@@ -1,10 +1,10 @@
 """The child's side of ``runtime.engine_process``: one blocking engine, many streams, one thread.
 
 In: frames on a socket that the parent handed over. Out: acknowledged audio, partial and final results,
-failures. One thread does all of it: the engines that live here hold the interpreter lock, so more threads
-would only add hand-overs. Work is taken in pieces of at most 100 ms of audio, from the stream that waits for
-its final result first and from the others in turn, so that a caller who begins with a second of saved audio
-delays another's last word by 10 ms, not 100.
+answers, failures. One thread does all of it: the engines that live here hold the interpreter lock, or take it
+back so often that more threads would only add hand-overs. Work is taken in pieces of at most 100 ms of audio,
+from the stream that waits for its final result first and from the others in turn, so that a caller who begins
+with a second of saved audio delays another's last word by 10 ms, not 100.
 
 The parent bounds what is queued here, and it alone ends this process, by closing the socket: signals that
 reach a whole group (Ctrl-C, a service manager's SIGTERM) are ignored, so that the parent can finish in order.
@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import IntEnum
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from core.errors import AgentError, ConfigError, EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
@@ -54,6 +54,7 @@ class Kind(IntEnum):
     FINISH = 5
     DISCARD = 6
     CLOSE = 7
+    ASK = 8
 
     READY = 16
     TAKEN = 17
@@ -61,6 +62,7 @@ class Kind(IntEnum):
     FINAL = 19
     FAILED = 20
     BROKEN = 21
+    ANSWER = 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,14 @@ class BlockingStream(Protocol):
     def close(self) -> None: ...
 
 
+class AskedStream(Protocol):
+    """One caller of an engine that hears no utterances: bytes in, bytes out, in their order."""
+
+    def ask(self, payload: bytes) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class BlockingEngine(Protocol):
     """What can be hosted: 16-bit mono audio in, results out."""
 
@@ -96,6 +106,15 @@ class BlockingEngine(Protocol):
     def rate_hz(self) -> int: ...
 
     def open_stream(self) -> BlockingStream: ...
+
+
+class AskedEngine(Protocol):
+    """What can be hosted: questions in, answers out."""
+
+    @property
+    def rate_hz(self) -> int: ...
+
+    def open_stream(self) -> AskedStream: ...
 
 
 def encode(kind: Kind, stream: int = 0, utterance: int = 0, payload: bytes = b"") -> bytes:
@@ -174,7 +193,7 @@ class ParentGone(Exception):
 class _HostedStream:
     """A stream and what its parent asked of it."""
 
-    def __init__(self, stream: BlockingStream) -> None:
+    def __init__(self, stream: BlockingStream | AskedStream) -> None:
         self.stream = stream
         self.commands: deque[WireFrame] = deque()
         # Finishes among the commands: somebody waits for these.
@@ -184,7 +203,9 @@ class _HostedStream:
 class EngineHost:
     """Serves one engine on one connected socket until the peer closes it."""
 
-    def __init__(self, connection: socket.socket, engine: BlockingEngine, reader: FrameReader) -> None:
+    def __init__(
+        self, connection: socket.socket, engine: BlockingEngine | AskedEngine, reader: FrameReader
+    ) -> None:
         self._connection = connection
         self._engine = engine
         self._reader = reader
@@ -252,25 +273,32 @@ class EngineHost:
             self._turns.append(number)
 
     def _carry_out(self, hosted: _HostedStream, command: WireFrame) -> None:
+        if command.kind is Kind.CLOSE:
+            hosted.stream.close()
+        elif command.kind is Kind.ASK:
+            asked = cast(AskedStream, hosted.stream)
+            self._send(Kind.ANSWER, command.stream, command.utterance, asked.ask(command.payload))
+        else:
+            self._hear(hosted, cast(BlockingStream, hosted.stream), command)
+
+    def _hear(self, hosted: _HostedStream, stream: BlockingStream, command: WireFrame) -> None:
         match command.kind:
             case Kind.START:
-                begin(hosted.stream)
+                begin(stream)
             case Kind.AUDIO:
-                self._decode(hosted, command)
+                self._decode(hosted, stream, command)
             case Kind.FINISH:
-                self._reply(Kind.FINAL, command, hosted.stream.finish())
+                self._reply(Kind.FINAL, command, stream.finish())
             case Kind.DISCARD:
-                hosted.stream.discard()
-            case Kind.CLOSE:
-                hosted.stream.close()
+                stream.discard()
             case _:
                 raise EngineError(f"unexpected {command.kind.name}", engine="host", retryable=False)
 
-    def _decode(self, hosted: _HostedStream, command: WireFrame) -> None:
+    def _decode(self, hosted: _HostedStream, stream: BlockingStream, command: WireFrame) -> None:
         piece, rest = command.payload[: self._piece_bytes], command.payload[self._piece_bytes :]
         if rest:
             hosted.commands.appendleft(WireFrame(Kind.AUDIO, command.stream, command.utterance, rest))
-        partial = hosted.stream.feed(piece)
+        partial = stream.feed(piece)
         self._send(Kind.TAKEN, command.stream, command.utterance, COUNT.pack(len(piece)))
         if partial is not None:
             self._reply(Kind.PARTIAL, command, partial)
@@ -297,12 +325,12 @@ class EngineHost:
             raise ParentGone from error
 
 
-def load_engine(configuration: bytes) -> BlockingEngine:
+def load_engine(configuration: bytes) -> BlockingEngine | AskedEngine:
     """The engine of a CONFIGURE frame: factory, and the type and JSON of its settings."""
     facts = json.loads(configuration)
     factory = resolve(facts["factory"])
     if facts["settings_type"] is None:
-        engine: BlockingEngine = factory()
+        engine: BlockingEngine | AskedEngine = factory()
         return engine
     engine = factory(resolve(facts["settings_type"]).model_validate_json(facts["settings"]))
     return engine

@@ -1,9 +1,9 @@
 """A blocking stream engine in a child process, as asyncio sees it.
 
 In: utterances of audio from many calls. Out: partial results by callback, final results as futures, all on
-the loop. An engine that holds the interpreter lock, or that may crash, lives in a child that was started
-clean (no fork of this process), runs at lower priority than media pacing and gets no secrets from the
-environment.
+the loop. An engine that hears no utterances is asked: bytes in, bytes out (``ProcessStream.ask``). An engine
+that holds the interpreter lock, or that may crash, lives in a child that was started clean (no fork of this
+process), runs at lower priority than media pacing and gets no secrets from the environment.
 
 Owners: an ``EngineProcess`` owns its child and one task that reads from it, and ends both in ``close``. Slow:
 audio that the child has not taken waits here, in pieces; beyond ``backlog_ms`` the oldest is dropped and
@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 # An engine that refused an utterance counts as full for so long: after that, somebody may have finished.
 FULL_S = 1.0
+# Behind the deadline of an answer: what has come meanwhile is read first.
+GRACE_S = 0.1
 # What a child may know of our environment. Keys of services are not in it.
 PASSED_ENVIRONMENT = (
     "HOME",
@@ -100,6 +102,8 @@ class ProcessStream(Generic[T]):
         self._in_flight_bytes = 0
         self._dropped_bytes = 0
         self._finals: deque[tuple[int, asyncio.Future[T], asyncio.TimerHandle]] = deque()
+        self._asked = 0
+        self._answers: deque[tuple[int, asyncio.Future[bytes], asyncio.TimerHandle]] = deque()
         self._piece_bytes = self._bytes(limits.piece_ms)
         self._window_bytes = self._bytes(limits.in_flight_ms)
         self._backlog_bytes = self._bytes(limits.backlog_ms)
@@ -155,6 +159,22 @@ class ProcessStream(Generic[T]):
         self._waiting.clear()
         self._send(Kind.DISCARD)
 
+    def ask(self, payload: bytes) -> "asyncio.Future[bytes]":
+        """What an engine that is asked answers; questions of a stream are answered in their order.
+
+        The future fails with EngineError: no answer in time, or the stream is over.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[bytes] = loop.create_future()
+        if self.failure is not None:
+            answer.set_exception(self.failure)
+            return answer
+        self._asked += 1
+        self._process.send(Kind.ASK, self._number, self._asked, payload)
+        deadline = loop.call_later(self._process.limits.request_timeout_s, self._expire, self._asked, answer)
+        self._answers.append((self._asked, answer, deadline))
+        return answer
+
     def close(self) -> None:
         if self.failure is None:
             self._send(Kind.CLOSE)
@@ -176,6 +196,12 @@ class ProcessStream(Generic[T]):
         elif frame.kind is Kind.PARTIAL and result is not None:
             if self._open and frame.utterance == self._utterance:
                 self._on_partial(result)
+        elif frame.kind is Kind.ANSWER:
+            while self._answers and self._answers[0][0] <= frame.utterance:
+                asked, answer, deadline = self._answers.popleft()
+                deadline.cancel()
+                if asked == frame.utterance and not answer.done():
+                    answer.set_result(frame.payload)
         elif frame.kind is Kind.FINAL and result is not None:
             while self._finals and self._finals[0][0] <= frame.utterance:
                 utterance, final, deadline = self._finals.popleft()
@@ -192,14 +218,26 @@ class ProcessStream(Generic[T]):
             deadline.cancel()
             if not final.done():
                 final.set_exception(error)
+        while self._answers:
+            _, answer, deadline = self._answers.popleft()
+            deadline.cancel()
+            if not answer.done():
+                answer.set_exception(error)
 
-    def _expire(self, utterance: int, final: "asyncio.Future[T]") -> None:
+    def _expire(self, utterance: int, final: "asyncio.Future[Any]", is_last: bool = False) -> None:
         if final.done():
+            return
+        if not is_last:
+            # A loop that stood still has timers that are due in front of answers that are there.
+            asyncio.get_running_loop().call_later(GRACE_S, self._expire, utterance, final, True)
             return
         error = self._process.error(f"no result within {self._process.limits.request_timeout_s:g} s")
         final.set_exception(error)
         self._process.suspect()
         self.fail(error)
+        # A child that lives has no more to do with it.
+        self._send(Kind.CLOSE)
+        self._process.forget(self._number)
 
     def _pump(self) -> None:
         if not self._open:
@@ -317,6 +355,21 @@ class EngineProcess(Generic[T]):
         except ConfigError as error:
             # It loaded once; what a restart found wrong is no news for the settings of a call.
             raise self.error(str(error), retryable=False) from error
+        return self._opened(on_partial, on_failure)
+
+    def open_now(self, on_failure: Callable[[EngineError], None]) -> ProcessStream[T]:
+        """A stream that is only asked.
+
+        Raises:
+            EngineError: the engine is not ready.
+        """
+        if not self.is_ready:
+            raise self.error("the engine is not ready")
+        return self._opened(lambda _: None, on_failure)
+
+    def _opened(
+        self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
+    ) -> ProcessStream[T]:
         stream = ProcessStream(self, self._next_number, on_partial, on_failure)
         self._streams[self._next_number] = stream
         self.send(Kind.OPEN, self._next_number, 0, b"")

@@ -13,9 +13,11 @@ place of the stated latency with the first sample of the stream's own, and not b
 learn would keep for ever what was true of another line.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from core.newest import Newest
 
 
 class CalibrationSettings(BaseModel):
@@ -86,15 +88,11 @@ class LearntLatencies:
     """
 
     def __init__(self, *, remembered: int = 64) -> None:
-        self._remembered = remembered
-        self._learnt_us: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._learnt_us: Newest[tuple[str, str], int] = Newest(remembered)
 
     def learnt(self, engine: str, stream: str, latency_us: int) -> None:
         """A call that is over learnt this. The newest holds: lines and machines change."""
         self._learnt_us[engine, stream] = latency_us
-        self._learnt_us.move_to_end((engine, stream))
-        if len(self._learnt_us) > self._remembered:
-            self._learnt_us.popitem(last=False)
 
     def prior_us(self, engine: str, stream: str) -> int | None:
         """What was learnt last; None when nothing was."""

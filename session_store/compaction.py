@@ -11,10 +11,11 @@ either: the state at the summarised turns is carried beside the text, word for w
 """
 
 import asyncio
+import math
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from loguru import logger
@@ -219,14 +220,24 @@ class Compactor:
             keep_turns -= 1
         return covered_until(turns, keep_turns=keep_turns)
 
-    async def told(self, events: Sequence[Event]) -> str:
-        """A summary of everything that was said, for somebody who was not there; empty where nothing was."""
+    async def told(
+        self, events: Sequence[Event], *, max_tokens: int | None = None, within_s: float | None = None
+    ) -> str:
+        """A summary of everything that was said, for somebody who was not there; empty where nothing was.
+
+        Args:
+            events: of the session.
+            max_tokens: of it; None: as any summary.
+            within_s: a language model that takes longer is not waited for: an extract takes its place.
+        """
         if not events:
             return ""
         request = await asyncio.to_thread(self._request, events, events[-1].seq)
         if not request.lines and not request.previous:
             return ""
-        text, _ = await self._written(request)
+        if max_tokens is not None:
+            request = replace(request, max_tokens=min(max_tokens, request.max_tokens))
+        text, _ = await self._written(request, within_s)
         return text
 
     def _request(self, events: Sequence[Event], until_seq: int) -> SummaryRequest:
@@ -239,10 +250,10 @@ class Compactor:
             max_tokens=self._settings.summary_tokens,
         )
 
-    async def _written(self, request: SummaryRequest) -> tuple[str, str]:
+    async def _written(self, request: SummaryRequest, within_s: float | None = None) -> tuple[str, str]:
         if self._summarizer is not self._extractive:
             try:
-                async with asyncio.timeout(self._settings.timeout_s):
+                async with asyncio.timeout(min(self._settings.timeout_s, within_s or math.inf)):
                     text = (await self._summarizer.summarize(request)).strip()
             except (AgentError, TimeoutError) as error:
                 logger.warning(
@@ -250,18 +261,18 @@ class Compactor:
                 )
             else:
                 if text:
-                    return self._shortened(text), "summarizer"
+                    return self._shortened(text, request.max_tokens), "summarizer"
                 logger.warning("the language model wrote an empty summary, an extract instead")
         return await asyncio.to_thread(self._extractive.extract, request), "extract"
 
-    def _shortened(self, text: str) -> str:
+    def _shortened(self, text: str, max_tokens: int) -> str:
         """Whole sentences up to the longest allowed; a model does not count well."""
         kept = ""
         for sentence in re.findall(r"\S.*?(?:[.!?](?=\s)|\n|$)\s*", text, re.S):
-            if self._count(kept + sentence) > self._settings.summary_tokens:
+            if self._count(kept + sentence) > max_tokens:
                 break
             kept += sentence
-        return kept.strip() or _beginning(text, lambda cut: self._count(cut) <= self._settings.summary_tokens)
+        return kept.strip() or _beginning(text, lambda cut: self._count(cut) <= max_tokens)
 
 
 def covered_until(turns: Sequence[Turn], *, keep_turns: int) -> int | None:

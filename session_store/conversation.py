@@ -370,9 +370,9 @@ class Conversation:
         """Return when no summary is due or under way."""
         await self._short.wait()
 
-    async def summary(self) -> str:
-        """Everything that was said, in a few sentences, for somebody who was not there."""
-        return await self._compactor.told(self.events)
+    async def summary(self, *, max_tokens: int | None = None, within_s: float | None = None) -> str:
+        """Everything that was said, for somebody who was not there; see ``Compactor.told``."""
+        return await self._compactor.told(self.events, max_tokens=max_tokens, within_s=within_s)
 
     async def flushed(self) -> None:
         """Return when nothing waits; nothing lingers meanwhile."""

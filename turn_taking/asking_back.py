@@ -100,6 +100,11 @@ class AskingBack:
         """What was understood since the last turn was not meant."""
         self._words, self._confidences, self._is_known = [], [], True
 
+    def close(self) -> None:
+        """The turn needs no answer of the model: neither it nor what was asked back is in doubt any more."""
+        self.forget()
+        self._open = None
+
     def on_bot_said(self, text: str) -> None:
         """What the bot said last, as far as it was heard."""
         if text.strip():

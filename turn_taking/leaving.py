@@ -23,6 +23,10 @@ _BYE = re.compile(
     r"(?:good ?bye|bye(?:[ -]bye)*|see you(?: later| soon)?|have a (?:nice|good|great) (?:day|evening|one|"
     r"weekend)|talk to you (?:later|soon)|so long|take care)(?: now| then| for now)?\b"
 )
+# Said by themselves these ask for a person; "the manager" may answer a question of the bot.
+_ALONE = (
+    r"(?:an? )?(?:(?:real|live|human|actual) )?(?:person|human being|human|agent|operator|representative)"
+)
 _SOMEBODY = (
     r"(?:(?:an?|the|some|your|another) )?(?:(?:real|live|human|actual) )?"
     r"(?:person|human being|human|somebody|someone|agent|operator|representative|colleague|supervisor|"
@@ -36,7 +40,8 @@ _VERB = (
     r"(?:(?:to )?(?:speak|talk) (?:to|with)|(?:to )?(?:be )?(?:connect|transfer|put)(?:ed|red)?"
     r"(?: me)?(?: through)?(?: to| with)?|get(?: me)?|give me|have)"
 )
-_PERSON = re.compile(rf"(?:{_ASKS}{_VERB} )?{_SOMEBODY}")
+_WANTS = r"(?:i(?:'d| would)? (?:want|need|like|prefer)|is there) "
+_PERSON = re.compile(rf"{_ASKS}{_VERB} {_SOMEBODY}|{_WANTS}{_ALONE}(?: (?:there|here))?|{_ALONE}")
 
 
 def says_goodbye(text: str) -> bool:

@@ -2,8 +2,9 @@
 
 ``calls``: calls in a row, violations of the protocol, voice to voice. ``interruptions``: what the session
 says was heard against the caller's own recording, and how soon and how surely the bot is silent.
-``bad_line``: what is understood with packets lost and late, against a clean line. ``load``: many calls at a
-time, the pacing of packets and the processor's time, beside stock Pipecat. Each prints JSON, with its target.
+``bad_line``: what is understood with packets lost and late, against a clean line. ``concealment``: the same
+of the recogniser alone, by what is put into the holes. ``load``: many calls at a time, the pacing of packets
+and the processor's time, beside stock Pipecat. Each prints JSON, with its target.
 """
 
 import argparse
@@ -29,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     cuts.add_argument("--count", type=positive, default=100)
     cuts.add_argument("--per-call", type=positive, default=20)
     cuts.add_argument("--seed", type=count, default=1)
+    cuts.add_argument("--way-ms", type=count, default=0, help="to the caller, and as long back")
     bad = parts.add_parser("bad_line", help="what is understood with packets lost and late")
     bad.add_argument("--turns", type=positive, default=40)
     bad.add_argument("--per-call", type=positive, default=5)
@@ -36,6 +38,10 @@ def build_parser() -> argparse.ArgumentParser:
     bad.add_argument("--jitter-ms", type=count, default=60)
     bad.add_argument("--seed", type=count, default=1)
     bad.add_argument("--control", action="store_true", help="the clean line once more")
+    holes = parts.add_parser("concealment", help="what is put into the holes of a line")
+    holes.add_argument("--draws", type=positive, default=6)
+    holes.add_argument("--loss-percent", type=count, default=5)
+    holes.add_argument("--questions", type=positive, default=24, help="at most 24, in two voices")
     load = parts.add_parser("load", help="many calls at a time")
     load.add_argument("--calls", type=positive, default=30)
     load.add_argument("--seconds", type=positive, default=60)
@@ -54,13 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif given.part == "interruptions":
         from evals.phone import interruptions
 
-        measured = interruptions.measure(given.count, given.per_call, given.seed, folder)
+        measured = interruptions.measure(given.count, given.per_call, given.seed, folder, way_ms=given.way_ms)
     elif given.part == "bad_line":
         from evals.phone import bad_line
 
         line = bad_line.Line(given.loss_percent / 100, given.jitter_ms)
         measured = bad_line.measure(
             given.turns, given.per_call, line, given.seed, folder, control=given.control
+        )
+    elif given.part == "concealment":
+        from evals.phone import concealment
+
+        measured = concealment.measure(
+            given.draws, given.loss_percent / 100, questions=concealment.WHOLE[: given.questions]
         )
     else:
         from evals.phone import load

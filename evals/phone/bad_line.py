@@ -126,6 +126,7 @@ async def measure(
         ignored = phone.ignored()
         violations = len(phone.front.violations) + sum(each.violations for each in found)
     clean, bad, *again = found
+    lines = {"clean": clean, "bad": bad}
     both = list(zip(clean.turns, bad.turns, strict=True))
     heard = [(one, other) for one, other in both if one.is_heard]
     as_good = sum(other.is_as_good_as(one) for one, other in heard)
@@ -137,6 +138,7 @@ async def measure(
         "packets": {"sent": bad.sent, "lost": bad.lost, "lost_percent": percent(bad.lost, bad.sent)},
         "turns": len(both),
         "complete": {"clean": [clean.complete, clean.calls], "bad": [bad.complete, bad.calls]},
+        "answered": {which: sum(bool(turn.answer) for turn in of.turns) for which, of in lines.items()},
         "heard": {"clean": len(heard), "bad": sum(turn.is_heard for turn in bad.turns)},
         "heard_as_on_the_clean_line": as_good,
         "heard_percent": share,

@@ -3,7 +3,8 @@
 ``python -m evals.phone.crowd URL CALLS SECONDS`` prints ``measuring`` when all calls hold and speech has come
 to all of them, ``measured`` so many seconds later, and behind the hang-ups one line of JSON. Thirty of
 streamdouble's callers would take a core and be measured themselves, so these do no more than Twilio has to:
-the webhook, ``start``, a packet of silence each 20 ms, marks back when their audio has been played, ``stop``.
+the webhook, ``start``, a packet each 20 ms with the noise of a quiet line, marks back when their audio has
+been played, ``stop``.
 
 How exact it is depends on this process too: ``own_late_ms`` says how late its own packets left.
 """
@@ -20,10 +21,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import aiohttp
+import numpy as np
 import orjson
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from audio import g711
 from evals.phone.caller import Piece
 from evals.phone.figures import spread
 from evals.phone.pacing import Pacing, pacing
@@ -35,7 +38,19 @@ PACKET_S = PACKET_MS / 1000
 # Calls begin one behind the other: that all of them come in one moment is another measurement.
 APART_S = 0.15
 SPEECH_S, SETTLE_S = 30.0, 2.0
-SILENCE = b64encode(PACKET).decode()
+# No line is all zeros. As on a quiet one, the product's detector rests.
+NOISE_DBOV, NOISE_PACKETS = -68.0, 50
+
+
+def _noise() -> list[str]:
+    """Packets, in base64."""
+    size = NOISE_PACKETS * len(PACKET)
+    sound = np.random.default_rng(1).standard_normal(size) * 32_768 * 10 ** (NOISE_DBOV / 20)
+    mu_law = g711.encode(np.rint(sound).astype(np.int16), g711.Law.MU)
+    return [b64encode(mu_law[at : at + len(PACKET)]).decode() for at in range(0, size, len(PACKET))]
+
+
+NOISE = _noise()
 
 
 @dataclass
@@ -93,7 +108,8 @@ class Caller:
             now_s = time.perf_counter()
             self.late_s.append(now_s - due_s)
             place = {"track": "inbound", "chunk": str(number), "timestamp": str(number * PACKET_MS)}
-            await socket.send(self._message("media", sid, {**place, "payload": SILENCE}))
+            payload = NOISE[number % NOISE_PACKETS]
+            await socket.send(self._message("media", sid, {**place, "payload": payload}))
             while self._due_marks and self._due_marks[0][0] <= now_s:
                 await socket.send(self._message("mark", sid, {"name": self._due_marks.popleft()[1]}))
         await socket.send(self._message("stop", sid, {"callSid": start["callSid"]}))

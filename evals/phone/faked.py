@@ -114,6 +114,8 @@ async def serve(config: Path, port: int) -> None:
     deployment = load_deployment(config)
     async with await Engines.load(deployment) as engines:
         engines.vad = Deaf()
+        # It takes no time, and a thread would.
+        engines.executors = replace(engines.executors, vad=None)
         voice = engines.voice
         if voice is None:
             raise PeerError("the deployment's voice is a service")

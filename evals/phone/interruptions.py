@@ -75,7 +75,7 @@ class Interruption:
         record_words: by the session; None without a record.
         truncated: whether the session says that it was cut off.
         fit: of the end of what was heard in the voice's own sound.
-        clear_ms: from the decision to the ``clear``; None without one of them.
+        clear_ms: from the decision to the ``clear``, without the way; None without one of them.
         late_packets: behind the ``clear`` and before the caller had finished, louder than comfort noise.
         text: heard, by the session.
         truth: heard, by the recording.
@@ -108,8 +108,17 @@ class Judged:
     violations: int = 0
 
 
-async def measure(count: int, per_call: int, seed: int, folder: Path) -> dict[str, Any]:
+async def measure(
+    count: int, per_call: int, seed: int, folder: Path, *, way_ms: float = 0.0
+) -> dict[str, Any]:
     """So many interruptions.
+
+    Args:
+        count: of them.
+        per_call: of them in one call.
+        seed: of when they come.
+        folder: for files.
+        way_ms: from the server to the caller, and as long back: what was sent is not what was heard.
 
     Raises:
         AgentError: the server does not start, a call cannot be placed, too few answers were interrupted.
@@ -117,12 +126,13 @@ async def measure(count: int, per_call: int, seed: int, folder: Path) -> dict[st
     voice = TTS.create("flite", FliteSettings())
     judged = Judged()
     async with telephone(folder, "-vv") as phone:
+        phone.front.there_s = phone.front.back_s = way_ms / 1000
         for number in range(MAX_ROUNDS * -(-count // per_call)):
             missing = count - len(judged.interruptions)
             if missing <= 0:
                 break
             questions = 1 + min(per_call, missing + -(-missing * SPARE_PERCENT // 100))
-            await _call(phone, voice, questions, seed + number, judged)
+            await _call(phone, voice, questions, seed + number, judged, way_ms=way_ms)
             errors = [one.word_error for one in judged.interruptions]
             print(f"{len(judged.interruptions)} of {count}: {errors}", file=sys.stderr, flush=True)
         ignored = phone.ignored()
@@ -130,7 +140,7 @@ async def measure(count: int, per_call: int, seed: int, folder: Path) -> dict[st
     surplus = len(judged.interruptions) - count
     if surplus < 0:
         raise PeerError(f"only {len(judged.interruptions)} answers were interrupted: {dict(judged.left_out)}")
-    return _summary(judged.interruptions[:count], judged, surplus, ignored)
+    return {"way_ms": way_ms, **_summary(judged.interruptions[:count], judged, surplus, ignored)}
 
 
 def _summary(
@@ -166,7 +176,9 @@ def _summary(
     }
 
 
-async def _call(phone: Telephone, voice: TextToSpeech, questions: int, seed: int, judged: Judged) -> None:
+async def _call(
+    phone: Telephone, voice: TextToSpeech, questions: int, seed: int, judged: Judged, *, way_ms: float
+) -> None:
     dice = random.Random(seed)
     interrupting: list[tuple[Said, Said]] = []
 
@@ -192,7 +204,7 @@ async def _call(phone: Telephone, voice: TextToSpeech, questions: int, seed: int
     replies = _replies(await phone.newest())
     cuts_s = [cut_s - ahead_s() for cut_s in phone.cuts_s()]
     for asked, cutting in interrupting:
-        one = await asyncio.to_thread(_judge, held, asked, cutting, replies, cuts_s, voice)
+        one = await asyncio.to_thread(_judge, held, asked, cutting, replies, cuts_s, voice, way_ms)
         if isinstance(one, LeftOut):
             judged.left_out[one] += 1
         else:
@@ -211,6 +223,7 @@ def _judge(
     replies: Sequence[tuple[float, Mapping[str, Any]]],
     cuts_s: Sequence[float],
     voice: TextToSpeech,
+    way_ms: float,
 ) -> Interruption | LeftOut:
     recording = held.recording
     clear_s = next((at for at in recording.clears if cutting.first_s < at < cutting.first_s + CUT_S), None)
@@ -249,7 +262,7 @@ def _judge(
         fit=None if heard is None else round(heard.fit, 3),
         clear_ms=None
         if clear_s is None or decided_s is None or clear_s - decided_s > SAME_CUT_S
-        else round((clear_s - decided_s) * 1000, 1),
+        else round((clear_s - decided_s) * 1000 - way_ms, 1),
         late_packets=len(late),
         text="" if record is None else str(record["text"]),
         truth="" if said_by_bot is None else " ".join(word.text for word in said_by_bot.words[: words or 0]),

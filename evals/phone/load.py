@@ -3,10 +3,11 @@
 Every system plays the same words to the same silent callers (``crowd``, a process of its own), one behind the
 other in one run. ``parley`` is ``bot.py`` as it is, signatures off: the words are its greeting, its voice
 speaks them, its echo control and its voice detector listen; the recogniser and the model are loaded and have
-nothing to do, because nobody says anything. The target is of this one. ``parley_faked`` is the same without
-echo control and with fakes for the detector and the voice (``faked``): what a call costs where its engines
-are in other processes or on other machines. The others are ``players``: stock Pipecat's transport, the same
-with its detector, and this product's line alone; they play the words from memory.
+nothing to do, because nobody says anything, and the detector's network rests for the same reason. The
+target is of this one. ``parley_faked`` is the same without echo control and with fakes for detector and voice
+(``faked``): what a call costs where its engines are in other processes or on other machines. The others are
+``players``: stock Pipecat's transport, the same with its detector, and this product's line alone; they play
+the words from memory.
 
 The processor's time is that of the server and its children while speech comes to every caller. Compare
 ``stock`` with ``line``, and ``stock_vad`` with ``parley``, which does more. A system that cannot keep up has
@@ -41,7 +42,7 @@ WORDS = (
     "afternoon arrive on the next working day. "
 )
 FAKED = {
-    "parley": "nothing; the callers say nothing, so recogniser and model are loaded and idle",
+    "parley": "nothing; the callers say nothing, so recogniser and model are idle and the detector rests",
     "parley_faked": "voice activity (never hears anything), the voice (from memory); no echo control",
     "stock": "no recogniser, model, voice, detector; the words are played from memory",
     "stock_vad": "no recogniser, model, voice; the words are played from memory",

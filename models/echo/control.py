@@ -9,6 +9,11 @@ Two signals are made of every frame: one without echo, and one that only had its
 (``audio.echo_guard``) chooses between them: the canceller closes on a caller who talks over the bot, and a
 caller who is much louder than the echo does not need it.
 
+While it is known that there is no echo, which is most calls by telephone or headset, only the second one is
+made: canceller and guard take four fifths of the time of a call here, and have nothing to learn. The echo is
+looked for all the same. Where one is found the reference mostly jumps to it, and they would begin anew in any
+case; where it does not, the canceller has heard nothing since and finds it as it does at the start of a call.
+
 The start guard is for the first tenths of a second: until it is known where the echo is, what is heard while
 something plays is taken down by ``guard_db``, because nothing can say whose voice it is. It ends when the
 echo is found, or when it is clear that there is none: on a headset some tenths of a second after the first
@@ -19,6 +24,7 @@ has fetched are bounded: the oldest goes. ``close`` waits for a piece that is be
 after it is not heard.
 """
 
+import math
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -27,7 +33,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from audio.echo_alignment import EchoAlignment, Knowledge
-from audio.echo_guard import EchoGuard, Judged
+from audio.echo_guard import NOTHING_PLAYED_DB, EchoGuard, Judged
 from audio.framing import Framer
 from audio.resample import Resampler
 from core.media import float_to_pcm16, pcm16_to_float
@@ -36,6 +42,8 @@ from models.echo import EchoCanceller
 # Played pieces that wait for the next microphone frame: 10 s of 20 ms.
 MAX_WAITING = 500
 POWER_FLOOR = 1e-10
+# Of a frame without an echo.
+NOT_JUDGED = Judged(NOTHING_PLAYED_DB, is_open=True, top_up_db=0.0)
 
 
 class EchoControlSettings(BaseModel):
@@ -65,6 +73,7 @@ class EchoFrame:
         guarded: the start guard is closed.
         cancelled: float32, (frame_samples,), what the canceller alone made of it. It is softer where the
             caller talks over the bot, and has none of the changes between two signals that the guard makes.
+            Without an echo: what the noise suppression made.
     """
 
     heard_db: float
@@ -165,9 +174,12 @@ class EchoControl:
         aligned = self.alignment.frame(near, place)
         if aligned.moved:
             self._guard.forget()
-        left = self._stream.process(near, aligned.far)
         passed = self._open.process(near, aligned.far)
         knowledge = self.alignment.knowledge
+        if knowledge is Knowledge.NO_ECHO and self._share == 1.0:
+            levels = _db(near), _db(passed), _db(aligned.far)
+            return float_to_pcm16(passed), EchoFrame(*levels, knowledge, NOT_JUDGED, False, passed)
+        left = self._stream.process(near, aligned.far)
         judged = self._guard.judge(near, aligned.far, left)
         unknown = knowledge is Knowledge.UNKNOWN and aligned.played_lately
         known = knowledge is Knowledge.ECHO
@@ -187,4 +199,4 @@ class EchoControl:
 
 def _db(samples: np.ndarray) -> float:
     power = float(np.vdot(samples, samples)) / max(1, samples.size)
-    return 10 * float(np.log10(max(power, POWER_FLOOR)))
+    return 10 * math.log10(max(power, POWER_FLOOR))

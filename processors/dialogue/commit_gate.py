@@ -18,6 +18,11 @@ asked: the caller is asked back instead, as part of the conversation. A caller w
 before answered: the model is asked with the view as it ended with that turn, since a model that looks for
 its answer in the last words would look for one to "yes".
 
+A turn that the call itself answers (``answers``: who asks for a person is put through) is committed and not
+asked either. What answers it is said in place of the model's answer, and at once: it waits for no store, as
+the call does not need the session for it. A question without new words (the reply was cut off by a noise) is
+the last turn's again.
+
 Guesses (speculative contexts) do not pass: Pipecat answers a confirmed one without asking again, so it would
 be answered without a record. Parley guesses behind this gate (``speculation``), which says what the question
 would be (``foreseen``).
@@ -25,7 +30,7 @@ would be (``foreseen``).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -57,6 +62,17 @@ LATER_S = 1.0
 LAST_WORDS_S = 0.5
 
 
+class Answers(Protocol):
+    """What a call says to a turn by itself; None: the model is asked. Must not block.
+
+    Args:
+        said: the words of the turn.
+        is_again: it was answered so before, and is asked again.
+    """
+
+    def __call__(self, said: str, *, is_again: bool) -> str | None: ...
+
+
 class CommitGateSettings(BaseModel):
     """What the caller hears when the session store is away for too long.
 
@@ -80,7 +96,8 @@ class CommitGate(FrameProcessor):
         perceive: what was perceived of the turn.
         waits_again: told that a turn whose wait was interrupted is still to be asked; must not block.
         asking: which turns are asked back, or None for never.
-        on_asked_back: told that a turn is not asked, whatever was guessed of it; must not block.
+        answers: what the call says to a turn by itself, or None for never.
+        on_unasked: told that a turn is not asked, whatever was guessed of it; must not block.
     """
 
     def __init__(
@@ -93,7 +110,8 @@ class CommitGate(FrameProcessor):
         perceive: Perceive | None = None,
         waits_again: Callable[[], None] | None = None,
         asking: AskingBack | None = None,
-        on_asked_back: Callable[[], None] | None = None,
+        answers: Answers | None = None,
+        on_unasked: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
         self._conversation = conversation
@@ -103,10 +121,14 @@ class CommitGate(FrameProcessor):
         self._perceive = perceive
         self._waits_again = waits_again
         self._asking = asking
-        self._on_asked_back = on_asked_back
+        self._answers = answers
+        self._on_unasked = on_unasked
         self._tasks: set[asyncio.Task[None]] = set()
         # A turn whose wait was interrupted before the model could be asked, and what asks it.
         self._unasked: asyncio.Task[None] | None = None
+        # The words that the next question is about, and whether the call has answered them before.
+        self._said = ""
+        self._is_answered = False
         self._later: asyncio.Task[None] | None = None
         # The person is not speaking.
         self._quiet = asyncio.Event()
@@ -183,9 +205,27 @@ class CommitGate(FrameProcessor):
 
     async def _ask_back(self, doubt: AskBack) -> None:
         logger.info(f"{self}: a turn of confidence {doubt.confidence:.2f} is asked back")
-        if self._on_asked_back is not None:
-            self._on_asked_back()
-        await self.push_frame(TTSSpeakFrame(doubt.text, append_to_context=True))
+        await self._say_instead(doubt.text)
+
+    async def _is_answered_by_call(self) -> bool:
+        """Whether the call answers what was said last by itself; it is said then."""
+        said = self._said.splitlines()
+        if self._answers is None or not said:
+            return False
+        answer = self._answers(said[-1], is_again=self._is_answered)
+        if answer is None:
+            return False
+        self._is_answered = True
+        if self._asking is not None:
+            self._asking.close()
+        await self._say_instead(answer)
+        return True
+
+    async def _say_instead(self, text: str) -> None:
+        """In place of the model's answer, as part of the conversation."""
+        if self._on_unasked is not None:
+            self._on_unasked()
+        await self.push_frame(TTSSpeakFrame(text, append_to_context=True))
 
     def _turn_before(self) -> LLMContext:
         """The context without the last question of the bot and the caller's yes to it."""
@@ -205,6 +245,13 @@ class CommitGate(FrameProcessor):
         commit, self._unasked = self._unasked, None
         said = self._new_words()
         upto = self._known
+        if said:
+            self._said = f"{self._said}\n{said}" if commit is not None else said
+            self._is_answered = False
+        if await self._is_answered_by_call():
+            if said:
+                self._own(self._commit_unasked(said), "commit")
+            return None
         if said:
             commit = self._own(self._commit(said), "commit")
         # Without new words a turn whose wait was interrupted is asked again: it is waited for once more.
@@ -243,7 +290,7 @@ class CommitGate(FrameProcessor):
     def _keep_last_words(self) -> None:
         said = self._new_words()
         if said:
-            self._own(self._commit_last(said), "commit")
+            self._own(self._commit_unasked(said), "commit")
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         # Not Pipecat's ``create_task``, which logs an error and returns None in its place.
@@ -289,11 +336,12 @@ class CommitGate(FrameProcessor):
         self.rebuild(self._context.messages[self._known :])
         await self.push_frame(LLMContextFrame(self._context))
 
-    async def _commit_last(self, said: str) -> None:
+    async def _commit_unasked(self, said: str) -> None:
+        """Of words that no model is asked about."""
         try:
             await self._commit(said)
         except AgentError as error:
-            logger.warning(f"{self}: the last words are not in the session: {type(error).__name__}: {error}")
+            logger.warning(f"{self}: words are not in the session: {type(error).__name__}: {error}")
 
     async def _commit(self, said: str) -> None:
         seen = await self._perceive(said) if self._perceive is not None else Perceived("", ())

@@ -3,8 +3,9 @@
     transport.input() -> EchoProcessor -> voice activity, recogniser, ...
     transport's ``on_packet`` -> ``played``
 
-Each piece of the microphone crosses to a thread once and comes back before the next one is taken, so order
-is kept and the loop is free. Without an executor the work is done on the loop (simulated time). A piece that
+Each piece of the microphone crosses to a thread, or to a process with the engines of all calls
+(``processors.front_end.hosted``), once and comes back before the next one is taken, so order is kept and the
+loop is free. Without an executor the work is done on the loop (simulated time). A piece that
 completes no frame is not pushed. When the engine fails or the rate is wrong, the caller is heard as recorded
 from there on, no voice is taken for the bot's own any more, and one error is pushed: an echo is better than
 silence. The control is closed with the processor, behind what a thread may still be working on.
@@ -15,8 +16,8 @@ Rates: the microphone's must be the canceller's; the bot's may be any.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 
-import numpy as np
 from loguru import logger
 from pipecat.frames.frames import Frame, InputAudioRawFrame
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
@@ -24,8 +25,10 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from audio.echo_alignment import Knowledge
 from core.clock import Clock
 from core.errors import AgentError, ConfigError
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
-from models.echo.control import EchoControl, EchoFrame
+from core.media import PCM_BYTES_PER_SAMPLE
+from models.echo.control import EchoControl
+from models.front_end import Piece, controlled
+from processors.front_end.hosted import HostedFrontEnd
 from runtime.loop_clock import LoopClock
 from turn_taking.self_voice import SelfVoice
 
@@ -34,8 +37,8 @@ class EchoProcessor(FrameProcessor):
     """One call's echo control.
 
     Args:
-        control: of this call; closed with the processor.
-        executor: where it runs, shared by all calls; None for the loop.
+        control: of this call, here or in another process; closed with the processor.
+        executor: where it runs, shared by all calls; None for the loop. Not used by another process's.
         self_voice: told the levels of every frame, on the loop.
         clock: of both sides of the audio; None for the loop's.
         on_cancelled: shown each piece as the canceller alone made it, 16-bit PCM, on the loop and before the
@@ -44,7 +47,7 @@ class EchoProcessor(FrameProcessor):
 
     def __init__(
         self,
-        control: EchoControl,
+        control: EchoControl | HostedFrontEnd,
         *,
         executor: Executor | None,
         self_voice: SelfVoice | None = None,
@@ -57,7 +60,7 @@ class EchoProcessor(FrameProcessor):
         self._executor = executor
         self._self_voice = self_voice
         self._clock: Clock = clock or LoopClock()
-        self._failed = False
+        self._failed = self._is_over = False
         self._knowledge = Knowledge.UNKNOWN
 
     def played(self, pcm: bytes, rate_hz: int, at_us: int | None = None) -> None:
@@ -73,8 +76,10 @@ class EchoProcessor(FrameProcessor):
         return frame.sample_rate == self._control.rate_hz and frame.num_channels == 1
 
     async def cleanup(self) -> None:
+        # The microphone's task may still be on its way: what it has is nobody's.
+        self._is_over = True
         await super().cleanup()
-        if self._executor is None:
+        if self._executor is None or isinstance(self._control, HostedFrontEnd):
             self._control.close()
             return
         try:
@@ -98,8 +103,10 @@ class EchoProcessor(FrameProcessor):
                     f"echo control wants mono at {self._control.rate_hz} Hz, "
                     f"not {frame.num_channels} channels at {frame.sample_rate} Hz"
                 )
-            pcm, levels = await self._process(frame.audio)
+            piece = await self._process(frame.audio)
         except AgentError as error:
+            if self._is_over:
+                return
             self._failed = True
             if self._self_voice is not None:
                 self._self_voice.forget()
@@ -108,32 +115,34 @@ class EchoProcessor(FrameProcessor):
             await self.push_frame(frame, direction)
             return
         if self._self_voice is not None:
-            for level in levels:
-                self._self_voice.on_frame(left_db=level.left_db, far_db=level.far_db)
-        if levels:
-            self._note(levels[-1].knowledge)
-        if self.on_cancelled is not None and levels:
-            self._show(float_to_pcm16(np.concatenate([level.cancelled for level in levels])))
-        if pcm:
-            frame.audio = pcm
-            frame.num_frames = len(pcm) // PCM_BYTES_PER_SAMPLE
+            for left_db, far_db in piece.levels:
+                self._self_voice.on_frame(left_db=left_db, far_db=far_db)
+        if piece.knowledge is not None:
+            self._note(piece.knowledge, piece.delay_ms)
+        if piece.cancelled:
+            self._show(piece.cancelled)
+        if piece.pcm:
+            frame.audio = piece.pcm
+            frame.num_frames = len(piece.pcm) // PCM_BYTES_PER_SAMPLE
             await self.push_frame(frame, direction)
 
-    def _note(self, knowledge: Knowledge) -> None:
+    def _note(self, knowledge: Knowledge, delay_ms: float | None) -> None:
         """A caller whom nobody hears is looked for here first."""
         if knowledge is not self._knowledge:
             self._knowledge = knowledge
-            echo = self._control.alignment.echo
-            where = f", {echo.delay_ms:.0f} ms late" if echo and knowledge is Knowledge.ECHO else ""
+            is_placed = delay_ms is not None and knowledge is Knowledge.ECHO
+            where = f", {delay_ms:.0f} ms late" if is_placed else ""
             logger.debug(f"{self}: {knowledge.value}{where}")
 
     def _show(self, pcm: bytes) -> None:
         if self.on_cancelled is not None:
             self.on_cancelled(pcm)
 
-    async def _process(self, pcm: bytes) -> tuple[bytes, list[EchoFrame]]:
-        at_us = self._clock.now_us()
+    async def _process(self, pcm: bytes) -> Piece:
+        at_us, wants_cancelled = self._clock.now_us(), self.on_cancelled is not None
+        if isinstance(self._control, HostedFrontEnd):
+            return await self._control.process(pcm, at_us, wants_cancelled=wants_cancelled)
+        work = partial(controlled, self._control, pcm, at_us, wants_cancelled=wants_cancelled)
         if self._executor is None:
-            return self._control.process(pcm, at_us)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, self._control.process, pcm, at_us)
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)

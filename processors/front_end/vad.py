@@ -6,21 +6,24 @@ sample of the stream a voice began and ended: ``turn_taking.voice_gate`` decides
 The weights and the executor are shared by all calls; this object holds one caller's state. Audio that
 completes no window costs no thread change, several windows at once cost one. Inference never runs on the
 loop, except without an executor (simulated time, where the detector costs nothing). Slow: the audio behind
-waits in the processor's queue.
+waits in the processor's queue. With a ``hosted`` front end it is asked; when that fails this process goes on,
+with a caller of whom nothing was heard.
 """
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-import numpy as np
+from loguru import logger
 from pipecat.audio.vad.vad_analyzer import VADAnalyzer, VADParams, VADState
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import ConfigError
+from core.errors import ConfigError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.omni.two_tier.ears import EarSettings
 from models.vad import VoiceActivityDetector
+from models.vad.meter import VoiceMeter, Window
+from processors.front_end.hosted import HostedFrontEnd
 from turn_taking.voice_gate import GateEvent, GateState, VoiceGate
 
 # Pipecat maps loudness from -110 to -10 dB onto 0..1; its ``min_volume`` is read on the same scale.
@@ -81,6 +84,7 @@ class SharedVadAnalyzer(VADAnalyzer):
             block.
         on_audio: shown every piece of the caller's audio before it is judged, so that whoever keeps it has
             all that a later ``on_pause`` is about. Called on the loop; must not block.
+        hosted: measures in the detector's place; closed with the analyzer.
     """
 
     def __init__(
@@ -94,7 +98,9 @@ class SharedVadAnalyzer(VADAnalyzer):
         on_resume: Callable[[], None] | None = None,
         on_onset: Callable[[], None] | None = None,
         on_audio: Callable[[bytes], None] | None = None,
+        hosted: HostedFrontEnd | None = None,
     ) -> None:
+        self._hosted, self._is_over = hosted, False
         self._on_audio = on_audio
         self._on_onset = on_onset
         self._on_pause = on_pause
@@ -107,6 +113,7 @@ class SharedVadAnalyzer(VADAnalyzer):
         self._pending = bytearray()
         self._window_bytes = detector.window_samples * PCM_BYTES_PER_SAMPLE
         self._gate = self._new_gate()
+        self._meter = self._new_meter()
 
     def set_sample_rate(self, sample_rate: int) -> None:
         """Take the pipeline's rate.
@@ -127,6 +134,7 @@ class SharedVadAnalyzer(VADAnalyzer):
         gate.position = before.position
         gate.started_sample, gate.stopped_sample = before.started_sample, before.stopped_sample
         self._gate = gate
+        self._meter = self._new_meter()
 
     def _new_gate(self) -> VoiceGate:
         params = self.params
@@ -137,8 +145,20 @@ class SharedVadAnalyzer(VADAnalyzer):
             stop_ms=round(params.stop_secs * 1000),
             pause_ms=self._pause_ms,
             confidence=params.confidence,
-            least_db=QUIETEST_DB + LOUDNESS_RANGE_DB * params.min_volume,
+            least_db=self._least_db,
         )
+
+    def _new_meter(self) -> VoiceMeter:
+        return VoiceMeter(
+            self._stream,
+            self._detector.window_samples,
+            rate_hz=self._detector.rate_hz,
+            least_db=self._least_db,
+        )
+
+    @property
+    def _least_db(self) -> float:
+        return QUIETEST_DB + LOUDNESS_RANGE_DB * self.params.min_volume
 
     @property
     def speech_started_sample(self) -> int | None:
@@ -182,22 +202,31 @@ class SharedVadAnalyzer(VADAnalyzer):
             return _STATES[self._gate.state]
         windows = bytes(self._pending[:whole])
         del self._pending[:whole]
-        if self._shared_executor is None:
-            measured = self._measure(windows)
-        else:
-            loop = asyncio.get_running_loop()
-            measured = await loop.run_in_executor(self._shared_executor, self._measure, windows)
-        for probability, power in measured:
+        for probability, power in await self._measured(windows):
             self._tell(self._gate.on_window(probability, power))
         return _STATES[self._gate.state]
 
-    def _measure(self, pcm: bytes) -> list[tuple[float, float]]:
-        """Voice probability and mean power of each window."""
-        windows = pcm16_to_float(pcm).reshape(-1, self._detector.window_samples)
-        return [
-            (self._stream.probability(window), float(np.vdot(window, window)) / window.size)
-            for window in windows
-        ]
+    async def cleanup(self) -> None:
+        self._is_over = True
+        await super().cleanup()
+        if self._hosted is not None:
+            self._hosted.close()
+
+    async def _measured(self, windows: bytes) -> list[Window]:
+        if self._hosted is not None:
+            try:
+                return await self._hosted.measure(windows, len(windows) // self._window_bytes)
+            except EngineError as error:
+                if self._is_over:
+                    return []
+                self._hosted = None
+                logger.warning(f"voice activity of a call goes on in this process: {error}")
+        if self._shared_executor is None:
+            return self._measure(windows)
+        return await asyncio.get_running_loop().run_in_executor(self._shared_executor, self._measure, windows)
+
+    def _measure(self, pcm: bytes) -> list[Window]:
+        return self._meter.measure(pcm)
 
     def _tell(self, event: GateEvent | None) -> None:
         told = (

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.newest import Newest
 from core.timeline import HeardMark, HeardSource
 from processors.playout.estimate import PlacedWord, place_words, spoken_us
 
@@ -32,6 +33,8 @@ _WORD_US = 270_000
 # The output takes the next chunk when the last one has moved; written audio that nothing moved for so long is
 # not there any more.
 _STALE_US = 500_000
+# The same where a connection may stall and what waits is kept: no stream outlives a longer stall.
+_GONE_US = 15_000_000
 # How far back the position at the ear is known: a peer that vanished is noticed a few seconds late, ten on a
 # telephone line.
 _HISTORY_US = 12_000_000
@@ -52,6 +55,8 @@ class PlayoutSettings(BaseModel):
             way through the network, and the client's jitter buffer (20-60 ms in a browser). Holds until the
             transport knows better (``Playout.set_client_delay_ms``).
         flushes: the client empties its buffer when it is told of an interruption (a telephone provider).
+        keeps_waiting: what was written is told as played or is cleared, although nothing moves for a while (a
+            connection that stalls).
         drain_ms: how long a conversation that ends in good order waits for the last packets.
     """
 
@@ -60,6 +65,7 @@ class PlayoutSettings(BaseModel):
     word_due_percent: int = Field(default=50, ge=0, le=100)
     client_delay_ms: int = Field(default=60, ge=0, le=5_000)
     flushes: bool = False
+    keeps_waiting: bool = False
     drain_ms: int = Field(default=300, ge=0, le=5_000)
 
 
@@ -165,8 +171,10 @@ class _Reply:
     announced_text: str = ""
     queued_us: int = 0
     closed: bool = False
-    # A text was announced and no sound of it came.
+    # A text was announced and no sound of it came; nothing was said behind it.
     failed: bool = False
+    # Words of the text are missing in front of the word of this number: the voice failed.
+    breaks: set[int] = field(default_factory=set)
     # Behind the output.
     parts: int = 0
     waiting_us: int = 0
@@ -208,7 +216,7 @@ class HeardClock:
         # How much of what had its time a client that flushes has not played; None: its delay.
         self._unplayed_us: int | None = None
         self._open: dict[str, _Reply] = {}
-        self._over: dict[str, tuple[HeardReply, _Reply]] = {}
+        self._over: Newest[str, tuple[HeardReply, _Reply]] = Newest(_KEPT)
         # What a client said of replies that were not over yet: microseconds of their audio.
         self._claimed: dict[str, int] = {}
         # Whose first sound has left since the last ``take_started``.
@@ -272,6 +280,20 @@ class HeardClock:
         if reply is not None:
             reply.announced_text = f"{reply.announced_text} {text}".strip()
             reply.segment = _Segment(text, reply.queued_us)
+
+    def broke_off(self, reply_id: str) -> None:
+        """The voice failed in the middle of what it announced last; the rest of it is not said any more."""
+        reply = self._open.get(reply_id)
+        if reply is None:
+            return
+        segment, reply.segment = reply.segment, None
+        if segment is not None and reply.queued_us > segment.start_us:
+            # At the usual speed, up to where the sound ends.
+            end_us = max(reply.queued_us, segment.start_us + spoken_us(segment.text))
+            for placed in place_words(segment.text, segment.start_us, end_us):
+                if placed.end_us <= reply.queued_us:
+                    _append(reply, placed, placed.joiner)
+        reply.breaks.add(len(reply.words))
 
     def goes_on(self, reply_id: str, text: str) -> None:
         """Another piece of the text that is being said, white space included, at no known place in its audio.
@@ -381,7 +403,8 @@ class HeardClock:
 
     def written(self, duration_us: int, at_us: int) -> bool:
         """The output has taken audio of whatever it speaks now; True as for ``played``."""
-        if self._pieces and at_us - self._moved_us > _STALE_US:
+        stale_us = _GONE_US if self._settings.keeps_waiting else _STALE_US
+        if self._pieces and at_us - self._moved_us > stale_us:
             self._forget_waiting()
         piece = _Piece(self._current, self._current_us, duration_us)
         self._current_us += duration_us
@@ -566,8 +589,6 @@ class HeardClock:
         if reply.reply_id in self._started:
             self._started.remove(reply.reply_id)
         self._over[reply.reply_id] = over, reply
-        if len(self._over) > _KEPT:
-            del self._over[next(iter(self._over))]
         return over
 
     def _as_heard(
@@ -575,7 +596,7 @@ class HeardClock:
     ) -> HeardReply:
         heard = self._count(reply, words, heard_us)
         # A model may write what no voice says, a mark or a reference: nothing is missing then.
-        is_whole = heard == len(words) and reply.closed and not reply.failed
+        is_whole = heard == len(words) and reply.closed and not reply.failed and not reply.breaks
         unheard = "" if is_whole else _unheard(reply, words, heard)
         mark = self._mark(reply, words, heard, heard_us)
         if is_claimed:
@@ -658,11 +679,16 @@ def _unheard(reply: _Reply, words: list[_Word], heard: int) -> str:
     whole = reply.written_text or reply.announced_text
     if not whole:
         return _joined(words[heard:])
-    position = 0
-    for word in words[:heard]:
-        # The words are those of the text, but for what a voice drops or spells in another way.
-        found = whole.find(word.text, position, position + len(word.text) + _SEARCH_CHARS)
+    position, lost = 0, list[str]()
+    for number, word in enumerate(words[:heard]):
+        # The words are those of the text, but for what a voice drops, spells in another way, or fails to say.
+        within = len(whole) if number in reply.breaks else position + len(word.text) + _SEARCH_CHARS
+        found = whole.find(word.text, position, within)
         if found >= 0:
+            if number in reply.breaks:
+                lost.append(whole[position:found].strip())
             position = found + len(word.text)
     rest = whole[position:].strip()
-    return rest if any(char.isalnum() for char in rest) else _joined(words[heard:])
+    if not any(char.isalnum() for char in rest):
+        rest = _joined(words[heard:])
+    return " ".join(part for part in (*lost, rest) if part)

@@ -54,11 +54,12 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, F
 
 from core.clock import Clock
 from core.media import PCM_BYTES_PER_SAMPLE
+from core.newest import Newest
 from core.timeline import HeardMark
 from processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
 from processors.playout.heard import HeardClock, HeardReply, HeardSoFar, PlayoutSettings
 from processors.playout.replies import FollowsReplies
-from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 from runtime.loop_clock import LoopClock
 
 _US_PER_S = 1_000_000
@@ -297,7 +298,7 @@ class PlayoutEntry(FrameProcessor):
         self._books = playout.books
         self._contexts = playout.contexts
         # In the order of their cancellation; a dict for its quick look-up.
-        self._cancelled: dict[str, None] = {}
+        self._cancelled: Newest[str, None] = Newest(_CANCELLED)
         self._reply_id: str | None = None
         self._last: _Context | None = None
         self._last_pts = 0
@@ -335,6 +336,10 @@ class PlayoutEntry(FrameProcessor):
             self._begin(frame.context_id, frame.append_to_context, frame.interruptible)
         elif isinstance(frame, TTSStoppedFrame):
             self._end(frame)
+        elif isinstance(frame, BrokeOffFrame):
+            context = self._contexts.get(frame.context_id)
+            if context is not None:
+                self._books.broke_off(context.reply_id)
         elif isinstance(frame, LLMFullResponseStartFrame):
             self._response_begins(frame)
         elif isinstance(frame, LLMFullResponseEndFrame):
@@ -456,8 +461,6 @@ class PlayoutEntry(FrameProcessor):
             if context.interruptible:
                 self._cancelled[context_id] = None
                 del self._contexts[context_id]
-        while len(self._cancelled) > _CANCELLED:
-            del self._cancelled[next(iter(self._cancelled))]
         self._announced.clear()
         self._protected.clear()
         self._reply_id = None

@@ -38,7 +38,7 @@ from core.errors import EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
 from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
-from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 
 _NS_PER_MS = 1_000_000
 _US_PER_MS = 1_000
@@ -52,7 +52,7 @@ _KEEPALIVE_S = 10.0
 # The marker of a failed clause is handled at once unless its context waits behind another one.
 _MARKER_DEADLINE_S = 1.0
 # A text that is to be said as it stands is followed as one up to here.
-FOLLOWED_CHARS = 1_000
+FOLLOWED_CHARS = 200
 # Of a clause of a longer text: that text, if this is its first clause, else None.
 _ANNOUNCED = "parley.announced"
 # Frames of a clause that are short: what the track needs to begin on a busy loop.
@@ -407,6 +407,7 @@ class EngineTtsService(TTSService):
             # instead.
             others = set(self.get_audio_contexts()) - {frame.context_id}
             self._aggregated_frame_sequencer.clear(keep_contexts=others)
+            await super().push_frame(BrokeOffFrame(context_id=frame.context_id), direction)
             frame.handled.set()
             return
         if isinstance(frame, _TextDue):

@@ -1,10 +1,13 @@
-"""Where a word lies in its audio, beside the frame that announces it.
+"""What an engine knows of its speech, beside Pipecat's frames.
 
-Pipecat's frames of words carry the moment at which a word is due. An engine knows more: the exact place in
-the audio. It travels in the frame's metadata under ``SPOKEN_AT``.
+Frames of words carry the moment at which a word is due. An engine knows more: the exact place in the audio.
+It travels in the frame's metadata under ``SPOKEN_AT``. That a text was not said to its end travels behind its
+last sound, as ``BrokeOffFrame``.
 """
 
 from dataclasses import dataclass
+
+from pipecat.frames.frames import ControlFrame
 
 SPOKEN_AT = "parley_spoken_at"
 
@@ -22,3 +25,14 @@ class SpokenAt:
     start_us: int
     end_us: int
     estimated: bool = False
+
+
+@dataclass
+class BrokeOffFrame(ControlFrame):
+    """The voice failed: what it announced last has no more sound than it had so far.
+
+    Attributes:
+        context_id: the audio context of the text.
+    """
+
+    context_id: str = ""

@@ -147,6 +147,10 @@ class IdleKeeper:
     def _is_busy(self) -> bool:
         return bool(self._waits) or self._in_turn or self.holds_reply()
 
+    def is_answering(self) -> bool:
+        """Whether an answer is owed, a tool that runs included, or on its way."""
+        return ANSWER in self._waits or self.holds_reply()
+
     # What the caller does.
 
     def on_frame(self, frame: Frame) -> None:

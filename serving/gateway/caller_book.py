@@ -6,8 +6,10 @@ one, and one for which nobody vouches where that is asked for are nobody's: such
 own.
 """
 
+import math
 import os
 import secrets
+import time
 from collections.abc import Callable
 
 from core.errors import CapacityError, ConfigError, PeerError
@@ -30,6 +32,7 @@ class CallerBook:
         codes: of codes; None: there are none.
         number: that people call, where there is one.
         draw: a code of so many digits.
+        clock_s: monotonic.
 
     Raises:
         ConfigError: there is no key for numbers, or it is too short to be one.
@@ -43,6 +46,7 @@ class CallerBook:
         *,
         number: str | None = None,
         draw: Callable[[int], str] | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.callers, self.codes, self.number = callers, codes, number
         self._store = store
@@ -54,6 +58,8 @@ class CallerBook:
                 "characters; with another one every caller is unknown again"
             )
         wrong = codes.wrong_per_minute if codes is not None else 1
+        self._clock_s = clock_s
+        self._open_until_s = -math.inf
         self._wrong = Rate(wrong, "too many wrong codes at this moment", clients=1)
 
     # Numbers.
@@ -126,10 +132,16 @@ class CallerBook:
         for _ in range(ATTEMPTS):
             code = self._draw(self.codes.digits)
             if await self._store.put_code(session_id, code, for_s=self.codes.expires_s, most=self.codes.most):
+                self._open_until_s = self._clock_s() + self.codes.expires_s
                 return code
         raise CapacityError(
             "too many codes are waiting to be pressed, try again later", limit=self.codes.most
         )
+
+    @property
+    def has_open_code(self) -> bool:
+        """Whether a code that this process gave may be pressed now."""
+        return self._clock_s() < self._open_until_s
 
     async def take_code(self, code: str) -> str | None:
         """The session that a code stands for; None where it stands for none, or there was too much guessing.

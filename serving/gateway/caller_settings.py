@@ -46,9 +46,7 @@ class CallCodeSettings(BaseModel):
     digits: int = Field(6, ge=4, le=12)
     expires_s: float = Field(300.0, ge=10, le=86_400)
     pause_s: float = Field(5.0, gt=0, le=60, description="keys that are further apart are not of one code")
-    tries: int = Field(
-        3, ge=1, le=100, description="wrong codes of one call; behind them its keys mean nothing"
-    )
+    tries: int = Field(3, ge=1, le=100, description="wrong codes of one call; behind them no keys are a code")
     wrong_per_minute: int = Field(30, ge=1, le=10_000, description="wrong codes of all calls together")
     most: int = Field(1_000, ge=1, le=100_000, description="codes that may stand for something at a time")
     per_minute: int = Field(10, ge=1, le=10_000, description="codes that one client may ask for")

@@ -28,11 +28,15 @@ class CallTasks:
         max_calls: conversations at a time.
         drain_s: how long running conversations may go on when the server stops.
         hang_up_s: how long one may take to end after its peer was hung up.
+
+    Attributes:
+        promised: how many lines are promised to callers who are on their way.
     """
 
     def __init__(self, run_call: RunCall, *, max_calls: int, drain_s: float, hang_up_s: float) -> None:
         self._run_call = run_call
         self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
+        self.promised: Callable[[], int] = lambda: 0
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -44,15 +48,24 @@ class CallTasks:
         """Conversations that are running."""
         return self._lines.taken
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether no conversation may start any more."""
+        return self._stopping
+
     def get(self, call_id: str) -> asyncio.Task[None] | None:
         """The running conversation that was started under this id."""
         return self._tasks.get(call_id)
 
-    def check_room(self, *, promised: int = 0) -> None:
-        """Raises CapacityError when no conversation may start besides those that are promised a line."""
+    def check_room(self, *, promised: int | None = None) -> None:
+        """Raises CapacityError when no conversation may start besides those that are promised a line.
+
+        Args:
+            promised: how many those are; None: all of ``promised``.
+        """
         if self._stopping:
             raise CapacityError("the server is stopping, try another or later", limit=0)
-        self._lines.check(promised=promised)
+        self._lines.check(promised=self.promised() if promised is None else promised)
 
     def start(
         self,
@@ -61,6 +74,7 @@ class CallTasks:
         call_id: str,
         hang_up: Callable[[], Awaitable[None]],
         says_goodbye: bool = False,
+        promised: int | None = None,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.
 
@@ -69,11 +83,12 @@ class CallTasks:
             call_id: names the task; not one of a running conversation.
             hang_up: called however the conversation ends; must have a deadline and not raise.
             says_goodbye: it tells its peer why it ends when it is cancelled.
+            promised: see ``check_room``.
 
         Raises:
             CapacityError: every line is taken, or the server is stopping.
         """
-        self.check_room()
+        self.check_room(promised=promised)
         line = self._lines.take()
         task = asyncio.create_task(self._run(arguments, hang_up), name=f"call.{call_id}")
         self._tasks[call_id] = task

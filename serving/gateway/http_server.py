@@ -71,6 +71,7 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
         proxy_headers=False,
         # Without it one request whose body never comes keeps a stopping server for ever.
         timeout_graceful_shutdown=settings.stop_requests_s,
+        timeout_keep_alive=settings.keep_alive_s,
     )
     logging.getLogger("uvicorn.error").addFilter(is_no_refusal)
     return GatewayServer(config, getattr(app.state, "drain", None))

@@ -26,6 +26,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.newest import Newest
 from serving.gateway.limits import Rate
 from serving.gateway.middleware import is_loopback
 from serving.gateway.requests import check_origin, client_of
@@ -79,7 +80,7 @@ class Operators:
             clients=settings.counted_clients,
         )
         # By digest, so that a lookup takes as long for every cookie; when it ends, by the loop's clock.
-        self._logins: dict[str, float] = {}
+        self._logins: Newest[str, float] = Newest(MOST_LOGINS)
         token = self._token()
         if token and len(token) < LEAST_TOKEN_CHARS:
             logger.warning(
@@ -184,8 +185,6 @@ class Operators:
     def _logged_in(self) -> str:
         cookie = secrets.token_urlsafe(32)
         self._logins[_digest(cookie)] = asyncio.get_running_loop().time() + LOGIN_S
-        while len(self._logins) > MOST_LOGINS:
-            del self._logins[next(iter(self._logins))]
         return cookie
 
 

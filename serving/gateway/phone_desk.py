@@ -6,25 +6,31 @@ up while the caller stays with the bot, hears what it is about, and takes the ca
 both put into a conference, which ends the caller's stream. Who does not take it, and an answering machine
 presses no key, leaves the caller where they are.
 
-Owns no task. A transfer waits ``ring_s`` and ``MOST_OFFER_S`` at most; who cancels it (the caller is gone)
-has the person's telephone stop ringing. Of calls that this side began the newest ``MOST_KNOWN`` are known.
+A transfer waits ``ring_s`` and ``MOST_OFFER_S`` at most; who cancels it (the caller is gone) has the person's
+telephone stop ringing, also where Twilio has not named that call yet. A person who takes the call and is gone
+before the conference begins ends the caller's, who would wait in it alone. Owns the posts that nobody waits
+for. Of calls that this side began the newest ``MOST_KNOWN`` are known.
 """
 
 import asyncio
 import secrets
-from collections import OrderedDict
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from loguru import logger
 
 from core.errors import EngineError
+from core.newest import Newest
 from protocols import twiml
 
-# An offer is said twice, and a key waited for.
-MOST_OFFER_S = 60.0
+# An offer of ``pipelines.phone_control`` is said twice, and a key waited for.
+MOST_OFFER_S = 90.0
 KEY_S = 8
+# A post and its repetitions.
+CLOSE_S = 10.0
 MOST_KNOWN = 1_000
 
 
@@ -77,6 +83,7 @@ class _Transfer:
         call_sid: the caller's.
         conference: unguessable.
         taken: by the person; the caller's redirection may still be on its way.
+        gone: the person has hung up.
     """
 
     call_sid: str
@@ -85,6 +92,7 @@ class _Transfer:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     taken: bool = False
+    gone: bool = False
 
 
 class PhoneDesk:
@@ -99,10 +107,15 @@ class PhoneDesk:
         self._line = line
         self._ring_s = ring_s
         self._transfers: dict[str, _Transfer] = {}
+        # Those that were taken: their person may still go before the conference begins.
+        self._taken: Newest[str, str] = Newest(MOST_KNOWN)
+        self._tasks: set[asyncio.Task[None]] = set()
         # Twilio's word of calls, by sid.
-        self._states: OrderedDict[str, str] = OrderedDict()
+        self._states: Newest[str, str] = Newest(MOST_KNOWN)
+        # Calls that Twilio is asked for and has not named.
+        self._unnamed = 0
         # Callers, by sid; from the moment in which the person presses the key.
-        self._put_through: OrderedDict[str, None] = OrderedDict()
+        self._put_through: Newest[str, None] = Newest(MOST_KNOWN)
         # Where webhooks are asked; told by the routes.
         self.address = ""
 
@@ -137,16 +150,22 @@ class PhoneDesk:
         if self._line is None:
             raise EngineError("there is no account of Twilio to call with", engine="twilio", retryable=False)
         status = f"{self.address}/call-status"
-        sid = await self._line.begin(to, caller, twiml=answer, status_address=status, ring_s=self._ring_s)
-        self.told(sid, "queued")
+        self._unnamed += 1
+        try:
+            sid = await self._line.begin(to, caller, twiml=answer, status_address=status, ring_s=self._ring_s)
+            # What was said of it may have come before its name did.
+            if sid not in self._states:
+                self._states[sid] = "queued"
+        finally:
+            self._unnamed -= 1
         return sid
 
     def told(self, call_sid: str, state: str) -> None:
-        """Twilio says how a call stands."""
+        """Twilio says how a call stands that was begun here, or may have been. An end is the last word."""
+        known = self._states.get(call_sid)
+        if known in ENDED or (known is None and not self._unnamed):
+            return
         self._states[call_sid] = state
-        self._states.move_to_end(call_sid)
-        while len(self._states) > MOST_KNOWN:
-            self._states.popitem(last=False)
 
     def state_of(self, call_sid: str) -> str | None:
         """What Twilio said last; None for a call that is not known."""
@@ -168,26 +187,32 @@ class PhoneDesk:
         token = secrets.token_urlsafe(32)
         transfer = self._transfers[token] = _Transfer(call_sid, f"parley-{secrets.token_hex(16)}")
         mine = f"{self.address}/transfer/{token}"
-        other: str | None = None
         outcome = Outcome.FAILED
-        try:
-            other = await self._line.begin(
+        beginning = asyncio.ensure_future(
+            self._line.begin(
                 to,
                 caller,
                 twiml=twiml.offer(words, f"{mine}/answer", wait_s=KEY_S),
                 status_address=f"{mine}/status",
                 ring_s=self._ring_s,
             )
+        )
+        try:
+            await asyncio.shield(beginning)
             async with asyncio.timeout(self._ring_s + MOST_OFFER_S):
-                outcome = await transfer.done
+                # What became of it is still to be noted where nobody waits for it any more.
+                outcome = await asyncio.shield(transfer.done)
         except TimeoutError:
             outcome = Outcome.NO_ANSWER
         except EngineError as error:
             logger.warning(f"a call is not passed on: {error}")
         finally:
-            del self._transfers[token]
-            if other is not None and outcome is not Outcome.TAKEN and not transfer.taken:
-                await self.hang_up(other)
+            if transfer.done.done() or not transfer.taken:
+                self._transfers.pop(token, None)
+            if outcome is not Outcome.TAKEN and not transfer.taken:
+                # Also where the caller is gone and a telephone only about to ring; whoever is cancelled twice
+                # does not stop it.
+                self._own(self._stop_ringing(beginning))
         return outcome
 
     async def answered(self, token: str, key: str) -> str | None:
@@ -200,8 +225,6 @@ class PhoneDesk:
         transfer.taken = True
         conference = twiml.confer(transfer.conference)
         self._put_through[transfer.call_sid] = None
-        while len(self._put_through) > MOST_KNOWN:
-            self._put_through.popitem(last=False)
         try:
             await self._line.redirect(transfer.call_sid, conference)
         except EngineError as error:
@@ -209,15 +232,42 @@ class PhoneDesk:
             self._put_through.pop(transfer.call_sid, None)
             self._over(transfer, Outcome.FAILED)
             return twiml.end("The caller is not there any more.")
+        finally:
+            # Whoever waited for it may be gone with the stream.
+            self._transfers.pop(token, None)
         self._over(transfer, Outcome.TAKEN)
+        if transfer.gone:
+            self._own(self._end(transfer.call_sid))
+        else:
+            self._taken[token] = transfer.call_sid
         return conference
 
     def ended(self, token: str, state: str) -> None:
         """The person's call stands so; see ``ENDED``."""
-        transfer = self._transfers.get(token)
         outcome = ENDED.get(state)
-        if transfer is not None and outcome is not None and not transfer.taken:
-            self._over(transfer, outcome)
+        if outcome is None:
+            return
+        transfer = self._transfers.get(token)
+        if transfer is not None:
+            transfer.gone = True
+            if not transfer.taken:
+                self._over(transfer, outcome)
+        if (call_sid := self._taken.pop(token, None)) is not None:
+            self._own(self._end(call_sid))
+
+    async def _end(self, call_sid: str) -> None:
+        """Nobody is in the conference with this caller, if they are still in it."""
+        self._put_through.pop(call_sid, None)
+        await self.hang_up(call_sid)
+
+    async def _stop_ringing(self, beginning: "asyncio.Future[str]") -> None:
+        with suppress(EngineError):
+            await self.hang_up(await beginning)
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="phone.desk")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     @staticmethod
     def _over(transfer: _Transfer, outcome: Outcome) -> None:
@@ -225,6 +275,10 @@ class PhoneDesk:
             transfer.done.set_result(outcome)
 
     async def close(self) -> None:
-        """Close connections."""
+        """Finish what is under way, and close connections."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_S)
+        for task in self._tasks:
+            task.cancel()
         if self._line is not None:
             await self._line.close()

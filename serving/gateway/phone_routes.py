@@ -8,17 +8,17 @@ however often its webhook comes while it waits, and none behind its stream: a we
 opens nothing. Without signatures (``signatures: false``, a local run) nothing is checked, and nothing is
 needed; nobody but this machine may ask then.
 
-Full: a caller for whom there is no line, or no store, is told so, in the answer. A call that was answered
-has its line from then on; one whose stream never comes, or that Twilio says has ended, is forgotten. Nothing
-stands behind ``<Connect>``: it would be heard behind every call that this side ends, and a stream that is
-refused all the same ends the call in silence.
+Full: a caller for whom there is no line waits for one (``phone_queue``), and hears their place; one for whom
+there is no place there, or no store, is told so, in the answer. A call that was answered has its line from
+then on; one whose stream never comes, or that Twilio says has ended, is forgotten. Nothing stands behind
+``<Connect>``: it would be heard behind every call that this side ends, and a stream that is refused all the
+same ends the call in silence.
 """
 
 import asyncio
 import os
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -31,11 +31,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from core.errors import AgentError, CapacityError, ConfigError, EngineError
+from core.newest import Newest
 from protocols import twiml
 from protocols.twilio_signature import Algorithm, Fields, algorithm_of, is_signed
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
 from serving.gateway.phone_desk import ENDED, PhoneDesk
+from serving.gateway.phone_queue import PhoneQueue
 from serving.gateway.phone_settings import REACHED, PhoneRoutesSettings
 from serving.gateway.requests import read_body
 from serving.gateway.settings import ServerSettings
@@ -155,7 +157,9 @@ class PhoneRoutes:
             )
         # Tokens of calls whose stream has not come, with the time until which it may.
         self._waiting: dict[str, tuple[float, PhoneCall]] = {}
-        self._spent: OrderedDict[str, None] = OrderedDict()
+        self._spent: Newest[str, None] = Newest(MOST_SPENT)
+        calls.promised = self._promised
+        self._queue = PhoneQueue(phone.queue, clock_s) if phone.queue is not None else None
         self._unsigned, self._refused = Seldom(), Seldom()
 
     def router(self) -> APIRouter:
@@ -193,8 +197,15 @@ class PhoneRoutes:
             self._note_refusal("call", error)
             return _xml(twiml.end())
         except AgentError as error:
+            # Who waits is not sent away because a store is.
+            waits = self._queue is not None and call.call_sid in self._queue
+            held = self._hold(request, call) if waits or isinstance(error, CapacityError) else None
+            if held is not None:
+                return _xml(held)
             self._note_refusal("call", error)
-            return _xml(twiml.refuse(self._phone.busy))
+            # Who has waited was answered: it is too late to reject them.
+            is_answered = _field(fields, "CallStatus") == IN_PROGRESS
+            return _xml((twiml.end if is_answered else twiml.refuse)(self._phone.busy))
         return _xml(self._connected(self._base(request), token, call))
 
     async def begin(self, wanted: Wanted) -> dict[str, str]:
@@ -218,6 +229,7 @@ class PhoneRoutes:
         if token in self._waiting:
             until_s, call = self._waiting[token]
             self._waiting[token] = until_s, replace(call, call_sid=sid)
+            self._follow(sid, self._desk.state_of(sid) or "")
         return {"call_sid": sid}
 
     async def state(self, call_sid: str) -> dict[str, str]:
@@ -232,8 +244,7 @@ class PhoneRoutes:
         fields = await self._signed_form(request)
         call_sid, state = _field(fields, "CallSid"), _field(fields, "CallStatus")
         logger.info(f"call {call_sid[:40]}: {state[:40]}")
-        if self._desk.state_of(call_sid) is not None:
-            self._desk.told(call_sid, state[:40])
+        self._desk.told(call_sid, state[:40])
         self._follow(call_sid, state)
         return Response(status_code=204)
 
@@ -263,7 +274,7 @@ class PhoneRoutes:
             self._check_signature(websocket, {}, None)
             # Used up, whatever comes of it: Twilio opens no stream twice, and the line is free again.
             call = self._claim(token)
-            self._calls.check_room()
+            self._calls.check_room(promised=len(self._waiting))
             await self._check_body({"mode": self._mode})
             await websocket.accept()
             task = self._calls.start(
@@ -271,12 +282,22 @@ class PhoneRoutes:
                 call_id=f"phone.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
+                promised=len(self._waiting),
             )
         except (HTTPException, AgentError) as error:
             self._note_refusal("stream", error)
             await deny(websocket, error)
         else:
             await asyncio.wait({task})
+
+    def _hold(self, request: Request, call: PhoneCall) -> str | None:
+        """TwiML for a caller who waits for a line; None: they cannot."""
+        if self._queue is None or self._phone.queue is None or self._calls.is_stopping or not call.call_sid:
+            return None
+        words = self._queue.wait(call.call_sid)
+        if words is None:
+            return None
+        return twiml.hold(words, self._phone.queue.every_s, f"{self._base(request)}{PREFIX}/voice")
 
     # Tokens.
 
@@ -295,25 +316,41 @@ class PhoneRoutes:
             CapacityError: there is no line.
         """
         now_s = self._clock_s()
-        for token in [token for token, (until_s, _) in self._waiting.items() if until_s <= now_s]:
-            del self._waiting[token]
+        self._forget_the_late()
         if call.call_sid:
             for token, (_, waiting) in self._waiting.items():
                 if waiting.call_sid == call.call_sid:
                     return token
             if call.call_sid in self._spent:
                 raise SpentError("the call has had its stream")
-        self._calls.check_room(promised=len(self._waiting))
+        # Whoever waits for a line has the next one: nobody overtakes them.
+        ahead = self._queue.ahead_of(call.call_sid) if self._queue is not None else 0
+        self._calls.check_room(promised=len(self._waiting) + ahead)
         if len(self._waiting) >= self._phone.most_waiting:
             raise CapacityError(
                 "too many calls were answered and have no stream", limit=self._phone.most_waiting
             )
+        waited_s = self._queue.leave(call.call_sid) if self._queue is not None else None
+        if waited_s is not None:
+            logger.info(f"call {call.call_sid[:40]} has a line, behind {waited_s:.0f} s in the queue")
         token = secrets.token_urlsafe(32)
         self._waiting[token] = (now_s + within_s, call)
         return token
 
+    def _promised(self) -> int:
+        """Lines of calls that were answered and have no stream yet, or wait for one."""
+        self._forget_the_late()
+        return len(self._waiting) + (len(self._queue) if self._queue is not None else 0)
+
+    def _forget_the_late(self) -> None:
+        now_s = self._clock_s()
+        for token in [token for token, (until_s, _) in self._waiting.items() if until_s <= now_s]:
+            del self._waiting[token]
+
     def _follow(self, call_sid: str, state: str) -> None:
         """The token of a call that has ended is void; one that is answered has as long as any other."""
+        if self._queue is not None and state in ENDED:
+            self._queue.leave(call_sid)
         token = next((each for each, (_, call) in self._waiting.items() if call.call_sid == call_sid), None)
         if not call_sid or token is None:
             # Calls that Twilio has not named yet have no name in common.
@@ -330,8 +367,6 @@ class PhoneRoutes:
             raise HTTPException(403, "the token is none, was used before, or has expired")
         if call.call_sid:
             self._spent[call.call_sid] = None
-            while len(self._spent) > MOST_SPENT:
-                self._spent.popitem(last=False)
         return call
 
     def _note_refusal(self, what: str, error: Exception) -> None:

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from protocols.phone_numbers import NUMBER
 from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
+from serving.gateway.phone_queue import PhoneQueueSettings
 
 # A number, or a SIP address.
 REACHED = r"^(\+[1-9]\d{4,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$"
@@ -65,9 +66,13 @@ class PhoneRoutesSettings(BaseModel):
     most_waiting: int = Field(
         200, ge=1, le=100_000, description="calls that were answered and have no stream yet"
     )
+    queue: PhoneQueueSettings | None = Field(
+        PhoneQueueSettings(), description="callers for whom there is no line wait for one; null: they do not"
+    )
     busy: str = Field(
         "All lines are busy. Please call again later.",
-        description="said to a caller for whom there is no line; empty: the line is engaged",
+        description="said to a caller for whom there is no line, and no place in the queue; empty: the line "
+        "is engaged",
     )
 
     number: str | None = Field(

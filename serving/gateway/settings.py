@@ -100,6 +100,13 @@ class ServerSettings(BaseModel):
     stop_requests_s: int = Field(
         2, ge=0, le=600, description="how long a stopping server waits for requests in flight, behind drain_s"
     )
+    keep_alive_s: int = Field(
+        75,
+        ge=1,
+        le=3_600,
+        description="an HTTP connection without a request is kept open so long: longer than whoever is in "
+        "front keeps it (nginx and most balancers: 60 s), or some requests meet a connection being closed",
+    )
     eval_socket: bool = Field(
         True, description="serve /ws, which only Pipecat's evaluation tool (pipecat eval run) can use"
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from core.errors import AgentError
+from core.newest import Newest
 
 # Sessions whose newest epoch is known: more than a worker has in the time that an old owner may live on.
 REMEMBERED = 1_024
@@ -77,7 +78,7 @@ class Leases:
         self.lease_ms = lease_ms
         self._held: dict[str, Held] = {}
         # The newest epoch of each session that was here lately: an owner that was superseded stays so.
-        self._newest: dict[str, int] = {}
+        self._newest: Newest[str, int] = Newest(REMEMBERED)
 
     @property
     def held(self) -> tuple[Held, ...]:
@@ -143,7 +144,4 @@ class Leases:
         return min((held.expires_ms for held in self._held.values() if not held.is_over), default=None)
 
     def _remember(self, session_id: str, epoch: int) -> None:
-        self._newest.pop(session_id, None)
         self._newest[session_id] = epoch
-        while len(self._newest) > REMEMBERED:
-            del self._newest[next(iter(self._newest))]

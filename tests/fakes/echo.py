@@ -52,6 +52,32 @@ class HalvingStream(PassingStream):
         return np.float32(0.5) * super().process(near, far)
 
 
+class CountingEcho(PassingEcho):
+    """Counts the frames of its canceller.
+
+    Attributes:
+        frames: so many.
+    """
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def open_stream(self) -> "CountingStream":
+        return CountingStream(self)
+
+
+class CountingStream(PassingStream):
+    """One caller."""
+
+    def __init__(self, echo: CountingEcho) -> None:
+        super().__init__()
+        self._echo = echo
+
+    def process(self, near: np.ndarray, far: np.ndarray) -> np.ndarray:
+        self._echo.frames += 1
+        return super().process(near, far)
+
+
 class FailingEcho(PassingEcho):
     """Works for some frames, and then no more."""
 

@@ -125,7 +125,10 @@ async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard
     async with site(tmp_path, "gpu0") as here, one_in_a_call_one_waiting(here.pool) as waits:
         async with operator(chromium, here) as person:
             await person.state("live", within_s=5)
-            [shown] = await person.part("workers").locator("tr").all_inner_texts()
+            # The page is live a moment before it has drawn what it was told.
+            rows = person.part("workers").locator("tr")
+            await expect(rows).to_have_count(1)
+            [shown] = await rows.all_inner_texts()
             assert re.match(
                 r"gpu0\s+duplex active\s+aaaaaaaa\s+omni duplex\s+\d+ s\s+1\s+–\s+\d s ago\s+127", shown
             )

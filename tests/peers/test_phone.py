@@ -102,6 +102,29 @@ async def test_a_caller_who_has_to_wait_hears_their_place_in_the_queue(
             assert front.violations == []
 
 
+async def test_a_caller_for_whom_there_is_no_line_is_held_and_has_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with telephone(tmp_path, monkeypatch, more="server: {max_calls: 1}\n") as (server, front):
+        first = asyncio.create_task(place(front.url, quiet(3), max_drain_s=0.5))
+        async with asyncio.timeout(20):
+            while not front.from_server:
+                await asyncio.sleep(0.1)
+        mine, other = {"CallSid": "CA" + "2" * 32}, {"CallSid": "CA" + "3" * 32}
+        assert "You are number 1 in the queue." in await front.answer(**mine)
+        assert "You are number 2 in the queue." in await front.answer(**other)
+        assert (await first).violations == []
+        # Twilio asks again behind the pause; whoever came first is first.
+        async with asyncio.timeout(20):
+            assert "<Connect>" not in await front.answer(**other)
+            while "<Connect>" not in (twiml := await front.answer(**mine, CallStatus="in-progress")):
+                await asyncio.sleep(0.2)
+        stream, _ = await front.open(twiml)
+        async with stream:
+            assert "You are number 1 in the queue." in await front.answer(**other)
+        assert front.violations == []
+
+
 GOODBYE = "Thank you very much. Goodbye."
 
 
@@ -156,6 +179,15 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
             assert len(conference) == 1
             own = report.result.identity.call_sid
             assert [sid for sid, form in rest.updates if "Twiml" in form] == [own]
+            turns = [
+                (each["kind"], each["payload"]["text"])
+                for each in (await timelines(server.url))[0]
+                if each["kind"] in TURNS
+            ]
+            asked = [place for place, (kind, _) in enumerate(turns) if kind == "user_turn"][1:]
+            # The model answers neither: what is done is the answer; the second time the stream ends with it.
+            assert len(asked) == 2, turns
+            assert all(turns[place + 1][1].startswith("One") for place in asked), "\n".join(map(str, turns))
             # The stream is over with it, and so is the session's part.
             assert report.result.closed_by == "agent"
             async with asyncio.timeout(10):

@@ -54,10 +54,20 @@ async def test_a_bad_line_loses_packets_and_no_call(tmp_path: Path):
     assert found["complete"] == {"clean": [1, 1], "bad": [1, 1]}, found
     assert 1 < found["packets"]["lost_percent"] < 12
     assert found["heard"]["clean"] == 1, found
+    assert found["answered"] == {"clean": 1, "bad": 1}, found
     [turn] = found["per_turn"]
     assert turn["clean"] == turn["asked"] == "what are your opening hours on saturday"
     assert turn["bad"], found
     assert found["violations"] == {"server": 0, "caller": 0}
+
+
+async def test_holes_are_filled_in_every_way_on_the_same_line(tmp_path: Path):
+    found = await report(tmp_path, "concealment", "--draws", "1", "--questions", "2", "--loss-percent", "20")
+    assert list(found["methods"]) == ["parley", "last_piece", "silence"]
+    assert found["turns"]["asked"] == 4
+    assert found["turns"]["heard_on_the_clean_line"] >= 2, found
+    # A fifth of what is said is missing.
+    assert found["methods"]["silence"]["words_lost_percent"] > 0, found
 
 
 async def test_every_system_plays_to_many_callers(tmp_path: Path):

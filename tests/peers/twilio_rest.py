@@ -9,6 +9,7 @@ the TwiML says.
 
 import asyncio
 import base64
+import json
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from twilio.request_validator import RequestValidator
 
@@ -76,7 +77,7 @@ class RestServer:
             return JSONResponse({"code": 20003, "message": "Authenticate"}, status_code=401)
         if self.refuses is not None:
             status, number = self.refuses
-            return JSONResponse({"code": number, "message": "no"}, status_code=status)
+            return _in_pieces({"code": number, "message": "no"}, status)
         form = parse_qs((await request.body()).decode(), keep_blank_values=True)
         sid = request.path_params.get("sid")
         if sid is None:
@@ -87,7 +88,7 @@ class RestServer:
             task = asyncio.create_task(self._ring(sid, form))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            return JSONResponse({"sid": sid, "status": "queued"}, status_code=201)
+            return _in_pieces({"sid": sid, "status": "queued"}, 201)
         self.updates.append((sid, form))
         if form.get("Twiml") and self.on_redirect is not None:
             self.on_redirect(sid)
@@ -121,6 +122,18 @@ class RestServer:
         headers = {"X-Twilio-Signature": signature, "Host": urlsplit(PUBLIC).netloc}
         async with httpx.AsyncClient(timeout=15) as client:
             return await client.post(address.replace(PUBLIC, self.server), data=form, headers=headers)
+
+
+def _in_pieces(answer: dict[str, object], status: int) -> Response:
+    """As a network may bring it."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        body = json.dumps(answer).encode()
+        for piece in (body[:9], body[9:]):
+            yield piece
+            await asyncio.sleep(0.02)
+
+    return StreamingResponse(pieces(), status_code=status, media_type="application/json")
 
 
 @asynccontextmanager

@@ -1,9 +1,9 @@
 """What a caller says, as one stream without holes: pieces with their places in, 16-bit PCM at 8 kHz out.
 
-A piece that the telephone network lost is a jump of the places. It is filled as receivers do it: the last
-piece again, softer each time, and silence behind ``CONCEALED_MS`` (ITU-T G.711, appendix I, without its
-search for a pitch). A recogniser and the turns count in samples, so a hole that is not filled makes a word
-shorter and a pause too. A piece that is early was there already, and is left out.
+A piece that the telephone network lost is a jump of the places. Up to ``CONCEALED_MS`` of it are filled from
+both sides (``audio.concealment``), a longer hole at its beginning alone. A recogniser and the turns count in
+samples, so a hole that is not filled makes a word shorter and a pause too. A piece that is early was there
+already, and is left out.
 
 Places are believed as far as they can be true; whatever they are, the caller is heard. Less than a packet is
 no hole: clocks are rounded. More than ``LONGEST_HOLE_MS`` either way is no place in this call, and
@@ -14,17 +14,19 @@ Counting goes on from there, and places count for nothing until they have gone o
 Pure. Nothing waits here: the stream comes over TCP, in order, and a piece that is late is late for everybody.
 """
 
+from collections import deque
+
 import numpy as np
 
 from audio import g711
+from audio.concealment import HISTORY_MS, conceal, fade_out
 from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.twilio_media import PACKET_MS, RATE_HZ
 
 SAMPLES_PER_MS = RATE_HZ // 1000
 CONCEALED_MS, LONGEST_HOLE_MS = 60, 1_000
+HISTORY, LAST_PIECES = HISTORY_MS * SAMPLES_PER_MS, -(-HISTORY_MS // PACKET_MS)
 MOST_REPEATED_MS, TRUSTED_MS = 100, 1_000
-# Of each piece that is heard again.
-SOFTER = 0.5
 
 
 class CallerLine:
@@ -39,7 +41,8 @@ class CallerLine:
 
     def __init__(self) -> None:
         self._next_ms: int | None = None
-        self._last = np.zeros(0, np.float32)
+        # The newest: looked at where there is a hole.
+        self._pieces: deque[np.ndarray] = deque([np.zeros(0, np.int16)], maxlen=LAST_PIECES)
         # Repeated lately; what is left until places are believed again.
         self._again_ms = self._doubted_ms = 0
         self.heard_ms = self.filled_ms = self.repeated_ms = self.resynchronised = 0
@@ -69,12 +72,11 @@ class CallerLine:
         else:
             self._again_ms = max(0, self._again_ms - long_ms)
             if early_ms <= -PACKET_MS:
-                filler = self._filler(-early_ms)
+                filler = self._filler(-early_ms, pcm)
                 self.filled_ms += len(filler) // SAMPLES_PER_MS
         self._count(at_ms, long_ms, early_ms)
-        if len(pcm):
-            self._last = pcm[-20 * SAMPLES_PER_MS :].astype(np.float32)
         whole = np.concatenate((filler, pcm)) if len(filler) else pcm
+        self._pieces.append(whole[-HISTORY:])
         self.heard_ms += len(whole) // SAMPLES_PER_MS
         return whole.astype("<i2").tobytes()
 
@@ -87,15 +89,18 @@ class CallerLine:
         else:
             self._next_ms = max(self._next_ms, at_ms + long_ms)
 
-    def _filler(self, long_ms: int) -> np.ndarray:
-        samples = long_ms * SAMPLES_PER_MS
-        filler = np.zeros(samples, np.int16)
-        again, gain, place = self._last, 1.0, 0
-        while len(again) and place < min(samples, CONCEALED_MS * SAMPLES_PER_MS):
-            piece = again[: samples - place] * np.linspace(gain, gain * SOFTER, len(again))[: samples - place]
-            filler[place : place + len(piece)] = piece.astype(np.int16)
-            place += len(piece)
-            gain *= SOFTER
+    def _before(self) -> np.ndarray:
+        return np.concatenate(self._pieces)[-HISTORY:]
+
+    def _filler(self, long_ms: int, behind: np.ndarray) -> np.ndarray:
+        filler = np.zeros(long_ms * SAMPLES_PER_MS, np.int16)
+        filled = min(long_ms, CONCEALED_MS) * SAMPLES_PER_MS
+        before = self._before().astype(np.float32)
+        if long_ms <= CONCEALED_MS:
+            sound = conceal(before, behind.astype(np.float32), filled, rate_hz=RATE_HZ)
+        else:
+            sound = fade_out(before, filled, rate_hz=RATE_HZ)
+        filler[:filled] = np.clip(sound, -32_768, 32_767).astype(np.int16)
         return filler
 
 

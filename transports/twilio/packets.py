@@ -116,13 +116,23 @@ class PacketLine:
         """Behind what was pushed so far, but for less than a packet."""
         self._waiting.append(name)
 
-    def clear(self) -> list[str]:
-        """Forget what has not left; returns the marks among it. What has left is not played either."""
+    def clear(self, *, plays_on: bool = False) -> list[str]:
+        """Forget speech that has not left, and its marks; keys that are being pressed stay.
+
+        Args:
+            plays_on: what has left is played all the same.
+
+        Returns:
+            The marks.
+        """
         marks = [each for each in self._waiting if isinstance(each, str)]
-        self._waiting.clear()
-        self._packets = 0
+        self._waiting = deque(
+            each for each in self._waiting if not isinstance(each, str) and each[0] is Sound.TONE
+        )
+        self._packets = len(self._waiting)
         self._rest = b""
-        self._next_us = 0
+        if not plays_on:
+            self._next_us = 0
         return marks
 
     def next_due_us(self) -> int | None:

@@ -147,7 +147,7 @@ class TwilioRest:
         try:
             async with self._http.post(url, data=form, allow_redirects=False) as response:
                 status = response.status
-                body = await response.content.read(MOST_ANSWER_BYTES)
+                body = await _read(response.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
             raise EngineError(f"{ENGINE}: {path.split('/')[0]}: {reason}", engine=ENGINE) from error
@@ -172,6 +172,14 @@ class TwilioError(EngineError):
     def __init__(self, message: str, *, number: int, retryable: bool) -> None:
         super().__init__(f"{message} ({number})" if number else message, engine=ENGINE, retryable=retryable)
         self.number = number
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    """All of an answer, which comes in any number of pieces; of one that is too long the beginning."""
+    body = bytearray()
+    while len(body) < MOST_ANSWER_BYTES and (piece := await content.read(MOST_ANSWER_BYTES - len(body))):
+        body += piece
+    return bytes(body)
 
 
 def _object(body: bytes) -> Mapping[str, Any]:

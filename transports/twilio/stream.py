@@ -48,7 +48,7 @@ from session_store.faults import log_failure
 from telemetry.seldom import Seldom
 from transports.twilio.caller import CallerLine
 from transports.twilio.marks import Back, Marks
-from transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine
+from transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine, Sound
 
 _US_PER_S = 1_000_000
 # On a line that sends no marks back, speech is over so long behind its time.
@@ -166,6 +166,8 @@ class PhoneStream:
         # How often it was cleared; the caller has not been told of the last time.
         self._cleared = 0
         self._owes_clear = False
+        # When the last tone that has left will have been played.
+        self._tone_until_us = 0
         self._tasks: list[asyncio.Task[None]] = []
         # What has left and is not played: when it is, and the packet.
         self._ahead: deque[tuple[int, bytes]] = deque()
@@ -255,14 +257,18 @@ class PhoneStream:
 
     def clear(self) -> None:
         """Nothing that was said and is not played is played any more."""
-        self._play(self._clock.now_us())
-        self._line.clear()
-        self._ahead.clear()
-        self.marks.cleared()
+        now_us = self._clock.now_us()
+        self._play(now_us)
+        # A key that is being pressed is pressed to its end, whoever speaks: a menu would take it for none.
+        is_pressing = self._tone_until_us > now_us
+        self._line.clear(plays_on=is_pressing)
         self._answer_all()
         self._cleared += 1
-        # Nothing is before the next mark: it tells the way alone.
-        self._owes_clear = self._owes_probe = True
+        if not is_pressing:
+            self._ahead.clear()
+            self.marks.cleared()
+            # Nothing is before the next mark: it tells the way alone.
+            self._owes_clear = self._owes_probe = True
         self._room.set()
         self._news.set()
 
@@ -311,23 +317,31 @@ class PhoneStream:
         if self._owes_clear:
             self._owes_clear = False
             await self._send(self._to_caller.clear)
-        now_us = self._clock.now_us()
         if self._owes_probe:
             self._owes_probe = False
-            await self._send_mark(Mark(self.marks.name(), now_us), is_alone=True)
+            await self._send_mark(Mark(self.marks.name(), self._clock.now_us()), is_alone=True)
+        while (what := self._due()) is not None:
+            if isinstance(what, Mark):
+                await self._send_mark(what)
+            else:
+                if what.is_speech:
+                    self._ahead.append((what.plays_us, what.mu_law))
+                elif what.sound is Sound.TONE:
+                    self._tone_until_us = what.plays_us + PACKET_US
+                self._room.set()
+                await self._send(self._to_caller.media(what.mu_law))
+            if self._owes_clear or self.gone.is_set():
+                # Told first: nothing that was said before it follows it.
+                return
+        self._room.set()
+        await self._until_due()
+
+    def _due(self) -> Packet | Mark | None:
+        """What leaves now, when what has had its time is told."""
+        now_us = self._clock.now_us()
         self._play(now_us)
         self._line.is_noisy = not self._is_piled_up()
-        what = self._line.take(now_us)
-        if what is None:
-            self._room.set()
-            await self._until_due()
-        elif isinstance(what, Packet):
-            if what.is_speech:
-                self._ahead.append((what.plays_us, what.mu_law))
-            self._room.set()
-            await self._send(self._to_caller.media(what.mu_law))
-        else:
-            await self._send_mark(what)
+        return self._line.take(now_us)
 
     async def _send_mark(self, mark: Mark, *, is_alone: bool = False) -> None:
         assert self._to_caller is not None

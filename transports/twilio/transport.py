@@ -11,8 +11,8 @@ What was played is told packet by packet when it is, by the stream's clock; how 
 caller's ear, and how much an interruption takes back of it, by the marks (``TellsClientDelay``,
 ``TellsUnplayed``). Slow: the stream holds ``lead_ms`` of speech, and who makes it waits; a pipeline that is
 behind what the caller says hears silence instead of what is over ``MOST_BEHIND_BYTES``, so that samples go on
-being time. Owns one task, the input's, which carries what was heard into the pipeline; a caller who is
-gone ends the call.
+being time. On a busy server it hears pieces of up to three packets. Owns one task, the input's, which carries
+what was heard into the pipeline; a caller who is gone ends the call.
 """
 
 import asyncio
@@ -45,11 +45,11 @@ from audio.gain import RampedGain
 from audio.resample import Resampler
 from audio.speech_level import SpeechLevel
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
-from protocols.twilio_media import RATE_HZ
+from protocols.twilio_media import PACKET_MS, RATE_HZ
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
 from transports.twilio.caller import pcm_ms
-from transports.twilio.stream import PhoneStream
+from transports.twilio.stream import MOST_PRESSED_US, PhoneStream
 
 CLAUSE_ENDS = (".", "!", "?", ",", ";", ":")
 # What a slow pipeline is behind at most: more, and a turn would be answered too late by it.
@@ -57,6 +57,12 @@ MOST_BEHIND_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 2
 MOST_KEYS = 64
 # What a busy loop has left waiting goes on in one piece, so that it is caught up with: 100 ms at most.
 MOST_JOINED_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 10
+# Much of what a piece costs is the same for a long one, so pieces get longer before anything waits: where one
+# is under way for more than this share of its length (the mean of the last, each of this weight), up to three
+# packets. A server with time to spare hears each packet; else the end of a turn is known that much later.
+MOST_WAY, WAY_WEIGHT = 0.125, 0.05
+MOST_AWAITED_PACKETS = 3
+PACKET_PCM_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE * PACKET_MS // 1000
 
 
 class PhoneInput(DirectAudioInput):
@@ -64,6 +70,7 @@ class PhoneInput(DirectAudioInput):
 
     Attributes:
         dropped_ms: of what was said, because the pipeline was slow; it had silence instead.
+        awaited_packets: a piece is so long at least.
     """
 
     def __init__(self, transport: "PhoneTransport", params: TransportParams) -> None:
@@ -78,6 +85,8 @@ class PhoneInput(DirectAudioInput):
         self._resampler: Resampler | None = None
         self._reader: asyncio.Task[None] | None = None
         self.dropped_ms = 0
+        self.awaited_packets = 1
+        self._way = 0.0
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -106,7 +115,11 @@ class PhoneInput(DirectAudioInput):
             if not self.dropped_ms:
                 logger.warning("the pipeline of a telephone call is slow: what was said is lost")
             self.dropped_ms += pcm_ms(oldest)
-        self._news.set()
+        if self._is_piece():
+            self._news.set()
+
+    def _is_piece(self) -> bool:
+        return self._behind >= self.awaited_packets * PACKET_PCM_BYTES
 
     def key(self, digit: str) -> None:
         """See ``Listener``."""
@@ -145,7 +158,7 @@ class PhoneInput(DirectAudioInput):
         if self._lost:
             lost, self._lost = self._lost, 0
             return bytes(lost)
-        if not self._heard:
+        if not self._heard or not self._is_piece():
             return None
         pieces = [self._heard.popleft()]
         joined = len(pieces[0])
@@ -171,8 +184,25 @@ class PhoneInput(DirectAudioInput):
         if self._resampler is not None:
             pcm = float_to_pcm16(self._resampler.feed(pcm16_to_float(pcm)))
         if pcm:
-            rate_hz = self._phone.input_rate_hz
+            loop = asyncio.get_running_loop()
+            left_s, rate_hz = loop.time(), self._phone.input_rate_hz
             await self.push_audio_frame(InputAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1))
+            self._took((loop.time() - left_s) * 1000 / pcm_ms(what))
+
+    def _took(self, way: float) -> None:
+        """A piece was under way for such a share of its length."""
+        # One that stood somewhere says nothing of the next ones.
+        self._way += WAY_WEIGHT * (min(way, 1.0) - self._way)
+        packets = self.awaited_packets
+        if self._way > MOST_WAY and packets < MOST_AWAITED_PACKETS:
+            self._lengthen(packets + 1)
+        elif packets > 1 and self._way * packets / (packets - 1) < MOST_WAY:
+            self._lengthen(packets - 1)
+
+    def _lengthen(self, packets: int) -> None:
+        # As if all of it cost the same for any length: then a longer piece is not taken back at once.
+        self._way *= self.awaited_packets / packets
+        self.awaited_packets = packets
 
 
 class PhoneOutput(InterruptibleOutput):
@@ -224,7 +254,7 @@ class PhoneOutput(InterruptibleOutput):
     def _lowered(self, pcm: bytes, rate_hz: int) -> bytes:
         if self._resampler is None or rate_hz != self._from_hz:
             self._from_hz, self._resampler = rate_hz, Resampler(rate_hz, RATE_HZ)
-            # Ahead of the first sample: then a frame of one chunk gives a chunk, 2 ms later, at once.
+            # Ahead of the first sample: then a frame gives as much as it is long, 2 ms later, at once.
             self._resampler.feed(np.zeros(self._resampler.delay_samples, np.float32))
         return float_to_pcm16(self._resampler.feed(pcm16_to_float(pcm)))
 
@@ -233,8 +263,9 @@ class PhoneOutput(InterruptibleOutput):
         if stream.gone.is_set():
             return False
         pcm = self.gain.apply(frame.audio)
-        if self._phone.level is not None and isinstance(frame, TTSAudioRawFrame):
-            pcm = self._phone.level.apply(pcm)
+        if self._phone.level is not None:
+            # What is no speech (a hum) is as loud as that, and nothing is learnt from it.
+            pcm = self._phone.level.apply(pcm, learns=isinstance(frame, TTSAudioRawFrame))
         taken = await stream.say(g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), g711.Law.MU))
         if not taken:
             return False
@@ -339,4 +370,9 @@ def phone_params(input_rate_hz: int) -> TransportParams:
         audio_in_sample_rate=input_rate_hz,
         audio_out_sample_rate=RATE_HZ,
         audio_out_end_silence_secs=0,
+        # 60 ms, which the line makes packets of: each of them costs the loop the same, however long. A voice
+        # gives its first two frames (40 ms each) at once, or a first sound would wait for the second one.
+        audio_out_10ms_chunks=6,
+        # Speech waits behind the tones of keys; a line that takes nothing is found by the stream.
+        audio_out_write_timeout_secs=2 * MOST_PRESSED_US / 1_000_000,
     )

@@ -54,6 +54,15 @@ def test_a_voice_that_is_not_known_is_found_out(level_dbm0: float):
     assert active_level_dbm0(said[len(said) // 2 :], RATE_HZ) == pytest.approx(-17.5, abs=1.0)
 
 
+def test_a_hum_is_as_loud_as_the_voice_and_teaches_nothing():
+    level = SpeechLevel(-17.5, rate_hz=RATE_HZ, expected_dbm0=-8.0)
+    hum = float_to_pcm16(spoken(-20.0))
+    before_db = level.gain_db
+    out = level.apply(hum, learns=False)
+    assert level.gain_db == before_db == pytest.approx(-9.5, abs=0.1)
+    assert active_level_dbm0(pcm16_to_float(out), RATE_HZ) == pytest.approx(-29.5, abs=0.3)
+
+
 def test_nothing_is_cut_off():
     samples = spoken(-25.0)
     # One loud word in a soft voice.

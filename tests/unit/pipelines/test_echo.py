@@ -1,7 +1,9 @@
 """Which calls get echo control."""
 
+import asyncio
 from pathlib import Path
 
+import psutil
 import pytest
 
 from configs.deployment import Choice, Deployment, EchoMode, Hearing
@@ -61,6 +63,28 @@ async def test_a_canceller_of_another_rate_is_refused_before_any_call():
     choice = Choice(name="webrtc", settings={"rate_hz": 48_000})
     with pytest.raises(ConfigError, match="hearing.echo works at 48000 Hz and hearing.vad .* 16000"):
         await Engines.load(Deployment(hearing=Hearing(echo=choice)))
+
+
+async def test_a_server_has_a_process_for_it_and_a_deployment_may_have_none():
+    async with await Engines.load(Deployment()) as engines:
+        assert engines.open_front_end() is None
+        # Other tests may have left some of the interpreter's own.
+        before = {child.pid for child in psutil.Process().children()}
+        engines.host_front_end()
+        # A call that begins before it is ready has threads.
+        assert engines.open_front_end() is None
+        async with asyncio.timeout(20):
+            while (caller := engines.open_front_end()) is None:
+                await asyncio.sleep(0.01)
+        await caller.open_echo(engines.deployment.hearing.echo_control)
+        caller.close()
+        children = [child for child in psutil.Process().children() if child.pid not in before]
+        assert len(children) == 1
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+    async with await Engines.load(Deployment(hearing=Hearing(own_process=False))) as engines:
+        engines.host_front_end()
+        await asyncio.sleep(0)
+        assert engines.open_front_end() is None
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ async def call(folder: Path, *scripts: Script, voice: TextToSpeech | None = None
             session.open()
 
             async def hold() -> None:
-                # As ``bot.converse_by_socket``.
+                # As ``pipelines.conversing.converse_by_socket``.
                 failure: BaseException | None = None
                 try:
                     await hold_surface(engines, conversation, session, mode="cascade")

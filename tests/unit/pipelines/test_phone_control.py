@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from pipecat.frames.frames import (
@@ -16,11 +17,15 @@ from core.errors import EngineError
 from core.timeline import HeardMark, HeardSource
 from pipelines.phone_control import HANG_UP, PRESS, TRANSFER, PhoneControl, PhoneFacts
 from processors.playout.heard import HeardReply
+from serving.gateway.phone_desk import MOST_OFFER_S
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from tests import virtual_time
 
 FACTS = PhoneFacts("CA1", "+15550100", "+15550199")
 SETTINGS = PhoneRoutesSettings(signatures=False, transfer_to="+15550123", number="+15550177")
+
+
+CONNECTING = "One moment, I am getting a colleague on the line."
 
 
 class Desk:
@@ -49,10 +54,22 @@ class Desk:
 class Bench:
     """A call's control with its pipeline's end."""
 
-    def __init__(self, desk: Desk, settings: PhoneRoutesSettings = SETTINGS) -> None:
+    def __init__(
+        self, desk: Desk, settings: PhoneRoutesSettings = SETTINGS, facts: PhoneFacts = FACTS
+    ) -> None:
         self.frames: list[Frame] = []
         self.summary: str | EngineError = "They ask about cards."
-        self.control = PhoneControl(desk, FACTS, settings, summarize=self._summarize)
+        self.gone = asyncio.Event()
+        self.has_open_code = self.is_talking = False
+        self.control = PhoneControl(
+            desk,
+            facts,
+            settings,
+            summarize=self._summarize,
+            gone=self.gone,
+            is_talking=lambda: self.is_talking,
+            has_open_code=lambda: self.has_open_code,
+        )
         self.control.say = self._say
         self.waits: list[bool] = []
         self.control.on_waiting = self.waits.append
@@ -92,7 +109,7 @@ def play(bench: Bench, scenario: Callable[[PhoneControl], Awaitable[None]]) -> N
 
 def reply(text: str, *, truncated: bool = False) -> HeardReply:
     mark = HeardMark("r", 500, 0, HeardSource.PLAYOUT_CLOCK)
-    return HeardReply("r", text, "", truncated, True, 0, 1, mark)
+    return HeardReply("r", text, "", truncated, mark, in_context=True, started_us=0, ended_us=1)
 
 
 def test_keys_are_one_thing_when_nobody_presses_another():
@@ -121,20 +138,26 @@ def test_a_key_and_words_pass_the_call_on(how: str):
     bench = Bench(desk)
 
     async def scenario(control: PhoneControl) -> None:
-        control.on_key("0") if how == "key" else control.on_turn("I want to speak to a person.")
+        if how == "key":
+            control.on_key("0")
+        else:
+            # Who asks says it.
+            assert control.answer("I want to speak to a person.", is_again=False) == CONNECTING
         await asyncio.sleep(4)
         assert bench.waits == [True]
-        # Asked for again while it rings: the same.
-        control.on_turn("a person please")
+        assert bench.said == ([CONNECTING] if how == "key" else [])
+        # Asked for again while it rings: the same, and they are told so.
+        assert control.answer("a person please", is_again=True) == CONNECTING
         await asyncio.sleep(10)
         assert bench.waits == [True, False]
+        # Nobody came: the same words asked once more by themselves ring nobody up.
+        assert control.answer("a person please", is_again=True) is None
 
     play(bench, scenario)
     [(call_sid, to, caller, words)] = desk.transfers
     assert (call_sid, to, caller) == ("CA1", "+15550123", "+15550177")
     assert "They ask about cards." in words and "Press any key" in words
-    assert bench.said == [
-        "One moment, I am getting a colleague on the line.",
+    assert bench.said[-1:] == [
         "Sorry, a colleague is not available at the moment. Can I help you with something else?",
     ]
 
@@ -149,7 +172,8 @@ def test_a_summary_that_fails_or_is_slow_does_not_keep_the_caller_from_the_perso
         await asyncio.sleep(9)
 
     play(bench, scenario)
-    assert "Nothing was said so far." in desk.transfers[0][3]
+    # What is not known is not said.
+    assert desk.transfers[0][3] == "A caller would like to talk to you. Press any key to take the call."
     assert len(bench.said) == 1
 
 
@@ -176,7 +200,136 @@ def test_a_goodbye_ends_the_call_behind_the_answer_that_was_heard():
         control.on_reply(reply("Good", truncated=True))
         assert not control.finished.is_set()
         control.on_reply(reply("Goodbye."))
+        await asyncio.sleep(0.5)
+        assert not control.finished.is_set()
+        await asyncio.sleep(1)
         assert control.finished.is_set()
+
+    play(bench, scenario)
+
+
+def test_nobody_is_hung_up_on_who_speaks():
+    bench = Bench(Desk())
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_turn("okay bye")
+        await asyncio.sleep(1)
+        control.on_reply(reply("Good", truncated=True))
+        control.on_turn_started()
+        await asyncio.sleep(20)
+        assert not control.finished.is_set()
+        control.on_turn("oh wait one more thing what does a card cost")
+        await asyncio.sleep(20)
+        # On the bot's last word; it was a noise, so the call ends after all.
+        control.on_turn("bye")
+        control.on_reply(reply("Goodbye."))
+        control.on_turn_started()
+        await asyncio.sleep(3)
+        assert not control.finished.is_set()
+        control.on_turn("")
+        await asyncio.sleep(7)
+        assert control.finished.is_set()
+
+    play(bench, scenario)
+
+
+def test_nothing_ends_while_the_bot_talks_or_by_what_is_no_answer():
+    bench = Bench(Desk())
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_turn("okay thanks bye")
+        # A phrase that covers a wait is not the answer.
+        control.on_reply(replace(reply("Okay."), in_context=False))
+        await asyncio.sleep(3)
+        assert not control.finished.is_set()
+        # The answer comes late, and is long.
+        bench.is_talking = True
+        await asyncio.sleep(20)
+        assert not control.finished.is_set()
+        bench.is_talking = False
+        control.on_reply(reply("Goodbye."))
+        await asyncio.sleep(2)
+        assert control.finished.is_set()
+
+    play(bench, scenario)
+
+
+def test_where_we_rang_an_operator_is_somebody_elses():
+    desk = Desk()
+    bench = Bench(desk, facts=replace(FACTS, direction="outbound"))
+
+    async def scenario(control: PhoneControl) -> None:
+        assert control.answer("to speak to an operator", is_again=False) is None
+        # They may press the key all the same.
+        control.on_key("0")
+        control.on_key("#")
+        await asyncio.sleep(10)
+
+    play(bench, scenario)
+    assert len(desk.transfers) == 1
+
+
+def test_who_presses_keys_has_not_left():
+    desk = Desk(outcome="busy")
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_turn("thanks bye")
+        control.on_key("0")
+        await asyncio.sleep(3)
+        control.on_reply(reply(CONNECTING))
+        await asyncio.sleep(10)
+        assert len(desk.transfers) == 1 and not control.finished.is_set()
+
+    play(bench, scenario)
+
+
+@pytest.mark.parametrize(
+    ("key", "pressed", "transfers"), [("", "#", 0), ("#", "#", 1), ("5", "0", 0), ("5", "5#", 1)]
+)
+def test_the_key_for_a_person_is_the_deployments(key: str, pressed: str, transfers: int):
+    desk = Desk()
+    bench = Bench(desk, SETTINGS.model_copy(update={"person_key": key}))
+
+    async def scenario(control: PhoneControl) -> None:
+        for each in pressed:
+            control.on_key(each)
+        await asyncio.sleep(10)
+
+    play(bench, scenario)
+    assert len(desk.transfers) == transfers
+
+
+def test_who_is_put_through_leaves_the_stream_a_moment_before_that_is_known():
+    desk = Desk(rings_s=5)
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_key("0")
+        await asyncio.sleep(6)
+        bench.gone.set()
+        await asyncio.sleep(3)
+        assert control.outcome == "taken"
+        # Nobody is rung up for a caller who is not there any more.
+        control.on_key("0")
+        await asyncio.sleep(10)
+        assert control.outcome == "gone"
+
+    play(bench, scenario)
+    assert len(desk.transfers) == 1 and desk.cancelled == 0
+
+
+def test_a_code_that_is_read_slowly_asks_for_nobody():
+    bench = Bench(Desk())
+    bench.has_open_code = True
+
+    async def scenario(control: PhoneControl) -> None:
+        for key in "402913":
+            control.on_key(key)
+            await asyncio.sleep(4)
+        assert bench.typed == [] and bench.said == []
+        await asyncio.sleep(2)
+        assert bench.typed == ["I pressed 4 0 2 9 1 3 on my phone."]
 
     play(bench, scenario)
 
@@ -216,7 +369,40 @@ def test_tools_do_the_same():
         assert "A lost card. They ask about cards." in desk.transfers[0][3]
         await tools[HANG_UP].run({}, key="k")
         control.on_reply(reply("Goodbye."))
+        await asyncio.sleep(2)
         assert control.finished.is_set()
+
+    play(bench, scenario)
+
+
+def test_what_became_of_a_transfer_is_told_once():
+    desk = Desk(outcome="busy")
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        tools = {tool.name: tool for tool in control.tools()}
+        assert tools[TRANSFER].timeout_s > SETTINGS.ring_s + MOST_OFFER_S
+        assert await tools[TRANSFER].run({"reason": "A lost card."}, key="k") == {"status": "busy"}
+        assert bench.said == [CONNECTING]
+        control.on_key("0")
+        await asyncio.sleep(15)
+        assert len(bench.said) == 3 and "not available" in bench.said[-1]
+
+    play(bench, scenario)
+
+
+def test_a_caller_who_hangs_up_is_waited_for_by_no_tool():
+    desk = Desk(rings_s=60)
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        tools = {tool.name: tool for tool in control.tools()}
+        asked = asyncio.create_task(tools[TRANSFER].run({"reason": ""}, key="k"))
+        await asyncio.sleep(5)
+        assert desk.transfers and not asked.done()
+        bench.gone.set()
+        assert await asked == {"status": "gone"}
+        assert desk.cancelled == 1 and bench.said == [CONNECTING]
 
     play(bench, scenario)
 
@@ -227,7 +413,7 @@ def test_without_a_person_there_is_no_transfer():
     async def scenario(control: PhoneControl) -> None:
         assert TRANSFER not in {tool.name for tool in control.tools()}
         control.on_key("0")
-        control.on_turn("I want to talk to a person")
+        assert control.answer("I want to talk to a person", is_again=False) is None
         await asyncio.sleep(3)
 
     play(bench, scenario)

@@ -16,6 +16,7 @@ def test_whatever_is_said_or_called_it_is_xml(words: str, name: str, number: str
         twiml.connect("wss://talk.example.org/m", {"caller": number}, status_address=name),
         twiml.refuse(words),
         twiml.offer(words, "https://talk.example.org/a", wait_s=8),
+        twiml.hold(words, 5, name),
         twiml.confer(name),
         twiml.end(words),
     ):

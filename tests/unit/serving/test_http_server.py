@@ -132,6 +132,24 @@ async def test_half_a_request_does_not_keep_a_stopping_server():
         writer.close()
 
 
+async def test_a_connection_without_a_request_is_closed_behind_its_time():
+    async with running(keep_alive_s=1) as gateway:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        for _ in range(2):
+            # Not before: the second request meets an open one.
+            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).decode().lower()
+            assert head.startswith("http/1.1 200 ")
+            await reader.readexactly(int(head.split("content-length: ")[1].split("\r\n")[0]))
+            await asyncio.sleep(0.5)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+
+
+def test_a_connection_outlives_the_one_to_the_balancer_in_front():
+    assert ServerSettings().keep_alive_s > 60
+
+
 async def test_a_silent_socket_takes_no_line_and_is_closed():
     async with running(max_calls=1, socket_open_s=0.05) as gateway, gateway.socket() as silent:
         assert await opens_a_call(gateway) == 200

@@ -1,6 +1,7 @@
 """Transfers: who takes a call, who does not, and that nobody is left ringing."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 from xml.etree import ElementTree
 
@@ -21,16 +22,25 @@ class Posts:
         self.redirected: list[tuple[str, str]] = []
         self.hung_up: list[str] = []
         self.fails = ""
+        # What happens before a post is answered.
+        self.on_redirect: Callable[[], None] = lambda: None
+        self.redirect_s = 0.0
+        self.on_begun: Callable[[str], Awaitable[None]] | None = None
 
     async def begin(self, to: str, caller: str, **more: Any) -> str:
         if self.fails == "begin":
             raise EngineError("twilio: 400: no such number", engine="twilio")
         self.begun.append({"to": to, "caller": caller, **more})
-        return f"CA{len(self.begun):032x}"
+        sid = f"CA{len(self.begun):032x}"
+        if self.on_begun is not None:
+            await self.on_begun(sid)
+        return sid
 
     async def redirect(self, call_sid: str, twiml: str) -> None:
         if self.fails == "redirect":
             raise EngineError("twilio: 400: not in progress (21220)", engine="twilio")
+        self.on_redirect()
+        await asyncio.sleep(self.redirect_s)
         self.redirected.append((call_sid, twiml))
 
     async def hang_up(self, call_sid: str) -> None:
@@ -64,6 +74,8 @@ def test_who_presses_a_key_is_put_together_with_the_caller():
         offer = ElementTree.fromstring(posts.begun[0]["twiml"])
         assert [each.text for each in offer.iter("Say")] == ["They ask for <a card>."] * 2
         [gather] = offer.iter("Gather")
+        # "#" is a key like any other.
+        assert gather.attrib["finishOnKey"] == ""
         assert gather.attrib["action"].endswith(f"/transfer/{token}/answer")
         answer = await desk.answered(token, "1")
         assert await task is Outcome.TAKEN
@@ -136,8 +148,76 @@ def test_a_caller_who_hangs_up_meanwhile_stops_the_ringing():
         task, token = await ringing(desk, posts)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        await asyncio.sleep(0.1)
         assert posts.hung_up == ["CA" + f"{1:032x}"]
         assert await desk.answered(token, "1") is None
+
+    virtual_time.run(call())
+
+
+def test_a_caller_who_hangs_up_before_twilio_has_named_the_call_stops_its_ringing():
+    posts = Posts()
+    posts.on_begun = lambda _sid: asyncio.sleep(3)
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task = asyncio.create_task(desk.transfer(CALLER, "+15550123", "+15550199", "x"))
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert posts.begun and posts.hung_up == []
+        # Whoever closes the desk meanwhile waits for it.
+        await desk.close()
+        assert posts.hung_up == ["CA" + f"{1:032x}"]
+
+    virtual_time.run(call())
+
+
+@pytest.mark.parametrize("gone_first", [True, False])
+def test_a_person_who_takes_the_call_and_goes_leaves_nobody_alone_in_the_conference(gone_first: bool):
+    posts = Posts()
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        if gone_first:
+            # While the caller is redirected.
+            posts.on_redirect = lambda: desk.ended(token, "completed")
+        await desk.answered(token, "1")
+        assert await task is Outcome.TAKEN
+        # The caller's stream ends with that, and nobody ends their call.
+        await desk.hang_up(CALLER)
+        if not gone_first:
+            desk.ended(token, "in-progress")
+            await asyncio.sleep(1)
+            assert posts.hung_up == []
+            desk.ended(token, "completed")
+        await asyncio.sleep(1)
+        assert set(posts.hung_up) == {CALLER}
+
+    virtual_time.run(call())
+
+
+def test_a_person_who_goes_while_the_caller_who_left_the_stream_is_redirected_leaves_nobody_alone():
+    posts = Posts()
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+
+        def stream_is_over() -> None:
+            task.cancel()
+
+        posts.on_redirect = stream_is_over
+        posts.redirect_s = 3
+        answered = asyncio.create_task(desk.answered(token, "1"))
+        await asyncio.sleep(1)
+        assert task.done()
+        desk.ended(token, "completed")
+        await answered
+        await asyncio.sleep(1)
+        assert posts.hung_up == [CALLER]
+        assert not desk._transfers and not desk._taken
 
     virtual_time.run(call())
 
@@ -150,8 +230,10 @@ def test_a_telephone_that_nobody_hears_of_again_is_given_up():
         task, _ = await ringing(desk, posts)
         began_s = asyncio.get_running_loop().time()
         assert await task is Outcome.NO_ANSWER
+        took_s = asyncio.get_running_loop().time() - began_s
+        await asyncio.sleep(0.1)
         assert len(posts.hung_up) == 1
-        return asyncio.get_running_loop().time() - began_s
+        return took_s
 
     assert virtual_time.run(call()) <= 20 + MOST_OFFER_S
 

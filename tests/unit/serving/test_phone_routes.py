@@ -2,7 +2,8 @@
 
 import asyncio
 import io
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,7 +16,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 from twilio.request_validator import RequestValidator
 
-from core.errors import ConfigError, StoreError
+from core.errors import CapacityError, ConfigError, StoreError
 from protocols.twilio_signature import Algorithm, signature
 from serving.gateway.calls import CallTasks
 from serving.gateway.phone_desk import PhoneDesk
@@ -91,6 +92,15 @@ class Line:
         stream = ElementTree.fromstring(self.voice(call_sid).text).find("./Connect/Stream")
         return None if stream is None else stream.attrib["url"].rsplit("/", 1)[1]
 
+    def held(self, call_sid: str) -> str | None:
+        """What a caller hears who waits for a line; None: they do not wait."""
+        answer = ElementTree.fromstring(self.voice(call_sid).text)
+        if answer.find("Redirect") is None:
+            return None
+        assert answer.findtext("Redirect") == f"{PUBLIC}/twilio/voice"
+        assert [each.tag for each in answer][-2:] == ["Pause", "Redirect"]
+        return answer.findtext("Say") or ""
+
     def open(self, token: str, *, secret: str = TOKEN) -> Any:
         address = f"wss://talk.example.org/twilio/media/{token}"
         signature = RequestValidator(secret).compute_signature(address, {})
@@ -104,6 +114,21 @@ class Line:
                 return False
         except (WebSocketDisconnect, RuntimeError):
             return True
+
+
+def queued(position: int) -> str:
+    return f"All lines are busy. You are number {position} in the queue. Please hold."
+
+
+async def nothing() -> None:
+    pass
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 5
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +158,77 @@ def test_a_call_that_was_answered_has_its_line():
     # One that never comes gives its line back.
     line.now_s += 31
     assert line.token("CA3") is not None
+
+
+def test_a_caller_for_whom_there_is_no_line_waits_for_one_and_nobody_overtakes_them():
+    line = Line(most_calls=1)
+    token = line.token("CA1")
+    assert token is not None
+    with line.open(token):
+        assert [line.held("CA2"), line.held("CA3")] == [queued(1), queued(2)]
+        line.now_s += 5
+        assert line.held("CA2") == line.held("CA3") == ""
+        # Nobody takes the line for dead.
+        line.now_s += 25
+        assert line.held("CA2") == queued(1)
+    wait_until(lambda: line.routes._calls.active == 0)
+    # The line is the first one's, whoever calls now, or asks first, or comes from a browser.
+    with pytest.raises(CapacityError):
+        line.routes._calls.check_room()
+    assert line.held("CA4") == queued(3)
+    assert line.held("CA3") == queued(2)
+    token = line.token("CA2")
+    assert token is not None and line.held("CA3") == queued(1)
+    with line.open(token):
+        # One hangs up, and one is never asked about again.
+        line.told("CA3", "completed")
+        assert line.held("CA4") == queued(1)
+        line.now_s += 36
+        assert line.held("CA5") == queued(1)
+
+
+def test_who_waits_is_not_sent_away_because_the_store_is():
+    line = Line(most_calls=1, token_s=600)
+    assert line.token("CA1") is not None and line.held("CA2") == queued(1)
+    line.is_store_away = True
+    assert line.held("CA2") == ""
+    # Who calls now is told, as ever.
+    assert line.held("CA3") is None
+    line.is_store_away = False
+    # A phrase that takes long does not send its listener to the back.
+    line.now_s += 29
+    assert line.held("CA4") == queued(2)
+    line.now_s += 7
+    assert line.held("CA2") is not None and line.held("CA4") is not None
+    line.told("CA2", "completed")
+    assert line.held("CA4") == queued(1)
+
+
+def test_a_queue_that_is_full_or_too_long_says_so_and_one_that_stops_holds_nobody():
+    line = Line(most_calls=1, queue={"most": 1, "longest_s": 20})
+    assert line.token("CA1") is not None
+    assert line.held("CA2") == queued(1)
+    assert "call again later" in line.voice("CA3").text and line.held("CA3") is None
+    line.now_s += 10
+    assert line.held("CA2") == ""
+    line.now_s += 10
+    form = {"CallSid": "CA2", "From": "+15550100", "To": "+15550199", "CallStatus": "in-progress"}
+    # They were answered: nobody can be rejected any more.
+    assert "call again later" in line.post("/twilio/voice", form).text
+    asyncio.run(line.routes._calls.close(nothing))
+    assert line.held("CA4") is None
+    none = Line(most_calls=1, queue=None)
+    assert none.token("CA1") is not None and none.held("CA2") is None
+
+
+def test_a_line_that_is_promised_to_a_caller_is_nobody_elses():
+    line = Line(most_calls=1)
+    token = line.token("CA1")
+    with pytest.raises(CapacityError):
+        line.routes._calls.check_room()
+    assert token is not None
+    with line.open(token):
+        assert len(line.calls) == 1
 
 
 def test_a_caller_for_whom_there_is_no_store_is_told_and_no_token_is_spent():
@@ -221,12 +317,24 @@ def test_a_call_that_nobody_answers_gives_its_line_back(state: str):
     line, posts = calling()
     sid = line.begin().json()["call_sid"]
     token, _, _ = stream_of(posts.begun[0]["twiml"])
-    assert "busy" in line.voice("CA1").text
+    assert line.held("CA1") == queued(1)
     line.told("CA7", state)
-    assert "busy" in line.voice("CA1").text
+    assert line.held("CA1") == ""
     line.told(sid, state)
     assert line.state(sid).json()["status"] == state
     assert line.token("CA1") is not None and line.is_refused(token)
+
+
+def test_what_is_said_of_a_call_before_its_name_is_known_counts_and_an_end_is_the_last_word():
+    line, posts = calling()
+    posts.on_begun = lambda sid: asyncio.to_thread(line.told, sid, "busy")
+    sid = line.begin().json()["call_sid"]
+    assert line.state(sid).json()["status"] == "busy"
+    assert line.token("CA1") is not None
+    # Webhooks may overtake each other; and of calls that nobody began here nothing is kept.
+    line.told(sid, "ringing")
+    line.told("CA1", "in-progress")
+    assert line.state(sid).json()["status"] == "busy" and line.state("CA1").status_code == 404
 
 
 def test_a_call_that_twilio_refuses_or_that_cannot_be_begun_promises_no_line():

@@ -52,6 +52,11 @@ def test_a_turn_that_says_more_or_less_is_none(text: str):
         "Let me speak with your manager.",
         "put me through to customer service",
         "i wanted to speak to a person",
+        "I want a human",
+        "I need an agent",
+        "I'd like an agent please",
+        "is there a real person there",
+        "representative",
     ],
 )
 def test_who_asks_for_a_person_is_understood(text: str):
@@ -66,6 +71,12 @@ def test_who_asks_for_a_person_is_understood(text: str):
         "I spoke to a person yesterday",
         "can you transfer money to another person",
         "how many agents do you have",
+        # Answers to a question of the bot.
+        "the manager",
+        "my colleague",
+        "somebody",
+        "yes somebody else",
+        "customer service",
         "I want to transfer money to an account",
     ],
 )

@@ -66,7 +66,13 @@ def test_the_end_of_what_was_heard_is_found_through_the_codec(said, cut_ms):
     # Only what can be heard counts, and the codec rings on for some milliseconds. A sound that begins less
     # than the 20 ms of the rule before the cut is heard or not, as the codec has it.
     ends = {said.audible_until(cut), min(cut, said.audible_until(cut + RATE_HZ // 50))}
-    assert any(to_ms(heard.samples) == pytest.approx(to_ms(end), abs=25) for end in ends)
+    is_found = any(to_ms(heard.samples) == pytest.approx(to_ms(end), abs=25) for end in ends)
+    # Nor can a scrap of one, behind a silence, be told from its neighbours: the voice's breath is random, and
+    # now and then that is all there is. It lies behind what was heard before it.
+    spans = audible_spans(said.audio[:cut], RATE_HZ)
+    if len(spans) > 1 and to_ms(spans[-1].last - spans[-1].first) < 40:
+        is_found |= to_ms(spans[-2].last) - 25 <= to_ms(heard.samples) <= cut_ms + 25
+    assert is_found
 
 
 @pytest.mark.parametrize("gap_ms", [1_200, 2_400, 2_880])
@@ -90,9 +96,12 @@ def over_the_telephone(audio: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("cut_ms", range(300, 4_900, 460))
 def test_the_end_of_what_was_heard_is_found_through_a_telephone(said, cut_ms):
     cut = cut_ms * RATE_HZ // 1000
-    heard = locate(said, heard_part(over_the_telephone(said.audio[:cut])), as_loud=False)
+    line = over_the_telephone(said.audio[:cut])
+    heard = locate(said, heard_part(line), as_loud=False)
     assert heard is not None
-    assert to_ms(heard.samples) == pytest.approx(to_ms(said.audible_until(cut)), abs=25)
+    # The line is softer than the voice: the beginning or the end of a sound may not be heard on it.
+    ends = {said.audible_until(cut), min(cut, audible_spans(line, RATE_HZ)[-1].last + 1)}
+    assert any(to_ms(heard.samples) == pytest.approx(to_ms(end), abs=25) for end in ends)
 
 
 @pytest.mark.parametrize("cut_ms", [900, 1_700, 2_600, 3_700])

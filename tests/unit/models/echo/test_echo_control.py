@@ -11,7 +11,7 @@ from core.errors import EngineError
 from core.media import float_to_pcm16, pcm16_to_float
 from models.echo.control import EchoControl, EchoFrame
 from models.echo.webrtc import WebRtcEcho
-from tests.fakes.echo import FailingEcho, PassingEcho, WaitingEcho
+from tests.fakes.echo import CountingEcho, FailingEcho, PassingEcho, WaitingEcho
 from tests.speakerphone import RATE_HZ, echo, spoken
 from tests.voices import say
 
@@ -95,6 +95,26 @@ def test_without_an_echo_the_caller_is_heard_as_recorded() -> None:
     assert levels[-1].knowledge is Knowledge.NO_ECHO
     late = slice(4 * RATE_HZ, len(left))
     assert np.array_equal(left[late], pcm16_to_float(float_to_pcm16(near))[: len(left)][late])
+
+
+def test_where_there_is_no_echo_nothing_is_cancelled_and_one_that_begins_later_is() -> None:
+    far = spoken(10)
+    late = 4 * RATE_HZ
+    near = echo(far, 120.0)
+    near[:late] = 0.0
+    engine = CountingEcho()
+    _, levels = call(EchoControl(engine), near, far)
+    known = [one.knowledge for one in levels]
+    without = known.count(Knowledge.NO_ECHO)
+    assert without > 200 and known[-1] is Knowledge.ECHO
+    # The first frame without one still fades over to what the noise suppression made.
+    assert engine.frames == len(levels) - without + 1
+    # With the real canceller: somebody has put down the headset.
+    left, levels = call(EchoControl(WebRtcEcho()), near, far)
+    found = next(at for at, one in enumerate(levels) if one.knowledge is Knowledge.ECHO) * 160
+    assert found - late < RATE_HZ
+    assert loss_db(near[found:][:RATE_HZ], left[found:][:RATE_HZ]) > 20
+    assert loss_db(near[found + 2 * RATE_HZ :], left[found + 2 * RATE_HZ :]) > 30
 
 
 @pytest.mark.parametrize("sizes", [(320,), (160,), (1_000,), (7, 481, 3)])

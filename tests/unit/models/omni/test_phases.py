@@ -25,7 +25,7 @@ def in_phase(phase: Phase) -> Phases:
     return phases
 
 
-@pytest.mark.parametrize(("phase", "call"), itertools.product(Phase, Call))
+@pytest.mark.parametrize(("phase", "call"), list(itertools.product(Phase, Call)))
 def test_every_pair_leads_where_the_table_says_or_is_an_error(phase: Phase, call: Call) -> None:
     phases = in_phase(phase)
     following = TRANSITIONS.get((phase, call))

@@ -23,7 +23,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from processors.dialogue.commit_gate import CommitGate, CommitGateSettings
+from processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
 from processors.fusion.perception import Perceived
 from session_store.compaction import Compactor
 from session_store.conversation import Conversation, Conversations, ConversationSettings
@@ -94,6 +94,7 @@ def play(
     max_pending: int = 1_000,
     perceive: Callable[[str], Coroutine[Any, Any, Perceived]] | None = None,
     waits_again: Callable[[], None] | None = None,
+    answers: Answers | None = None,
 ) -> Bench:
     async def whole() -> Bench:
         store = await SessionStore.open(
@@ -103,7 +104,12 @@ def play(
         try:
             async with opened.open() as conversation:
                 gate = CommitGate(
-                    conversation, LLMContext(), transport="webrtc", perceive=perceive, waits_again=waits_again
+                    conversation,
+                    LLMContext(),
+                    transport="webrtc",
+                    perceive=perceive,
+                    waits_again=waits_again,
+                    answers=answers,
                 )
                 bench = Bench(conversation, opened, folder, gate)
                 runner = WorkerRunner(handle_sigint=False)
@@ -169,6 +175,80 @@ def test_a_session_that_somebody_else_claimed_asks_nothing(tmp_path: Path):
     assert bench.model.asked == []
     # The call ends and says why: the gate adds nothing.
     assert bench.model.spoken == []
+
+
+PERSON, ANSWER = "A person, please.", "One moment."
+
+
+class Transfer:
+    """Answers who asks for a person, while one is asked for or for the first time."""
+
+    def __init__(self) -> None:
+        self.rings = False
+
+    def __call__(self, said: str, *, is_again: bool) -> str | None:
+        if said != PERSON or (is_again and not self.rings):
+            return None
+        self.rings = True
+        return ANSWER
+
+
+def test_a_turn_that_the_call_answers_is_in_the_session_and_the_model_reads_it_later(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.say(PERSON)
+        await asyncio.sleep(1)
+        assert bench.model.spoken == [ANSWER]
+        # The answer was cut off by a noise, or they say it again: it is answered again, by nobody else.
+        await bench.worker.queue_frame(LLMContextFrame(bench.context))
+        await asyncio.sleep(1)
+        await bench.say(PERSON)
+        await asyncio.sleep(1)
+        assert bench.model.spoken == [ANSWER] * 3 and bench.model.asked == []
+        transfer.rings = False
+        # Somebody was asked and did not come: the next thing is the model's.
+        await bench.worker.queue_frame(LLMContextFrame(bench.context))
+        await asyncio.sleep(1)
+        await bench.say("And what time is it?")
+        await asyncio.sleep(1)
+        assert await bench.turns() == [PERSON, PERSON, "And what time is it?"]
+
+    transfer = Transfer()
+    bench = play(tmp_path, scenario, answers=transfer)
+    assert bench.model.spoken == [ANSWER] * 3
+    assert ["And what time is it?" in "".join(asked) for asked in bench.model.asked] == [False, True]
+
+
+def test_the_call_answers_although_the_store_is_away_or_a_cough_came_between(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        with bench.away():
+            await bench.say("What time is it?")
+            await asyncio.sleep(1)
+            await bench.worker.queue_frames([InterruptionFrame(), UserStartedSpeakingFrame()])
+            await bench.say(PERSON)
+            await bench.worker.queue_frames([UserStoppedSpeakingFrame()])
+            await asyncio.sleep(1)
+            # At once: nobody waits for a store.
+            assert bench.model.spoken == [ANSWER]
+            await bench.worker.queue_frames([InterruptionFrame(), UserStartedSpeakingFrame()])
+            await asyncio.sleep(0.3)
+            await bench.worker.queue_frame(UserStoppedSpeakingFrame())
+            await asyncio.sleep(2)
+        await asyncio.sleep(5)
+
+    bench = play(tmp_path, scenario, answers=Transfer())
+    assert bench.model.spoken == [ANSWER] and bench.model.asked == []
+
+    async def full(bench: Bench) -> None:
+        with bench.away():
+            for number in range(10):
+                bench.conversation.record(bench.conversation.draft(Kind.HEARD, "bot", text=str(number)))
+            await bench.say(PERSON)
+            await asyncio.sleep(1)
+
+    (tmp_path / "full").mkdir()
+    bench = play(tmp_path / "full", full, max_pending=10, answers=Transfer())
+    # Not the refusal: a person does not need the session.
+    assert bench.model.spoken == [ANSWER] and bench.model.asked == []
 
 
 def test_a_perception_that_breaks_is_refused_aloud(tmp_path: Path):

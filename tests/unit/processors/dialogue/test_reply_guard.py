@@ -302,7 +302,9 @@ def test_calls_share_a_circuit():
 
 
 @pytest.mark.parametrize(
-    "broken", [[HANG], [EngineError("no", engine="x")], [ValueError("a bug")], []], ids=str
+    "broken",
+    [[HANG], [EngineError("no", engine="x")], [ValueError("a bug")], []],
+    ids=["hangs", "engine error", "bug", "nothing"],
 )
 def test_a_fallback_that_fails_too_ends_in_an_apology_within_two_seconds(broken: Script):
     case = Case([HANG], fallback=broken)

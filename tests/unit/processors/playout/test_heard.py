@@ -333,6 +333,61 @@ def test_a_clause_that_was_announced_and_never_sounded_was_not_heard():
     assert (reply.text, reply.unheard, reply.truncated) == ("One two three.", "This one failed.", True)
 
 
+def test_a_text_that_broke_off_is_not_whole_however_many_words_of_it_are_known():
+    clock = HeardClock()
+    voice = Voice(clock, "One two three.").queue(close=False)
+    clock.announced("r", "One two three. And more of it.")
+    clock.word("r", "And", start_us=320 * MS, end_us=400 * MS)
+    clock.broke_off("r")
+    clock.close("r")
+    voice.write(320).end().play(320)
+    reply = only(clock.finished(AT_US))
+    assert (reply.text, reply.unheard, reply.truncated) == ("One two three. And", "more of it.", True)
+
+
+def test_what_broke_off_is_missed_although_the_text_goes_on_behind_it():
+    clock = HeardClock()
+    voice = Voice(clock, "One two three.").queue(close=False)
+    clock.announced("r", "One two three. And more of it. Four.")
+    clock.word("r", "And", start_us=320 * MS, end_us=320 * MS)
+    clock.broke_off("r")
+    clock.word("r", "Four.", start_us=320 * MS, end_us=320 * MS)
+    clock.close("r")
+    voice.write(320).end().play(320)
+    reply = only(clock.finished(AT_US))
+    assert (reply.text, reply.unheard, reply.truncated) == ("One two three. And Four.", "more of it.", True)
+
+
+def test_a_connection_that_stalls_moves_nothing_and_forgets_nothing():
+    clock = HeardClock(PlayoutSettings(client_delay_ms=0, flushes=True, keeps_waiting=True))
+    Voice(clock, "One two three.").queue()
+    clock.speaks("r", 0)
+    clock.written(100 * MS, 0)
+    clock.written(100 * MS, 2_000 * MS)
+    # All of it is told when the way is free again, and then what comes behind it.
+    clock.played(100 * MS, 2_010 * MS)
+    clock.played(100 * MS, 2_020 * MS)
+    clock.written(120 * MS, 2_030 * MS)
+    assert only(clock.interrupted(5_000 * MS)).mark.audio_ms == 200
+
+
+def test_of_a_text_without_times_that_broke_off_only_what_has_sound_was_said():
+    clock = HeardClock()
+    clock.open("r")
+    start_us = clock.part_begins("r")
+    clock.announced("r", "Only the beginning of this has a sound, and then the voice is gone.")
+    clock.queued("r", 800 * MS)
+    clock.broke_off("r")
+    clock.close("r")
+    clock.speaks("r", start_us)
+    clock.written(800 * MS, 0)
+    clock.part_over("r")
+    clock.played(800 * MS, 0)
+    reply = only(clock.finished(AT_US))
+    assert 2 <= len(reply.text.split()) <= 4
+    assert reply.truncated and reply.unheard.split()[-1] == "gone."
+
+
 def test_a_reply_of_which_nothing_sounded_ends_when_it_is_over_and_not_with_the_sound_before_it():
     clock = HeardClock()
     Voice(clock, "One two three.", "first").queue().write(320).play(320).end()

@@ -34,6 +34,7 @@ from pipecat.workers.runner import WorkerRunner
 from core.errors import EngineError
 from models.tts import SpeechPiece
 from processors.speech.engine_tts import ClauseAggregator, EngineTtsService, EngineTtsSettings
+from processors.speech.spoken_at import BrokeOffFrame
 from tests import virtual_time
 from tests.fakes.tts import ToneTts
 
@@ -328,6 +329,10 @@ def test_what_a_voice_that_is_gone_did_not_say_of_a_long_text_is_no_word(times: 
     call = play(lambda call: call.worker.queue_frame(TTSSpeakFrame(text)), DiesInTheSecond(word_ms=20))
     assert not call.service.is_usable
     assert call.words() == "Thank you for calling,".split()
+    # Whoever keeps what was heard is told, behind the last word.
+    kinds = (TTSTextFrame, BrokeOffFrame)
+    told = [type(frame) for _, frame in call.heard.frames if isinstance(frame, kinds)]
+    assert told[:4] == [TTSTextFrame] * 4 and set(told[4:]) == {BrokeOffFrame}
 
 
 def test_replies_queued_at_once_that_nobody_can_pronounce_keep_their_order():

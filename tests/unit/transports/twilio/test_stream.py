@@ -144,6 +144,32 @@ def test_what_has_its_time_at_a_clear_is_told_before_the_rest_is_forgotten():
     run(scenario())
 
 
+def test_a_clear_goes_in_front_of_packets_that_are_due_and_a_slow_socket_holds_back_no_books():
+    async def scenario() -> None:
+        side, told = TwilioSide(returns_marks=False), []
+        async with call(side, lead_ms=200) as stream:
+            stream.on_played = told.append
+            await asyncio.sleep(0.1)
+            side.takes_s = 0.03
+            saying = asyncio.create_task(stream.say(SPEECH * 30))
+            # Each packet takes longer than it plays: one is always due, and the writer never rests.
+            await asyncio.sleep(1.0)
+            assert len(told) > 20
+            before = len(side.got)
+            stream.clear()
+            await asyncio.sleep(0.1)
+            events = [said["event"] for _, said in side.got[before:]]
+            # The one that was being taken, and then nothing of the reply.
+            assert events.index("clear") <= 1
+            behind = [
+                said for _, said in side.got[before + events.index("clear") :] if said["event"] == "media"
+            ]
+            assert SPEECH not in [base64.b64decode(said["media"]["payload"]) for said in behind]
+            await saying
+
+    run(scenario())
+
+
 def test_what_stands_in_a_stalled_connection_is_not_played_and_noise_does_not_keep_it():
     async def scenario() -> None:
         side, played = TwilioSide(0.05, 0.05), bytearray()
@@ -280,6 +306,30 @@ def test_tones_leave_in_their_turn_and_are_nobodys_speech():
             sent = b"".join(data for _, data in side.played)
             assert sent == SPEECH * 3 + tone + b"\xff" * 140 + SPEECH * 2
             assert all(stream.press(tone * 16) for _ in range(21)) and not stream.press(tone)
+
+    run(scenario())
+
+
+def test_keys_are_pressed_to_their_end_whoever_speaks_meanwhile():
+    async def scenario() -> None:
+        side, tone = TwilioSide(), b"\x21" * 800
+        async with call(side, comfort=False) as stream:
+            assert all(stream.press(tone) for _ in range(5))
+            waits = asyncio.create_task(stream.say(SPEECH * 30))
+            await asyncio.sleep(0.2)
+            stream.clear()
+            assert not await waits
+            await asyncio.sleep(1)
+            # The speech behind them is gone; nothing of a key is taken back.
+            assert b"".join(data for _, data in side.played) == tone * 5
+            assert side.cleared_at_s == []
+            # Afterwards what is said is cleared as ever.
+            talks = asyncio.create_task(stream.say(SPEECH * 30))
+            await asyncio.sleep(0.2)
+            stream.clear()
+            assert not await talks
+            await asyncio.sleep(0.1)
+            assert len(side.cleared_at_s) == 1
 
     run(scenario())
 

@@ -32,6 +32,7 @@ class TwilioSide:
         returns_marks: or never any.
         stalled_until_s: nothing gets there before, and then all of it.
         fails: ``send`` raises.
+        takes_s: each message is taken so slowly.
         got: what was sent, with the time of its arrival.
         played: when each packet begins to be played, and what it is.
         audio_s: the caller's audio comes so long; 0: none does.
@@ -42,6 +43,7 @@ class TwilioSide:
     returns_marks: bool = True
     stalled_until_s: float = 0.0
     fails: bool = False
+    takes_s: float = 0.0
     call_sid: str = CALL
     audio_s: float = 60.0
     got: list[tuple[float, dict[str, object]]] = field(default_factory=list)
@@ -91,6 +93,8 @@ class TwilioSide:
     async def send(self, text: str) -> bool:
         if self.fails:
             raise RuntimeError("no socket is like that")
+        if self.takes_s:
+            await asyncio.sleep(self.takes_s)
         # One after the other, as TCP has it.
         self._arrived_s = max(self._arrived_s, self._loop.time() + self.there_s, self.stalled_until_s)
         self._on_the_way.append(text)

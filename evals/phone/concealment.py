@@ -1,0 +1,146 @@
+"""What a recogniser understands where packets are lost, by what is put into the holes.
+
+Every question in every caller's voice, as packets of a line, some of them lost, through ``CallerLine`` to
+PocketSphinx at 16 kHz: no network, no pipeline and no bot, so that many draws of the loss take minutes. A
+turn is heard as in ``bad_line``. Beside what Parley does: silence, and the last piece again, softer each
+time. A recogniser adapts to what it hears, so all have the same draws in the same order.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from audio.resample import Resampler
+from core.media import float_to_pcm16, pcm16_to_float
+from evals.latency.questions import WHOLE
+from evals.phone.bad_line import Turn, typed
+from evals.phone.figures import percent
+from evals.phone.speech import PACKET, VOICES, said
+from models.llm import Message
+from models.llm.documents import DocumentLlm
+from models.stt.pocketsphinx import PocketsphinxStt
+from protocols.twilio_media import PACKET_MS, RATE_HZ
+from transports.twilio.caller import SAMPLES_PER_MS, CallerLine
+
+TARGET = "Parley's loses fewer of the clean line's turns than silence and than the last piece again"
+STT_RATE_HZ = 16_000
+QUIET = 15
+WORKERS = 2
+
+
+class _Silence(CallerLine):
+    def _filler(self, long_ms: int, behind: np.ndarray) -> np.ndarray:
+        return np.zeros(long_ms * SAMPLES_PER_MS, np.int16)
+
+
+class _LastPiece(CallerLine):
+    def _filler(self, long_ms: int, behind: np.ndarray) -> np.ndarray:
+        last = self._before()[-PACKET_MS * SAMPLES_PER_MS :].astype(np.float32)
+        pieces = [
+            last * np.linspace(0.5**number, 0.5 ** (number + 1), len(last))
+            for number in range(long_ms // PACKET_MS)
+        ]
+        return np.concatenate(pieces).astype(np.int16)
+
+
+METHODS: Mapping[str, Callable[[], CallerLine]] = {
+    "parley": CallerLine,
+    "last_piece": _LastPiece,
+    "silence": _Silence,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What a process is asked: all questions once, on a line that loses so many packets."""
+
+    method: str
+    loss: float
+    seed: int
+    questions: tuple[str, ...]
+
+
+def _heard(line: _Line) -> dict[tuple[str, str], str]:
+    """The words of each question in each voice."""
+    engine, dice = PocketsphinxStt(), Random(line.seed)
+    found: dict[tuple[str, str], str] = {}
+    for voice in VOICES:
+        for question in line.questions:
+            caller, raised = METHODS[line.method](), Resampler(RATE_HZ, STT_RATE_HZ)
+            stream = engine.open_stream()
+            stream.start()
+            packets = [*[PACKET] * QUIET, *said(question, voice), *[PACKET] * QUIET]
+            for number, packet in enumerate(packets):
+                if number and dice.random() < line.loss:
+                    continue
+                pcm = caller.hear(packet, number * PACKET_MS)
+                stream.feed(float_to_pcm16(raised.feed(pcm16_to_float(pcm))))
+            found[question, voice] = stream.finish().text
+            stream.close()
+    return found
+
+
+async def measure(
+    draws: int, loss: float, methods: Sequence[str] = tuple(METHODS), *, questions: Sequence[str] = WHOLE
+) -> dict[str, Any]:
+    """Each question in each voice, ``draws`` times by each method.
+
+    Args:
+        draws: of the loss.
+        loss: share of packets that are lost.
+        methods: of ``METHODS``.
+        questions: what is said.
+    """
+    asked = tuple(questions)
+    lines = [
+        _Line("parley", 0.0, 0, asked),
+        *(_Line(each, loss, seed, asked) for each in methods for seed in range(draws)),
+    ]
+    with ProcessPoolExecutor(WORKERS) as pool:
+        clean, *bad = await asyncio.to_thread(lambda: list(pool.map(_heard, lines)))
+    expected = await typed(questions)
+    answers = await _answered({text for each in (clean, *bad) for text in each.values()})
+
+    def turn(words: Mapping[tuple[str, str], str], question: str, voice: str) -> Turn:
+        text = words[question, voice]
+        return Turn(question, text, answers[text], expected[question])
+
+    known = [key for key in clean if turn(clean, *key).is_heard]
+    figures: dict[str, Any] = {}
+    for method in methods:
+        heard = lost = words = 0
+        for line, found in zip(lines[1:], bad, strict=True):
+            if line.method != method:
+                continue
+            heard += sum(turn(found, *key).is_as_good_as(turn(clean, *key)) for key in known)
+            for key, text in clean.items():
+                of_clean = Counter(text.split())
+                lost += sum((of_clean - Counter(found[key].split())).values())
+                words += sum(of_clean.values())
+        figures[method] = {
+            "heard_percent": percent(heard, draws * len(known)),
+            "words_lost_percent": percent(lost, words),
+        }
+    others = [figures[method]["heard_percent"] for method in methods if method != "parley"]
+    return {
+        "target": TARGET,
+        "reached": all(figures["parley"]["heard_percent"] > other for other in others),
+        "loss": loss,
+        "draws": draws,
+        "turns": {"asked": len(clean), "heard_on_the_clean_line": len(known)},
+        "methods": figures,
+    }
+
+
+async def _answered(texts: set[str]) -> dict[str, str]:
+    model = await asyncio.to_thread(DocumentLlm)
+    found = {"": ""}
+    for text in texts - {""}:
+        found[text] = "".join([piece async for piece in model.reply([Message("user", text)])])
+    return found

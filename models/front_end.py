@@ -1,0 +1,273 @@
+"""Echo control and voice activity of many calls, for a process of their own: see ``runtime.engine_process``.
+
+Both take tenths of a millisecond at a time, a hundred times a second for each caller, and give the
+interpreter's lock away and take it back in each of those. In threads of the process that paces audio that is
+what its loop waits for (docs/adr/0011).
+
+One question is one piece of a caller: the microphone's audio, and what was played since the last piece. Its
+answer holds the caller's voice, the levels that tell it from the bot's, and the voice activity of every
+window that it completes. A caller without echo control asks for the voice activity of whole windows alone.
+
+Here are both sides' messages (``asked_*`` and ``answered_*``) and the child's side; the parent's is
+``processors.front_end.hosted``.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from audio.echo_alignment import Knowledge
+from audio.framing import Framer
+from core.errors import EngineError
+from core.media import float_to_pcm16
+from models.echo import ECHO, EchoCanceller
+from models.echo.control import EchoControl, EchoControlSettings
+from models.vad import VAD, VoiceActivityDetector
+from models.vad.meter import VoiceMeter, Window
+from runtime.engine_host import resolve
+
+# When the last sample came, whether the canceller's own signal is wanted, pieces of what was played; of each
+# its rate, when it left, its length in bytes.
+_PIECE, _PLAYED = struct.Struct("<q?H"), struct.Struct("<Iqi")
+# Bytes of the caller's voice, frames, windows, what is known of the echo, its delay in ms.
+_ANSWER = struct.Struct("<IHHBf")
+_KNOWLEDGE = tuple(Knowledge)
+
+Played = tuple[bytes, int, int]
+
+
+class Question(IntEnum):
+    """What is asked: the first byte."""
+
+    OPEN = 1
+    PIECE = 2
+    WINDOWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What echo control makes of a piece of a caller's audio.
+
+    Attributes:
+        pcm: the caller's voice, 16-bit, of the frames that the piece completed.
+        levels: of each frame, dB: what is not echo, and what was played and is heard now.
+        windows: voice activity: probability and mean power of each window that it completed; empty where echo
+            control is in this process and nobody has asked yet.
+        knowledge: what is known about the echo.
+        delay_ms: of the echo; None while it is not known.
+        cancelled: what the canceller alone made of it, 16-bit PCM; empty where it was not wanted.
+    """
+
+    pcm: bytes
+    levels: Sequence[tuple[float, float]]
+    windows: Sequence[Window] = ()
+    knowledge: Knowledge | None = None
+    delay_ms: float | None = None
+    cancelled: bytes = b""
+
+
+def controlled(control: EchoControl, pcm: bytes, at_us: int, *, wants_cancelled: bool) -> Piece:
+    """A piece through echo control; see ``EchoControl.process``.
+
+    Raises:
+        EngineError: the canceller failed.
+    """
+    voice, frames = control.process(pcm, at_us)
+    echo = control.alignment.echo
+    cancelled = b""
+    if wants_cancelled and frames:
+        cancelled = float_to_pcm16(np.concatenate([frame.cancelled for frame in frames]))
+    return Piece(
+        voice,
+        [(frame.left_db, frame.far_db) for frame in frames],
+        knowledge=frames[-1].knowledge if frames else None,
+        delay_ms=echo.delay_ms if echo else None,
+        cancelled=cancelled,
+    )
+
+
+def asked_open(settings: EchoControlSettings) -> bytes:
+    """This caller has echo control."""
+    return bytes([Question.OPEN]) + settings.model_dump_json().encode()
+
+
+def asked_piece(pcm: bytes, at_us: int, played: Sequence[Played], *, wants_cancelled: bool) -> bytes:
+    """The caller's voice of a piece of the microphone.
+
+    Args:
+        pcm: 16-bit.
+        at_us: when its last sample came.
+        played: since the last piece: 16-bit PCM, its rate, when it left.
+        wants_cancelled: the canceller's own signal too.
+    """
+    parts = [bytes([Question.PIECE]), _PIECE.pack(at_us, wants_cancelled, len(played))]
+    for far, rate_hz, left_us in played:
+        parts += (_PLAYED.pack(rate_hz, left_us, len(far)), far)
+    return b"".join((*parts, pcm))
+
+
+def asked_windows(pcm: bytes) -> bytes:
+    """Voice activity of whole windows of 16-bit PCM."""
+    return bytes([Question.WINDOWS]) + pcm
+
+
+def answered_piece(answer: bytes) -> Piece:
+    """See ``asked_piece``."""
+    length, frames, windows, known, delay_ms = _ANSWER.unpack_from(answer)
+    levels = _pairs(answer, _ANSWER.size, frames)
+    at = _ANSWER.size + 8 * frames
+    activity = _pairs(answer, at, windows)
+    at += 8 * windows
+    return Piece(
+        answer[at : at + length],
+        levels,
+        activity,
+        _KNOWLEDGE[known - 1] if known else None,
+        None if math.isnan(delay_ms) else delay_ms,
+        answer[at + length :],
+    )
+
+
+def answered_windows(answer: bytes) -> list[Window]:
+    """See ``asked_windows``."""
+    return _pairs(answer, 0, len(answer) // 8)
+
+
+def _pairs(data: bytes, at: int, count: int) -> list[tuple[float, float]]:
+    numbers = struct.unpack_from(f"<{2 * count}f", data, at)
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _packed(pairs: Sequence[tuple[float, float]]) -> bytes:
+    return struct.pack(f"<{2 * len(pairs)}f", *chain.from_iterable(pairs))
+
+
+class EnginePart(BaseModel):
+    """An engine as it crosses to another process.
+
+    Attributes:
+        name: in its registry.
+        settings_type: ``"package.module:Attribute"`` of its settings.
+        settings: as JSON.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    settings_type: str
+    settings: str
+
+    @classmethod
+    def of(cls, name: str, settings: BaseModel) -> "EnginePart":
+        """The same of an engine with these settings."""
+        kind = type(settings)
+        return cls(
+            name=name,
+            settings_type=f"{kind.__module__}:{kind.__qualname__}",
+            settings=settings.model_dump_json(),
+        )
+
+    def read(self) -> Any:
+        """Its settings."""
+        return resolve(self.settings_type).model_validate_json(self.settings)
+
+
+class FrontEndSettings(BaseModel):
+    """What a process of its own loads.
+
+    Attributes:
+        vad: voice activity.
+        least_db: see ``VoiceMeter``.
+        echo: echo control; None for none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    vad: EnginePart
+    least_db: float | None = None
+    echo: EnginePart | None = None
+
+
+class FrontEnd:
+    """The engines, shared by all calls; see ``runtime.engine_host.AskedEngine``.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        AgentError: an engine does not load.
+    """
+
+    def __init__(self, settings: FrontEndSettings) -> None:
+        self._least_db = settings.least_db
+        self._vad: VoiceActivityDetector = VAD.create(settings.vad.name, settings.vad.read())
+        self._echo: EchoCanceller | None = None
+        if settings.echo is not None:
+            self._echo = ECHO.create(settings.echo.name, settings.echo.read())
+            # The first stream of a process loads the native library: not in front of somebody's question.
+            self._echo.open_stream().close()
+
+    @property
+    def rate_hz(self) -> int:
+        return self._vad.rate_hz
+
+    def open_stream(self) -> "FrontEndStream":
+        """A new caller."""
+        meter = VoiceMeter(
+            self._vad.open_stream(),
+            self._vad.window_samples,
+            rate_hz=self._vad.rate_hz,
+            least_db=self._least_db,
+        )
+        return FrontEndStream(meter, Framer(self._vad.window_samples), self._echo)
+
+
+class FrontEndStream:
+    """One caller."""
+
+    def __init__(self, meter: VoiceMeter, windows: Framer, echo: EchoCanceller | None) -> None:
+        self._meter, self._windows, self._echo = meter, windows, echo
+        self._control: EchoControl | None = None
+
+    def ask(self, payload: bytes) -> bytes:
+        """See the module.
+
+        Raises:
+            EngineError: an engine failed, or the question is none.
+        """
+        kind, rest = payload[:1], payload[1:]
+        if kind == bytes([Question.OPEN]) and self._echo is not None:
+            self._control = EchoControl(self._echo, EchoControlSettings.model_validate_json(rest))
+            return b""
+        if kind == bytes([Question.WINDOWS]):
+            return _packed(self._meter.measure(rest))
+        if kind == bytes([Question.PIECE]) and self._control is not None:
+            return self._piece(self._control, rest)
+        raise EngineError("the question is none", engine="front_end", retryable=False)
+
+    def close(self) -> None:
+        """The caller is gone."""
+        if self._control is not None:
+            self._control.close()
+
+    def _piece(self, control: EchoControl, data: bytes) -> bytes:
+        at_us, wants_cancelled, pieces = _PIECE.unpack_from(data)
+        at = _PIECE.size
+        for _ in range(pieces):
+            rate_hz, left_us, length = _PLAYED.unpack_from(data, at)
+            at += _PLAYED.size
+            control.played(data[at : at + length], rate_hz, left_us)
+            at += length
+        made = controlled(control, data[at:], at_us, wants_cancelled=wants_cancelled)
+        windows = self._meter.measure(b"".join(self._windows.feed(made.pcm)))
+        known = 0 if made.knowledge is None else _KNOWLEDGE.index(made.knowledge) + 1
+        delay_ms = math.nan if made.delay_ms is None else made.delay_ms
+        head = _ANSWER.pack(len(made.pcm), len(made.levels), len(windows), known, delay_ms)
+        return b"".join((head, _packed(made.levels), _packed(windows), made.pcm, made.cancelled))

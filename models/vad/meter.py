@@ -1,0 +1,64 @@
+"""Voice activity and level of a caller's windows; the network rests while there is nobody to be heard.
+
+A window counts as voice only where it is loud enough as well (``turn_taking.voice_gate``). Once a caller has
+been far softer than that for ``REST_AFTER_MS``, nothing that the network says can matter, and it is not
+asked: in most calls one side is silent most of the time, and the network is a third of what a silent caller
+costs. It has heard that much quiet by then, so its state is that of a quiet room; the last ``AGAIN_MS`` of it
+are heard in front of the first window that is louder.
+"""
+
+from collections import deque
+
+import numpy as np
+
+from core.media import pcm16_to_float
+from models.vad import VoiceActivityStream
+
+Window = tuple[float, float]
+
+REST_AFTER_MS = 640
+# A soft voice is known by what was in front of it.
+AGAIN_MS = 320
+# So much softer than a voice may be.
+SOFTER_DB = 6.0
+
+
+class VoiceMeter:
+    """One caller. Not thread-safe.
+
+    Args:
+        stream: of the caller.
+        window_samples: length of a window.
+        rate_hz: of the audio.
+        least_db: level, dB full scale, below which no voice counts; None: the network never rests.
+    """
+
+    def __init__(
+        self, stream: VoiceActivityStream, window_samples: int, *, rate_hz: int, least_db: float | None
+    ) -> None:
+        self._stream = stream
+        self._window_samples = window_samples
+        self._soft_power = 0.0 if least_db is None else 10 ** ((least_db - SOFTER_DB) / 10)
+        self._rests_after = -(-REST_AFTER_MS * rate_hz // (1000 * window_samples))
+        self._soft = 0
+        self._before: deque[np.ndarray] = deque(maxlen=-(-AGAIN_MS * rate_hz // (1000 * window_samples)))
+
+    def measure(self, pcm: bytes) -> list[Window]:
+        """Voice probability, 0..1, and mean power of each window.
+
+        pcm: 16-bit, whole windows.
+
+        Raises:
+            EngineError: the network failed.
+        """
+        windows = pcm16_to_float(pcm).reshape(-1, self._window_samples)
+        return [self._one(window, float(np.vdot(window, window)) / window.size) for window in windows]
+
+    def _one(self, window: np.ndarray, power: float) -> Window:
+        self._soft = self._soft + 1 if power < self._soft_power else 0
+        if self._soft > self._rests_after:
+            self._before.append(window)
+            return 0.0, power
+        while self._before:
+            self._stream.probability(self._before.popleft())
+        return self._stream.probability(window), power

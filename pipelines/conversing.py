@@ -1,0 +1,214 @@
+"""One conversation, whoever it is with: from what the gateway accepted to its end.
+
+In: the arguments of a conversation, as the gateway (or a runner that is not ours) has them: a browser, a
+socket of some protocol, a telephone call. Decides which session goes on, which pipeline holds it, and over
+which transport. Each returns when its conversation is over, and raises what ended it otherwise; the gateway
+owns the task and hangs the peer up.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from pipecat.runner.types import RunnerArguments, SmallWebRTCRunnerArguments
+from pipecat.runner.utils import create_transport
+from pipecat.transports.base_transport import BaseTransport, TransportParams, VideoInSourceParams
+
+from audio.comfort_noise import ComfortNoise
+from pipelines.call import Call, playout_settings
+from pipelines.cascade import run_conversation
+from pipelines.chat_sockets import hold_chat
+from pipelines.duplex import run_duplex
+from pipelines.engines import INPUT_RATE_HZ, Engines
+from pipelines.modes import CASCADE, DUPLEX
+from pipelines.phone import hold_phone
+from pipelines.phone_control import PhoneFacts
+from pipelines.phone_sessions import PhoneSessions
+from pipelines.surface import check_of, hold_surface, reason_of
+from serving.gateway.chat_sockets import ChatArguments
+from serving.gateway.phone_routes import PhoneArguments
+from serving.gateway.talk_sockets import SocketArguments
+from session_store.conversation import Conversation, Conversations
+from transports.twilio.stream import PhoneStream
+from transports.webrtc.transport import PacedWebRTCTransport
+from transports.websocket.peer import StarlettePeer
+from transports.websocket.session import SurfaceSession
+
+
+class Pipeline(Protocol):
+    """Holds one conversation over a transport until it ends."""
+
+    async def __call__(
+        self,
+        engines: Engines,
+        transport: BaseTransport,
+        call: Call,
+        *,
+        rtvi: bool = True,
+        handle_sigint: bool = False,
+        finished: asyncio.Event | None = None,
+    ) -> None: ...
+
+
+async def converse(
+    engines: Engines,
+    conversations: Conversations,
+    runner_args: RunnerArguments,
+    *,
+    mode: str = CASCADE,
+    phones: PhoneSessions | None = None,
+    on_call: Callable[[Call], None] | None = None,
+) -> None:
+    """Hold one conversation over whatever transport the arguments bring.
+
+    The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
+    choice, where it makes one. ``phones`` knows which session a telephone call is a part of;
+    ``on_call`` is told each of those.
+
+    Raises:
+        UnknownSessionError: there is no such session.
+    """
+    if isinstance(runner_args, SocketArguments):
+        await converse_by_socket(engines, conversations, runner_args)
+        return
+    if isinstance(runner_args, ChatArguments):
+        await converse_by_chat(engines, conversations, runner_args)
+        return
+    if isinstance(runner_args, PhoneArguments):
+        assert phones is not None
+        await converse_by_phone(engines, phones, runner_args, on_call=on_call)
+        return
+    body = runner_args.body if isinstance(runner_args.body, dict) else {}
+    async with conversations.open(body.get("session")) as conversation:
+        is_browser = hasattr(runner_args, "webrtc_connection")
+        # A runner that is not ours passes on whatever a client sent.
+        told = body.get("echo_cancellation")
+        call = Call(
+            conversation,
+            "webrtc" if is_browser else "eval",
+            follows_packets=is_browser,
+            playout=playout_settings(engines.deployment),
+            peer_cancels_echo=told if isinstance(told, bool) else None,
+        )
+        wanted = body.get("mode")
+        chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
+        sees = chosen == DUPLEX and engines.sees
+        transport = await open_transport(engines, runner_args, call, sees=sees)
+        await pipeline_of(chosen)(engines, transport, call)
+
+
+async def converse_by_socket(
+    engines: Engines, conversations: Conversations, arguments: SocketArguments
+) -> None:
+    """Hold one conversation with a client that speaks a protocol of its own."""
+    deployment = engines.deployment
+    peer = StarlettePeer(arguments.websocket, most_bytes=deployment.server.max_socket_bytes)
+    session = SurfaceSession(
+        peer,
+        arguments.dialect,
+        settings=deployment.sockets,
+        rate_hz=INPUT_RATE_HZ,
+        check=check_of(engines, arguments.mode),
+    )
+    body = arguments.body if isinstance(arguments.body, dict) else {}
+    session_id = body.get("session")
+    facts = {"next_token": body["next_token"]} if "next_token" in body else {}
+    session.open()
+    reason, message = "server_shutdown", "the server is stopping"
+    try:
+        async with conversations.open(session_id) as conversation:
+            await hold_surface(engines, conversation, session, mode=arguments.mode, facts=facts)
+            task = asyncio.current_task()
+            # A pipeline that is cancelled ends, and does not hand that on.
+            if task is None or not task.cancelling():
+                # A session that another process took, or somebody deleted, ends its call in good order.
+                reason, message = reason_of(conversation.loss)
+    except Exception as error:
+        reason, message = reason_of(error)
+        raise
+    finally:
+        session.over(reason, message)
+        await session.close(reason)
+
+
+async def converse_by_chat(engines: Engines, conversations: Conversations, arguments: ChatArguments) -> None:
+    """Hold one conversation with a client of a turn-based socket."""
+    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
+    session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
+    await hold_chat(engines, conversations, peer, protocol=arguments.protocol, session_id=session_id)
+
+
+async def converse_by_phone(
+    engines: Engines,
+    phones: PhoneSessions,
+    arguments: PhoneArguments,
+    *,
+    on_call: Callable[[Call], None] | None = None,
+) -> None:
+    """Hold one telephone call, in one session or several."""
+    settings = engines.deployment.phone
+    assert settings is not None
+    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
+    phone = arguments.phone
+    stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet, call_sid=phone.call_sid)
+    try:
+        started = await stream.open()
+        if started is not None:
+            facts = PhoneFacts(
+                phone.call_sid or started.call_sid, phone.caller, phone.called, phone.direction
+            )
+
+            async def hold_one(conversation: Conversation, leaving: asyncio.Event) -> None:
+                await hold_phone(
+                    engines,
+                    conversation,
+                    stream,
+                    run=pipeline_of(arguments.mode),
+                    facts=facts,
+                    desk=arguments.desk,
+                    settings=settings,
+                    leaving=leaving,
+                    on_call=on_call,
+                    has_open_code=lambda: phones.has_open_code,
+                )
+
+            await phones.hold(phone, stream, hold_one)
+    finally:
+        await stream.close(stream.end[1])
+
+
+def pipeline_of(mode: str) -> Pipeline:
+    """What holds a call of this mode."""
+    return run_duplex if mode == DUPLEX else run_conversation
+
+
+async def open_transport(
+    engines: Engines, runner_args: RunnerArguments, call: Call, *, sees: bool = False
+) -> BaseTransport:
+    """The transport for one set of runner arguments: ours for a browser, Pipecat's for everything else.
+
+    ``sees``: pictures of the caller's camera are wanted.
+    """
+    if isinstance(runner_args, SmallWebRTCRunnerArguments):
+        transport = PacedWebRTCTransport(
+            runner_args.webrtc_connection,
+            TransportParams(
+                audio_in_enabled=True,
+                audio_out_enabled=True,
+                audio_out_end_silence_secs=0,
+                video_in_enabled=sees,
+                video_in_sources={"camera": VideoInSourceParams()} if sees else {},
+            ),
+            vanish_ms=engines.deployment.server.vanish_ms,
+            jitter_buffer=engines.deployment.server.jitter_buffer,
+            on_packet=call.on_packet,
+        )
+        call.playout.peer_quiet_ms = transport.quiet_ms
+        return transport
+
+    def eval_params() -> TransportParams:
+        from pipecat.evals.transport import EvalTransportParams
+
+        return EvalTransportParams(audio_in_enabled=True, audio_out_enabled=True)
+
+    return await create_transport(runner_args, {"eval": eval_params})

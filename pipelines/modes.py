@@ -1,0 +1,3 @@
+"""How a conversation is held, by name."""
+
+CASCADE, DUPLEX = "cascade", "duplex"

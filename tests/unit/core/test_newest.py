@@ -1,0 +1,29 @@
+"""What is kept is the newest, and never more than asked for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.newest import Newest
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=40))
+def test_it_holds_the_entries_that_were_assigned_last(most: int, keys: list[int]) -> None:
+    newest: Newest[int, int] = Newest(most)
+    for number, key in enumerate(keys):
+        newest[key] = number
+        assert len(newest) <= most
+    last = list(dict.fromkeys(reversed(keys)))[:most]
+    assert list(newest) == last[::-1]
+    assert all(keys[number] == key and key not in keys[number + 1 :] for key, number in newest.items())
+
+
+def test_there_is_no_way_around_the_bound() -> None:
+    newest: Newest[str, int] = Newest(1)
+    with pytest.raises(TypeError):
+        newest.update(a=1, b=2)
+    with pytest.raises(TypeError):
+        newest.setdefault("a", 1)
+    with pytest.raises(TypeError):
+        newest |= {"a": 1}
+    assert not newest
