@@ -27,7 +27,7 @@ class Waits:
     """In milliseconds.
 
     Attributes:
-        first_ms: to the first partial, or the first audio.
+        first_ms: to the first partial, or the final where none came in time; to the first audio.
         whole_ms: from the end of the audio to the final, or to the last of a clause.
         lost: utterances or clauses that came to nothing.
     """
@@ -77,11 +77,13 @@ async def heard(
                 await asyncio.sleep(max(0.0, due_s - loop.time()))
             ended_s = loop.time()
             text = (await stream.finish()).text
-            if not text or not partial_s:
+            final_s = loop.time()
+            if not text:
                 waits.lost += 1
                 continue
-            waits.whole_ms.append((loop.time() - ended_s) * 1000)
-            waits.first_ms.append((partial_s[0] - began_s) * 1000)
+            waits.whole_ms.append((final_s - ended_s) * 1000)
+            # An engine that is behind has its partials made too late for anybody to want them.
+            waits.first_ms.append(((partial_s[0] if partial_s else final_s) - began_s) * 1000)
         stream.close()
 
     async with asyncio.TaskGroup() as tasks:
