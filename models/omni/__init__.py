@@ -67,6 +67,7 @@ class UnitResult:
         end_of_turn: nothing more of what is being said comes.
         written: all that is to be said, as far as it is known; empty from an engine that does not know.
         is_aside: what is said is no part of the conversation, as a phrase that covers a silence.
+        broke_off: words of what is ``written`` are missing behind those of this unit: the voice failed.
         n_tokens: of the language model.
         n_tts_tokens: of the voice.
         cost_prefill_ms: what hearing and seeing took.
@@ -87,6 +88,7 @@ class UnitResult:
     kv_tokens: int = 0
     is_aside: bool = False
     written: str = ""
+    broke_off: bool = False
 
     @property
     def is_listen(self) -> bool:

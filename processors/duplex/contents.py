@@ -34,7 +34,7 @@ from pipecat.frames.frames import (
 from audio.resample import Resampler
 from core.media import pcm16_to_float
 from models.omni.two_tier.content import Content
-from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 
 _US_PER_S = 1_000_000
 # Contexts whose late frames are known.
@@ -142,6 +142,9 @@ class Contents:
             self._audio(frame)
         elif isinstance(frame, TTSTextFrame):
             self._word(frame)
+        elif isinstance(frame, BrokeOffFrame):
+            if (making := self._making.get(context_id)) is not None:
+                making.content.broke_off()
         elif isinstance(frame, AggregatedTextFrame):
             return self._text(frame, captures=captures)
         elif isinstance(frame, TTSStoppedFrame):

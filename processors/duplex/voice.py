@@ -44,7 +44,7 @@ from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
 from models.omni import UnitResult, Vote
 from processors.duplex.saying import PlacedWord, Saying
 from processors.playout.playout import Playout
-from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 from protocols.surface import TOLD, Happening, UnitMouth
 
 # Softer than this in front of a reply is padding of the engine's (-60 dBFS).
@@ -92,9 +92,10 @@ class _Reply:
         self.reply_id = uuid.uuid4().hex
         self.is_aside = is_aside
         self.saying = Saying()
-        self.words: deque[PlacedWord] = deque()
+        # None: here words are missing that the voice could not say.
+        self.words: deque[PlacedWord | None] = deque()
         # What was announced of them, with how many; of each word that was, the id of its announcement.
-        self.texts: deque[tuple[str, int]] = deque()
+        self.texts: deque[tuple[str, int] | None] = deque()
         self.segments: deque[int] = deque()
         # All that is to be said, where the engine knows it.
         self.planned = ""
@@ -272,7 +273,12 @@ class EngineVoice:
         left_out = paced.push(audio, self._clock.now_us())
         # Words behind silence that was left out are heard as much sooner.
         reply.saying.audio_us -= left_out * 1_000_000 // rate_hz
+        if result.broke_off:
+            words += reply.saying.end()
         self._tell_words(reply, words)
+        if result.broke_off:
+            reply.words.append(None)
+            reply.texts.append(None)
 
     def _close(self, reply: _Reply, paced: PacedOutput) -> None:
         if not reply.is_over:
@@ -373,20 +379,27 @@ class EngineVoice:
         if self._mouth is not None:
             audio.metadata[TOLD] = True
         await self._push(audio)
-        while reply.words and reply.words[0].start_us < reply.sent_us:
+        while reply.words and ((word := reply.words[0]) is None or word.start_us < reply.sent_us):
             await self._send_word(reply, reply.words.popleft())
 
     async def _send_texts(self, reply: _Reply) -> None:
         """What is about to be said: an interruption leaves it known, and unheard."""
-        while reply.texts:
-            text, words = reply.texts.popleft()
+        # What follows a hole is announced behind it: what was announced last is taken for what was lost.
+        while reply.texts and (announced := reply.texts[0]) is not None:
+            text, words = announced
+            reply.texts.popleft()
             told = AggregatedTextFrame(text, TextType.SENTENCE, context_id=reply.reply_id)
             told.will_be_spoken, told.append_to_context = True, False
             # A client shows it dim, and each of its words bright when it is said.
             reply.segments.extend([told.id] * words)
             await self._push(told)
 
-    async def _send_word(self, reply: _Reply, word: PlacedWord) -> None:
+    async def _send_word(self, reply: _Reply, word: PlacedWord | None) -> None:
+        if word is None:
+            await self._push(BrokeOffFrame(context_id=reply.reply_id))
+            reply.texts.popleft()
+            await self._send_texts(reply)
+            return
         frame = TTSTextFrame(word.text, TextType.WORD, context_id=reply.reply_id)
         frame.append_to_context = not reply.is_aside
         if reply.segments:

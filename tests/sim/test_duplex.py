@@ -1,6 +1,7 @@
 """Whole full-duplex calls on virtual time: the two-tier engine, others, and both sides' words."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from pipecat.frames.frames import CancelFrame, EndFrame, LLMMessagesAppendFrame
 from core.errors import EngineError
 from models.omni import Vote
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
+from models.tts import SpeechPiece
 from session_store.events import Kind
 from telemetry.ticks import read_ticks
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.scripted_llm import HANG, TOOL, ScriptedRow
 from tests.fakes.tools import FakeTool
+from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
 from tests.sim.call import OFF, Beside, SimulatedCall, silence, simulate, voice
@@ -104,6 +107,23 @@ def test_a_cough_that_cut_has_the_rest_said_from_the_word_that_was_cut(tmp_path:
     # Nothing is left out, and at most two words are heard again.
     assert LONG.endswith(rest["text"]) and 0 <= len(heard) - begins <= 2
     assert len(call.model.asked) == 1 and len(user_texts(call)) == 1
+
+
+class BreaksOff(ToneTts):
+    """Fails behind 200 ms of a clause with a certain word."""
+
+    def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        self.fail_after_pieces = 10 if "lost" in text else None
+        return super().synthesize(text, sink)
+
+
+@pytest.mark.parametrize("last", ["", "Three is the last of them."])
+def test_what_a_failing_voice_loses_of_an_answer_is_in_the_record(tmp_path: Path, last: str) -> None:
+    answer = ("One is here with us. ", "Two is lost and gone. ", last)
+    call = two_tier([*QUESTION, silence(6_000)], tmp_path, scripts=[answer], speaks=BreaksOff())
+    [turn] = bot_turns(call)
+    assert turn["text"].split() == [*"One is here with us. Two is".split(), *last.split()]
+    assert turn["truncated"] and turn["unheard"] == "lost and gone."
 
 
 def test_a_call_that_is_hung_up_in_the_middle_of_an_answer_keeps_what_was_heard(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ _PLAIN: Mapping[str, type[str] | type[bool] | type[int] | type[float]] = {
     "kv_tokens": int,
     "is_aside": bool,
     "written": str,
+    "broke_off": bool,
 }
 
 

@@ -32,6 +32,8 @@ ENGINE = "two_tier"
 # An interruption for nothing is known as one after a second or two, and goes back by a word.
 BEHIND_S = 3
 BEHIND_WORDS = 16
+# What a model that is asked has to end in, when the process does.
+LEAVING_S = 1.0
 
 
 def _nothing() -> None:
@@ -73,6 +75,9 @@ class Content:
         self._words: deque[tuple[str, int, int | None]] = deque()
         self._begun: deque[tuple[str, int, int | None]] = deque(maxlen=BEHIND_WORDS)
         self._text = ""
+        # Where the voice failed, and whether that was in what was taken last.
+        self._breaks: deque[int] = deque()
+        self._took_break = False
         self._is_made = self._is_cancelled = False
         self._error: Exception | None = None
 
@@ -91,6 +96,11 @@ class Content:
         """Whether nothing more of it will be said."""
         with self._lock:
             return self._is_cancelled or (self._is_made and not self._held)
+
+    @property
+    def took_break(self) -> bool:
+        """Whether words are missing behind what was taken last: the voice failed."""
+        return self._took_break
 
     @property
     def error(self) -> Exception | None:
@@ -119,13 +129,25 @@ class Content:
             words = []
             # Behind its end there are words that a voice placed behind its last sample.
             is_end = self._is_made and not self._held
+            until = self._break_at(is_end)
             while self._words and (is_end or self._words[0][1] < self._taken):
+                if not is_end and until is not None and self._words[0][1] >= until:
+                    # Behind what is missing: with the next.
+                    break
                 self._begun.append(self._words.popleft())
                 words.append(self._begun[-1][0])
             self._keep_behind(parts, taken)
         self.on_room()
         audio = np.concatenate(parts) if parts else np.zeros(0, np.float32)
         return audio, "".join(f" {word}" for word in words)
+
+    def _break_at(self, is_end: bool) -> int | None:
+        """Where the voice failed in what is taken now; None: nowhere."""
+        until = None
+        while self._breaks and (is_end or self._breaks[0] <= self._taken):
+            until = self._breaks.popleft()
+        self._took_break = until is not None
+        return until
 
     def rewind(self, unheard: int) -> int:
         """Go back to the beginning of the word that was being heard; how many words come again.
@@ -176,6 +198,7 @@ class Content:
             self._is_cancelled = True
             self._audio.clear()
             self._words.clear()
+            self._breaks.clear()
             self._behind.clear()
             self._held = self._behind_samples = 0
         self.on_cancel()
@@ -215,6 +238,12 @@ class Content:
         with self._lock:
             if not self._is_cancelled:
                 self._words.append((text, began, ended))
+
+    def broke_off(self) -> None:
+        """The voice failed: what was to follow what is made so far is not said."""
+        with self._lock:
+            if not self._is_cancelled:
+                self._breaks.append(self._made)
 
     @property
     def made_samples(self) -> int:
@@ -287,9 +316,12 @@ class ContentMaker:
         try:
             self._loop.run_forever()
         finally:
-            for task in asyncio.all_tasks(self._loop):
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.sleep(0))
+            if tasks:
+                # A model that is asked in the middle of its stream takes more than a step to end.
+                self._loop.run_until_complete(asyncio.wait(tasks, timeout=LEAVING_S))
             self._loop.close()
 
     def _make(self, pieces: AsyncIterator[str]) -> Content:

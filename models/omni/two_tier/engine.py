@@ -463,6 +463,7 @@ class TwoTierEngine:
             end_of_turn=is_last,
             is_aside=reply.content.is_aside,
             written=reply.content.text,
+            broke_off=reply.content.took_break,
         )
 
     def _hummed(self) -> UnitResult | None:
