@@ -71,10 +71,10 @@ nemo: .venv-nemo/.done
 	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
 	@touch $@
 
-# Two at a time, but for those with servers, browsers and callers: they measure times.
+# Two at a time, but for those that measure when something sounds.
 unit: setup nemo
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests --ignore=tests/peers --numprocesses=2 --durations=15
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests/peers --durations=60
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests -m "not alone" --numprocesses=2 --dist=loadfile --durations=40
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests -m alone --durations=20
 
 # Resolve pyproject.toml anew; needs the package uv.
 lock: setup

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from core.phrases import checked_phrase
 from models.echo.control import EchoControlSettings
 from processors.dialogue.commit_gate import CommitGateSettings
 from processors.dialogue.reply_watch import GuardSettings
@@ -213,11 +214,7 @@ class Duplex(_Part):
     @field_validator("queue_phrase")
     @classmethod
     def _says_a_position(cls, phrase: str) -> str:
-        try:
-            phrase.format(position=1)
-        except (KeyError, IndexError, ValueError) as error:
-            raise ValueError("expected a text with {position} in it, and no other field") from error
-        return phrase
+        return checked_phrase(phrase, "position")
 
 
 class Remembering(_Part):

@@ -8,7 +8,6 @@ owns the task and hangs the peer up.
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from pipecat.runner.types import RunnerArguments, SmallWebRTCRunnerArguments
 from pipecat.runner.utils import create_transport
@@ -24,6 +23,7 @@ from pipelines.modes import CASCADE, DUPLEX
 from pipelines.phone import hold_phone
 from pipelines.phone_control import PhoneFacts
 from pipelines.phone_sessions import PhoneSessions
+from pipelines.pipeline import Pipeline
 from pipelines.surface import check_of, hold_surface, reason_of
 from serving.gateway.chat_sockets import ChatArguments
 from serving.gateway.phone_routes import PhoneArguments
@@ -33,21 +33,6 @@ from transports.twilio.stream import PhoneStream
 from transports.webrtc.transport import PacedWebRTCTransport
 from transports.websocket.peer import StarlettePeer
 from transports.websocket.session import SurfaceSession
-
-
-class Pipeline(Protocol):
-    """Holds one conversation over a transport until it ends."""
-
-    async def __call__(
-        self,
-        engines: Engines,
-        transport: BaseTransport,
-        call: Call,
-        *,
-        rtvi: bool = True,
-        handle_sigint: bool = False,
-        finished: asyncio.Event | None = None,
-    ) -> None: ...
 
 
 async def converse(

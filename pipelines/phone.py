@@ -11,9 +11,8 @@ at most), then Twilio is told by REST, and then the stream is closed.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Protocol
 
 from pipecat.frames.frames import Frame
 
@@ -23,6 +22,7 @@ from core.media import pcm16_to_float
 from pipelines.call import Call, playout_settings
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.phone_control import SUMMARY_S, SUMMARY_TOKENS, Desk, PhoneControl, PhoneFacts
+from pipelines.pipeline import Pipeline
 from protocols.twilio_media import RATE_HZ
 from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_settings import PhoneRoutesSettings
@@ -35,26 +35,12 @@ TRANSPORT = "phone"
 PLAYED_OUT_S = 5.0
 
 
-class Run(Protocol):
-    """See ``pipelines.cascade.run_conversation``."""
-
-    def __call__(
-        self,
-        engines: Engines,
-        transport: PhoneTransport,
-        call: Call,
-        *,
-        rtvi: bool,
-        finished: asyncio.Event | None,
-    ) -> Awaitable[None]: ...
-
-
 async def hold_phone(
     engines: Engines,
     conversation: Conversation,
     stream: PhoneStream,
     *,
-    run: Run,
+    run: Pipeline,
     facts: PhoneFacts,
     desk: Desk,
     settings: PhoneRoutesSettings,

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from core.phrases import checked_phrase
+
 # Behind what is said and the pause: Twilio's voice says a phrase in less.
 GONE_S = 30.0
 
@@ -38,11 +40,7 @@ class PhoneQueueSettings(BaseModel):
     @field_validator("phrase")
     @classmethod
     def _says_a_position(cls, phrase: str) -> str:
-        try:
-            phrase.format(position=1)
-        except (KeyError, IndexError, ValueError) as error:
-            raise ValueError("expected a text with no other field than {position}") from error
-        return phrase
+        return checked_phrase(phrase, "position")
 
 
 @dataclass

@@ -4,6 +4,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from core.phrases import checked_phrase
 from protocols.phone_numbers import NUMBER
 from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
 from serving.gateway.phone_queue import PhoneQueueSettings
@@ -103,11 +104,7 @@ class PhoneRoutesSettings(BaseModel):
     @field_validator("connecting", "nobody")
     @classmethod
     def _names_nothing_else(cls, phrase: str) -> str:
-        try:
-            phrase.format(person="")
-        except (KeyError, IndexError, ValueError) as error:
-            raise ValueError("expected a text, with {person} in it or not, and no other field") from error
-        return phrase
+        return checked_phrase(phrase, "person")
 
     @model_validator(mode="after")
     def _can_be_checked(self) -> "PhoneRoutesSettings":

@@ -5,7 +5,11 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.peers.server import ROOT
+
+pytestmark = pytest.mark.alone
 
 
 async def test_an_interruption_stops_the_bot_at_the_client_and_a_hum_does_not(tmp_path: Path):

@@ -9,6 +9,8 @@ import pytest
 
 from tests.peers.server import ROOT
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("system", ["product", "bare"])
 async def test_the_record_of_an_interrupted_reply_is_what_the_caller_heard(tmp_path: Path, system: str):

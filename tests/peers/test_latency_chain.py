@@ -15,6 +15,8 @@ from evals.latency.speech import RATE_HZ, Spoken, decode, encode, framed
 from evals.serving_process import Server
 from tests.peers.latency_peer import LatencyPeer, serving
 
+pytestmark = pytest.mark.alone
+
 MANNERS = Manners(greeting_ms=3_000, greeting_quiet_ms=300, answer_ms=1_500, reply_quiet_ms=500)
 
 

@@ -5,7 +5,11 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.peers.server import ROOT
+
+pytestmark = pytest.mark.alone
 
 FIGURES = {"turns", "voice_to_voice_ms", "false_cut_ins", "unanswered", "spans_ms", "span_error_ms"}
 

@@ -30,6 +30,8 @@ from tests.peers.server import ROOT
 from tests.system import missing
 from tests.voices import RATE_HZ, say, silence
 
+pytestmark = pytest.mark.alone
+
 ALSA_PLUGIN = "alsa-lib/libasound_module_pcm_pulse.so"
 NEEDED = {
     "pulseaudio": shutil.which("pulseaudio"),

@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.peers.server import ROOT
+
+pytestmark = pytest.mark.alone
 
 SYSTEMS = ("parley", "parley_faked", "line", "stock")
 

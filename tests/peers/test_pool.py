@@ -26,6 +26,8 @@ from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.peers.minicpm_server import minicpm_server
 
+pytestmark = pytest.mark.alone
+
 NUMBERS = itertools.count()
 
 

@@ -40,6 +40,8 @@ from tests.peers.test_command import command
 from tests.sim.call import RATE_HZ, silence, voice
 from transports.local.file import FileCall, FileTransport
 
+pytestmark = pytest.mark.alone
+
 APOLOGY = "Sorry, something is wrong here."
 QUESTION = Answer("How much is it?", (" It", " costs", " five", " euros", "."), audio_ms=1_200)
 

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import pytest
+
 from tests.peers.server import running_server
 from tests.peers.test_webrtc_call import call
 from tests.peers.webrtc_caller import Caller
+
+pytestmark = pytest.mark.alone
 
 
 def heard_by(caller: Caller) -> list[dict[str, Any]]:

@@ -27,6 +27,8 @@ from pipelines.engines import plan as plan_of
 from serving.pool.settings import PoolSettings, WorkerSpec
 from tests.voices import say, silence
 
+pytestmark = pytest.mark.alone
+
 QUESTION = "how much is a replacement card"
 AUDIO = silence(400) + say(QUESTION) + silence(200)
 EARS: dict[str, Any] = {

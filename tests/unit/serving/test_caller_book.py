@@ -72,3 +72,15 @@ async def test_who_guesses_too_much_keeps_everybody_out_for_a_while(store: Sessi
     assert await book.take_code(code) is None
     # It has not been used by that.
     assert await CallerBook(store, None, CallCodeSettings()).take_code(code) == session.id
+
+
+async def test_a_code_is_open_until_its_time_is_over(store: SessionStore):
+    now_s = 100.0
+    book = CallerBook(store, None, CallCodeSettings(expires_s=60), clock_s=lambda: now_s)
+    assert not book.has_open_code
+    await book.new_code((await store.create()).id)
+    assert book.has_open_code
+    now_s = 159.9
+    assert book.has_open_code
+    now_s = 160.0
+    assert not book.has_open_code

@@ -1,0 +1,34 @@
+"""What a pipeline tells the control of a telephone call, and what that can ask of it."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from models.omni import OmniHost
+from tests.sim.call import Beside, silence, simulate, voice
+
+STEP_S = 0.05
+
+
+@pytest.mark.parametrize("omni", [None, ()], ids=["cascade", "two_tier"])
+def test_turns_are_told_and_whether_an_answer_is_owed(
+    tmp_path: Path, omni: Sequence[OmniHost] | None
+) -> None:
+    started: list[None] = []
+    turns: list[str] = []
+    answering: list[bool] = []
+
+    async def asks(beside: Beside) -> None:
+        beside.call.on_turn_started = lambda: started.append(None)
+        beside.call.on_turn = turns.append
+        for _ in range(int(6 / STEP_S)):
+            answering.append(beside.call.is_answering())
+            await asyncio.sleep(STEP_S)
+
+    call = simulate([silence(1_000), voice(1_000), silence(4_000)], tmp_path, omni=omni, beside=asks)
+    assert len(started) == 1 and [text for text in turns if text] == [call.turns[0].user_text]
+    [(start_ms, end_ms)] = call.bot_spans_ms()
+    middle = int((start_ms + end_ms) / 2 / 1_000 / STEP_S)
+    assert answering[middle] and not any(answering[: int(1 / STEP_S)]) and not answering[-1]
