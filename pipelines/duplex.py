@@ -18,10 +18,8 @@ apologises.
 """
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -54,6 +52,7 @@ from pipelines.call import Call, told_to
 from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
+from pipelines.in_queue import InQueue
 from pipelines.lifetime import (
     call_worker,
     greet,
@@ -89,7 +88,7 @@ from processors.turns.stop_words import StopWords
 from protocols.surface import Wish
 from serving.pool.omni import FINAL, PooledConversation, PooledOmni
 from serving.pool.pool import NotPlaced
-from serving.scheduler.wants import Place, Task
+from serving.scheduler.wants import Task
 from telemetry.ticks import SUFFIX, TickLog
 from telemetry.turns import TurnLog
 from transports.gain import SetsGain
@@ -101,8 +100,6 @@ LOG_S = 2.0
 # A client is told of votes so often, and of no more at a time.
 VOTES_S = 0.4
 MOST_VOTES = 64
-# A client is told of its place in the queue no more often, and the caller by the voice.
-QUEUE_TOLD_S, QUEUE_SAID_S = 0.5, 10.0
 # What is spotted so long behind the end of its voice stops nothing any more.
 COMMAND_LATE_S = 1.5
 # The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``).
@@ -135,64 +132,6 @@ class _Votes:
                 await worker.queue_frame(RTVIServerMessageFrame(data=data))
 
 
-class _InQueue:
-    """Where a caller stands who waits for a worker: shown by a client, said by the voice."""
-
-    def __init__(self, phrase: str, again_s: float, on_waiting: Callable[[bool], None]) -> None:
-        self._phrase, self._again_s = phrase, again_s
-        self._on_waiting = on_waiting
-        self._news = asyncio.Event()
-        self._place: Place | None = None
-        self._waits = False
-
-    def take(self, news: Place | NotPlaced | None) -> None:
-        """The newest; None: it has a worker."""
-        place = news if isinstance(news, Place) else None
-        self._place = place
-        if self._waits is not (place is not None):
-            self._waits = place is not None
-            self._on_waiting(self._waits)
-        # That it gets none is told with the end of the call.
-        if not isinstance(news, NotPlaced):
-            self._news.set()
-
-    async def run(self, worker: PipelineWorker) -> None:
-        """Tell until cancelled."""
-        loop = asyncio.get_running_loop()
-        said_position, said_s = 0, -math.inf
-        while True:
-            # A position that changed too soon after the last one was said is said later; one that stays is
-            # said again, so that nobody takes the line for dead.
-            every_s = QUEUE_SAID_S if self._moved(said_position) else self._again_s
-            left_s = max(0.0, said_s + every_s - loop.time()) if self._place is not None else None
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await self._news.wait()
-            self._news.clear()
-            place = self._place
-            wait_s = None if place is None or place.wait_ms is None else round(place.wait_ms / 1000)
-            data: dict[str, object] = {
-                "kind": "queue",
-                "position": place.position if place else 0,
-                "wait_s": wait_s,
-            }
-            if place is not None:
-                # Whoever knows it may give the place up: DELETE /api/queue/{ticket}.
-                data["ticket_id"] = place.ticket_id
-            await worker.queue_frame(RTVIServerMessageFrame(data=data))
-            if place is None:
-                said_position = 0
-            elif loop.time() - said_s >= (QUEUE_SAID_S if self._moved(said_position) else self._again_s):
-                said_position, said_s = place.position, loop.time()
-                if self._phrase:
-                    text = self._phrase.format(position=place.position)
-                    await worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
-            await asyncio.sleep(QUEUE_TOLD_S)
-
-    def _moved(self, said_position: int) -> bool:
-        return self._place is not None and self._place.position != said_position
-
-
 class _OfCall:
     """The two-tier host, with the large tier of one call; see ``OmniHost``."""
 
@@ -211,7 +150,7 @@ class _OfCall:
 
 
 def _of_call(
-    host: OmniHost, dialogue: CallDialogue, call: Call, in_queue: _InQueue, *, has_echo: bool
+    host: OmniHost, dialogue: CallDialogue, call: Call, in_queue: InQueue, *, has_echo: bool
 ) -> OmniHost:
     if isinstance(host, TwoTierHost):
         return _OfCall(host, dialogue, has_echo=has_echo)
@@ -462,7 +401,7 @@ async def _build(
     user.speak_through(thought.push_frame)
     dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
     contents = Contents(engines.output_rate_hz, dialogue.arrived)
-    in_queue = _InQueue(duplex.queue_phrase, duplex.queue_again_s, partial(idle.on_waiting, why=QUEUE))
+    in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, partial(idle.on_waiting, why=QUEUE))
     hosts = [_of_call(host, dialogue, call, in_queue, has_echo=bool(echo)) for host in engines.omni]
     beside = None if all(is_two_tier) else _beside(engines, transport, user, lambda: not omni.wants_content)
     yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop

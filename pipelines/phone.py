@@ -33,6 +33,8 @@ from transports.twilio.transport import PhoneTransport, phone_params
 
 TRANSPORT = "phone"
 PLAYED_OUT_S = 5.0
+# A connection that stands still is over behind ``line.silent_s`` and so much that the loop may be late.
+STALL_MS = 5_000
 
 
 async def hold_phone(
@@ -62,11 +64,13 @@ async def hold_phone(
         on_call: told the call when it begins; must not block.
         has_open_code: whether keys may be those of a code.
     """
+    # What is not heard of for longer has ended the stream.
+    stall_ms = round(stream.settings.silent_s * 1000) + STALL_MS
     call = Call(
         conversation,
         TRANSPORT,
         playout=playout_settings(engines.deployment).model_copy(
-            update={"flushes": True, "keeps_waiting": True}
+            update={"flushes": True, "keeps_waiting_ms": stall_ms}
         ),
         peer_quiet_ms=lambda: stream.quiet_ms,
         peer_cancels_echo=False,

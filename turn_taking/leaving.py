@@ -41,6 +41,7 @@ _VERB = (
     r"(?: me)?(?: through)?(?: to| with)?|get(?: me)?|give me|have)"
 )
 _WANTS = r"(?:i(?:'d| would)? (?:want|need|like|prefer)|is there) "
+_NOBODY = re.compile(_ALONE)
 _PERSON = re.compile(rf"{_ASKS}{_VERB} {_SOMEBODY}|{_WANTS}{_ALONE}(?: (?:there|here))?|{_ALONE}")
 
 
@@ -60,10 +61,14 @@ def says_goodbye(text: str) -> bool:
 def asks_for_a_person(text: str) -> bool:
     """Whether a turn asks to talk to a person and says nothing else."""
     rest = _plain(text)
+    before = ""
     while (piece := _AROUND.match(rest)) is not None:
-        rest = rest[piece.end() :].lstrip()
+        before, rest = piece.group(), rest[piece.end() :].lstrip()
     for tail in (" please", " now", " thank you", " thanks"):
         rest = rest.removesuffix(tail)
+    if before == "no" and _NOBODY.fullmatch(rest):
+        # "No, no agent."
+        return False
     return _PERSON.fullmatch(rest) is not None
 
 

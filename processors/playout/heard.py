@@ -33,8 +33,6 @@ _WORD_US = 270_000
 # The output takes the next chunk when the last one has moved; written audio that nothing moved for so long is
 # not there any more.
 _STALE_US = 500_000
-# The same where a connection may stall and what waits is kept: no stream outlives a longer stall.
-_GONE_US = 15_000_000
 # How far back the position at the ear is known: a peer that vanished is noticed a few seconds late, ten on a
 # telephone line.
 _HISTORY_US = 12_000_000
@@ -55,8 +53,8 @@ class PlayoutSettings(BaseModel):
             way through the network, and the client's jitter buffer (20-60 ms in a browser). Holds until the
             transport knows better (``Playout.set_client_delay_ms``).
         flushes: the client empties its buffer when it is told of an interruption (a telephone provider).
-        keeps_waiting: what was written is told as played or is cleared, although nothing moves for a while (a
-            connection that stalls).
+        keeps_waiting_ms: what was written is told as played or is cleared, although nothing moves for so long
+            (a connection that stalls, and is over when it does for longer).
         drain_ms: how long a conversation that ends in good order waits for the last packets.
     """
 
@@ -65,7 +63,7 @@ class PlayoutSettings(BaseModel):
     word_due_percent: int = Field(default=50, ge=0, le=100)
     client_delay_ms: int = Field(default=60, ge=0, le=5_000)
     flushes: bool = False
-    keeps_waiting: bool = False
+    keeps_waiting_ms: int = Field(default=0, ge=0, le=600_000)
     drain_ms: int = Field(default=300, ge=0, le=5_000)
 
 
@@ -403,7 +401,7 @@ class HeardClock:
 
     def written(self, duration_us: int, at_us: int) -> bool:
         """The output has taken audio of whatever it speaks now; True as for ``played``."""
-        stale_us = _GONE_US if self._settings.keeps_waiting else _STALE_US
+        stale_us = max(_STALE_US, self._settings.keeps_waiting_ms * 1000)
         if self._pieces and at_us - self._moved_us > stale_us:
             self._forget_waiting()
         piece = _Piece(self._current, self._current_us, duration_us)

@@ -41,7 +41,7 @@ from turn_taking.backchannel import Backchannel, BackchannelPolicy
 Say = Callable[[Frame], Awaitable[None]]
 
 AGAIN_MS = 200
-# Two chunks of Pipecat's output (40 ms each), so that nothing of a hum is left in its buffer for the reply.
+# Two chunks of the output (40 ms each), so that nothing of a hum is left in its buffer for the reply.
 PIECE_MS = 80
 AHEAD_MS = 80
 FADE_MS = 20

@@ -5,8 +5,9 @@ asks again (``<Redirect>``), which is also how it is known that they are still t
 asked about. Out: how many are before it, and what it hears.
 
 First come, first served: a line that comes free is promised to those in front, so a caller who calls now does
-not overtake one who has waited. Who is not asked about for ``GONE_S`` has hung up; a call status that says so
-is quicker. Full, or too long a wait: the caller is told ``phone.busy``. Owns no task.
+not overtake one who has waited. Who is not asked about in time (the pause, and ``GONE_S`` behind words or
+``LATE_S``) has hung up; a call status that says so is quicker. Full, or too long a wait: the caller is told
+``phone.busy``. Owns no task.
 """
 
 from collections import OrderedDict
@@ -17,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from core.phrases import checked_phrase
 
-# Behind what is said and the pause: Twilio's voice says a phrase in less.
+# Behind the pause: Twilio's voice says a phrase in less. Where nothing was said: the way to Twilio and back.
 GONE_S = 30.0
+LATE_S = 8.0
 
 
 class PhoneQueueSettings(BaseModel):
@@ -48,12 +50,13 @@ class _Waiting:
     """One caller.
 
     Attributes:
-        since_s, seen_s: first and last time that they were asked about.
+        since_s: when they were asked about first.
+        gone_at_s: who is not asked about again until then has hung up.
         position, said_s: what they were told last, and when; 0: nothing yet.
     """
 
     since_s: float
-    seen_s: float
+    gone_at_s: float
     position: int = 0
     said_s: float = 0.0
 
@@ -81,7 +84,7 @@ class PhoneQueue:
     def ahead_of(self, call_sid: str) -> int:
         """How many are before this caller, who is there; everybody, for one who does not wait."""
         if (asks := self._waiting.get(call_sid)) is not None:
-            asks.seen_s = self._clock_s()
+            asks.gone_at_s = max(asks.gone_at_s, self._clock_s())
         self._forget_the_gone()
         for number, waiting in enumerate(self._waiting):
             if waiting == call_sid:
@@ -97,13 +100,14 @@ class PhoneQueue:
             if len(self._waiting) >= settings.most:
                 return None
             waiting = self._waiting[call_sid] = _Waiting(now_s, now_s)
-        waiting.seen_s = now_s
         if now_s - waiting.since_s >= settings.longest_s:
             self.leave(call_sid)
             return None
         if position == waiting.position and now_s - waiting.said_s < settings.again_s:
+            waiting.gone_at_s = now_s + settings.every_s + LATE_S
             return ""
         waiting.position, waiting.said_s = position, now_s
+        waiting.gone_at_s = now_s + settings.every_s + GONE_S
         return settings.phrase.format(position=position)
 
     def leave(self, call_sid: str) -> float | None:
@@ -113,6 +117,6 @@ class PhoneQueue:
 
     def _forget_the_gone(self) -> None:
         # Not in the order in which they were seen: the queue is short.
-        before_s = self._clock_s() - self._settings.every_s - GONE_S
-        for call_sid in [sid for sid, waiting in self._waiting.items() if waiting.seen_s < before_s]:
+        now_s = self._clock_s()
+        for call_sid in [sid for sid, waiting in self._waiting.items() if waiting.gone_at_s < now_s]:
             del self._waiting[call_sid]

@@ -23,6 +23,7 @@ class Turn:
         status: an HTTP status instead of an answer.
         retry_after_s: sent with the status.
         tool: a function to call instead of an answer.
+        arguments: of the function, as JSON.
         cached_tokens: reported as read from the prompt cache.
     """
 
@@ -35,6 +36,7 @@ class Turn:
     status: int = 200
     retry_after_s: int | None = None
     tool: str | None = None
+    arguments: str = "{}"
     cached_tokens: int = 0
 
 

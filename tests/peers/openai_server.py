@@ -32,7 +32,7 @@ class OpenAiServer(ModelServer):
         if turn.tool is not None:
             call = {"index": 0, "id": "call_1", "type": "function"}
             await send(delta(tool_calls=[{**call, "function": {"name": turn.tool, "arguments": ""}}]))
-            await send(delta(tool_calls=[{"index": 0, "function": {"arguments": "{}"}}]))
+            await send(delta(tool_calls=[{"index": 0, "function": {"arguments": turn.arguments}}]))
         else:
             for sent, piece in enumerate([*turn.pieces, None]):
                 await pace(turn, sent)

@@ -9,6 +9,12 @@ from streamdouble.session import SessionConfig
 from evals.phone.speech import packets, samples_of
 from tests.voices import say
 
+RATE_HZ = 8_000
+ROWS_HZ, COLUMNS_HZ = (697, 770, 852, 941), (1_209, 1_336, 1_477)
+KEYPAD = ("123", "456", "789", "*0#")
+# Of full scale 1: nobody takes softer tones.
+LOUD_POWER = 1e-4
+
 
 async def place(url: str, frames: Sequence[bytes], **config: object) -> api.CallReport:
     """One call, from its first packet until the bot has been quiet."""
@@ -19,6 +25,26 @@ async def place(url: str, frames: Sequence[bytes], **config: object) -> api.Call
 def heard(report: api.CallReport) -> np.ndarray:
     """What the caller was sent, at 8 kHz."""
     return samples_of(report.audio_received).astype(np.float64)
+
+
+def keys_in(heard: np.ndarray) -> str:
+    """The keys whose two tones (ITU-T Q.23) are heard, each once while it lasts.
+
+    A block of 25 ms is a key where at least four fifths of its energy are in one row and one column.
+    """
+    size = RATE_HZ // 40
+    turns = np.exp(-2j * np.pi * np.outer([*ROWS_HZ, *COLUMNS_HZ], np.arange(size)) / RATE_HZ)
+    keys, before = "", ""
+    for block in heard[: len(heard) // size * size].reshape(-1, size):
+        # Of a sine: half the square of its amplitude, which is twice the sum over the size.
+        tones = 2 * np.abs(turns @ block) ** 2 / size
+        row, column = int(tones[:4].argmax()), int(tones[4:].argmax())
+        energy = (block**2).sum()
+        is_key = energy > size * LOUD_POWER and tones[row] + tones[4 + column] > 0.8 * energy
+        key = KEYPAD[row][column] if is_key else ""
+        keys += key if key != before else ""
+        before = key
+    return keys
 
 
 def likeness(heard: np.ndarray, clause: str, voice: str = "slt") -> float:

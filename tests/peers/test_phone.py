@@ -12,8 +12,10 @@ import pytest
 
 from evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
 from evals.phone.speech import packets, quiet, samples_of
+from tests.peers.llm_script import Turn
 from tests.peers.minicpm_server import minicpm_server
-from tests.peers.phone_caller import heard, likeness, place
+from tests.peers.openai_server import OpenAiServer
+from tests.peers.phone_caller import heard, keys_in, likeness, place
 from tests.peers.server import RunningServer, running_server
 from tests.peers.twilio_rest import ACCOUNT, Phone, twilio_rest
 from tests.voices import say
@@ -193,6 +195,21 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
             async with asyncio.timeout(10):
                 while (await timelines(server.url))[0][-1]["kind"] != "left":
                     await asyncio.sleep(0.1)
+
+
+async def test_keys_that_a_model_presses_are_tones_on_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    turns = [Turn(tool="press_keys", arguments='{"keys": "40#22"}'), Turn(pieces=["That was the menu."])]
+    async with OpenAiServer(turns) as model:
+        settings = f"{{name: openai_compatible, settings: {{base_url: '{model.url}/v1', model: m}}}}"
+        async with telephone(tmp_path, monkeypatch, more=f"thinking: {{llm: {settings}}}\n") as (_, front):
+            report = await place(front.url, [*quiet(GREETED_S), *packets(say(QUESTION)), *quiet(8)])
+    assert report.violations == [] and front.violations == []
+    assert keys_in(heard(report)) == "40#22"
+    # In their turn: behind the greeting, in front of what is said of them.
+    assert likeness(heard(report), "That was the menu.") > SAID
+    assert [message["role"] for message in model.requests[1]["messages"]][-2:] == ["assistant", "tool"]
 
 
 async def test_what_is_heard_at_a_barge_in_is_what_the_caller_was_played_however_long_the_way(

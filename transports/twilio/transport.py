@@ -62,6 +62,10 @@ MOST_JOINED_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 10
 # packets. A server with time to spare hears each packet; else the end of a turn is known that much later.
 MOST_WAY, WAY_WEIGHT = 0.125, 0.05
 MOST_AWAITED_PACKETS = 3
+# Audio is taken in pieces of this length. Longer ones cost the loop less, but what is shorter than a piece
+# stays until more comes: a hum is of whole pieces (80 ms at a time), and the end of a clause waits for the
+# next one where a voice is late.
+CHUNK_MS = 40
 PACKET_PCM_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE * PACKET_MS // 1000
 
 
@@ -108,15 +112,21 @@ class PhoneInput(DirectAudioInput):
         """See ``Listener``: where the pipeline is slow the oldest is silence, as long as it was."""
         self._heard.append(pcm)
         self._behind += len(pcm)
-        while self._behind > MOST_BEHIND_BYTES and len(self._heard) > 1:
+        if self._behind > MOST_BEHIND_BYTES:
+            self._drop_oldest()
+        if self._is_piece():
+            self._news.set()
+
+    def _drop_oldest(self) -> None:
+        # One piece may be long by itself: behind a hole of the line it brings what fills it.
+        limit = MOST_BEHIND_BYTES + max(len(piece) for piece in self._heard)
+        while self._behind > limit:
             oldest = self._heard.popleft()
             self._behind -= len(oldest)
             self._lost += len(oldest)
             if not self.dropped_ms:
                 logger.warning("the pipeline of a telephone call is slow: what was said is lost")
             self.dropped_ms += pcm_ms(oldest)
-        if self._is_piece():
-            self._news.set()
 
     def _is_piece(self) -> bool:
         return self._behind >= self.awaited_packets * PACKET_PCM_BYTES
@@ -143,6 +153,8 @@ class PhoneInput(DirectAudioInput):
                 self._news.clear()
                 while not self._is_over and (what := self._take()) is not None:
                     await self._pass(what)
+        except Exception as error:  # the edge of a call: who is not heard any more is gone
+            logger.opt(exception=error).error(f"a caller is not heard any more: {type(error).__name__}")
         finally:
             leaving.cancel()
         await self._phone._call_event_handler("on_client_disconnected", self._phone.stream)
@@ -187,7 +199,7 @@ class PhoneInput(DirectAudioInput):
             loop = asyncio.get_running_loop()
             left_s, rate_hz = loop.time(), self._phone.input_rate_hz
             await self.push_audio_frame(InputAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1))
-            self._took((loop.time() - left_s) * 1000 / pcm_ms(what))
+            self._took((loop.time() - left_s) * 1000 / max(1, pcm_ms(what)))
 
     def _took(self, way: float) -> None:
         """A piece was under way for such a share of its length."""
@@ -370,9 +382,7 @@ def phone_params(input_rate_hz: int) -> TransportParams:
         audio_in_sample_rate=input_rate_hz,
         audio_out_sample_rate=RATE_HZ,
         audio_out_end_silence_secs=0,
-        # 60 ms, which the line makes packets of: each of them costs the loop the same, however long. A voice
-        # gives its first two frames (40 ms each) at once, or a first sound would wait for the second one.
-        audio_out_10ms_chunks=6,
+        audio_out_10ms_chunks=CHUNK_MS // 10,
         # Speech waits behind the tones of keys; a line that takes nothing is found by the stream.
         audio_out_write_timeout_secs=2 * MOST_PRESSED_US / 1_000_000,
     )

@@ -166,10 +166,11 @@ def test_a_caller_for_whom_there_is_no_line_waits_for_one_and_nobody_overtakes_t
     assert token is not None
     with line.open(token):
         assert [line.held("CA2"), line.held("CA3")] == [queued(1), queued(2)]
-        line.now_s += 5
-        assert line.held("CA2") == line.held("CA3") == ""
+        for _ in range(5):
+            line.now_s += 5
+            assert line.held("CA2") == line.held("CA3") == ""
         # Nobody takes the line for dead.
-        line.now_s += 25
+        line.now_s += 5
         assert line.held("CA2") == queued(1)
     wait_until(lambda: line.routes._calls.active == 0)
     # The line is the first one's, whoever calls now, or asks first, or comes from a browser.
@@ -195,6 +196,11 @@ def test_who_waits_is_not_sent_away_because_the_store_is():
     # Who calls now is told, as ever.
     assert line.held("CA3") is None
     line.is_store_away = False
+    for _ in range(2):
+        line.now_s += 12
+        assert line.held("CA2") == ""
+    line.now_s += 12
+    assert line.held("CA2") == queued(1)
     # A phrase that takes long does not send its listener to the back.
     line.now_s += 29
     assert line.held("CA4") == queued(2)
@@ -202,6 +208,18 @@ def test_who_waits_is_not_sent_away_because_the_store_is():
     assert line.held("CA2") is not None and line.held("CA4") is not None
     line.told("CA2", "completed")
     assert line.held("CA4") == queued(1)
+
+
+def test_who_hangs_up_while_nothing_is_said_keeps_a_line_for_a_moment():
+    line = Line(most_calls=1, token_s=600)
+    assert line.token("CA1") is not None and line.held("CA2") == queued(1)
+    line.now_s += 5
+    assert line.held("CA2") == ""
+    # Twilio asks again behind 5 s, and takes a moment for it.
+    line.now_s += 12
+    assert line.held("CA3") == queued(2)
+    line.now_s += 2
+    assert line.held("CA3") == queued(1)
 
 
 def test_a_queue_that_is_full_or_too_long_says_so_and_one_that_stops_holds_nobody():
@@ -217,6 +235,13 @@ def test_a_queue_that_is_full_or_too_long_says_so_and_one_that_stops_holds_nobod
     assert "call again later" in line.post("/twilio/voice", form).text
     asyncio.run(line.routes._calls.close(nothing))
     assert line.held("CA4") is None
+    engaged = Line(most_calls=1, busy="", queue={"longest_s": 20})
+    assert engaged.token("CA1") is not None and engaged.held("CA2") == queued(1)
+    engaged.now_s += 20
+    text = engaged.post("/twilio/voice", form).text
+    assert "<Hangup" in text and "<Reject" not in text
+    # Who was not is told so without an answer.
+    assert "<Reject" in Line(most_calls=0, busy="", queue=None).voice("CA3").text
     none = Line(most_calls=1, queue=None)
     assert none.token("CA1") is not None and none.held("CA2") is None
 

@@ -55,6 +55,8 @@ def test_a_turn_that_says_more_or_less_is_none(text: str):
         "I want a human",
         "I need an agent",
         "I'd like an agent please",
+        "No, I want to speak to a person",
+        "no please an operator",
         "is there a real person there",
         "representative",
     ],
@@ -71,6 +73,9 @@ def test_who_asks_for_a_person_is_understood(text: str):
         "I spoke to a person yesterday",
         "can you transfer money to another person",
         "how many agents do you have",
+        "No, no agent.",
+        "no operator please",
+        "no human",
         # Answers to a question of the bot.
         "the manager",
         "my colleague",

@@ -359,7 +359,7 @@ def test_what_broke_off_is_missed_although_the_text_goes_on_behind_it():
 
 
 def test_a_connection_that_stalls_moves_nothing_and_forgets_nothing():
-    clock = HeardClock(PlayoutSettings(client_delay_ms=0, flushes=True, keeps_waiting=True))
+    clock = HeardClock(PlayoutSettings(client_delay_ms=0, flushes=True, keeps_waiting_ms=15_000))
     Voice(clock, "One two three.").queue()
     clock.speaks("r", 0)
     clock.written(100 * MS, 0)

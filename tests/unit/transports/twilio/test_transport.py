@@ -27,10 +27,12 @@ from pipecat.utils.text.base_text_aggregator import TextType
 from pipecat.workers.runner import WorkerRunner
 
 from audio.g711 import Law, decode
+from models.omni.two_tier.engine import UNIT_MS
+from processors.turns.backchannel import PIECE_MS
 from tests import virtual_time
 from tests.unit.transports.twilio.twilio_side import TwilioSide, audio
 from transports.twilio.stream import PhoneStream
-from transports.twilio.transport import PhoneTransport, phone_params
+from transports.twilio.transport import CHUNK_MS, PhoneTransport, phone_params
 
 
 class Middle(FrameProcessor):
@@ -105,6 +107,43 @@ def test_a_pipeline_that_stood_still_hears_the_last_half_second_and_silence_for_
             ]
 
     virtual_time.run(scenario())
+
+
+def test_what_fills_a_hole_is_not_what_a_slow_pipeline_has_left_waiting():
+    async def scenario() -> None:
+        side = TwilioSide(audio_s=0)
+        async with call(side) as (_, middle, transport, _told):
+            loud = bytes([0x10]) * 160
+            # 900 ms are missing, and what is behind them comes at once.
+            for at_ms in (0, 20, 40, 960, 980, 1_000, 1_020):
+                side.number += 1
+                side.incoming.put_nowait(audio(side.number, at_ms, loud))
+            await asyncio.sleep(0.1)
+            pcm = np.frombuffer(b"".join(middle.audio()), "<i2")
+            assert len(pcm) == 1_040 * 8 and transport.input().dropped_ms == 0
+            assert (pcm[960 * 8 :] != 0).all()
+
+    virtual_time.run(scenario())
+
+
+def test_a_piece_of_a_few_samples_is_heard_like_any():
+    async def scenario() -> None:
+        side = TwilioSide(audio_s=0)
+        async with call(side) as (_, middle, _transport, _told):
+            for at_ms, samples in ((0, 4), (20, 8_000), (1_020, 160)):
+                side.number += 1
+                side.incoming.put_nowait(audio(side.number, at_ms, bytes([0x10]) * samples))
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+            assert sum(len(pcm) for pcm in middle.audio()) >= 2 * 8_160
+
+    virtual_time.run(scenario())
+
+
+def test_sounds_that_nothing_follows_are_of_whole_pieces_of_the_output():
+    # Pipecat keeps what is less than a piece until more comes, which would be the next reply.
+    assert PIECE_MS % CHUNK_MS == UNIT_MS % CHUNK_MS == 0
+    assert phone_params(8_000).audio_out_10ms_chunks == CHUNK_MS // 10
 
 
 def test_what_waited_for_a_busy_pipeline_is_heard_in_few_pieces():
@@ -214,8 +253,8 @@ def test_keys_are_tones_that_nobody_has_said_and_an_interruption_neither_waits_f
             assert transport.stream.marks.out == 0
             # Nobody is mute behind many keys.
             await worker.queue_frame(OutputDTMFFrame(buttons=[KeypadEntry.ONE] * 24))
-            await worker.queue_frame(TTSAudioRawFrame(bytes(2_880), 8_000, 1))
+            await worker.queue_frame(TTSAudioRawFrame(bytes(3_200), 8_000, 1))
             await asyncio.sleep(14.0)
-            assert len(told) == 2_880
+            assert len(told) == 3_200
 
     virtual_time.run(scenario())

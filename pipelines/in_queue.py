@@ -1,0 +1,82 @@
+"""A caller who waits for a worker: where they stand, shown by a client and said by the voice.
+
+In: the newest place, from whoever places calls. Out: server messages (``queue``) and a phrase, when the place
+has changed and again every ``again_s``, so that nobody takes the line for dead. The call owns its one task.
+That a caller gets no worker at all is told with the end of the call, by others.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import suppress
+
+from pipecat.frames.frames import TTSSpeakFrame
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
+
+from serving.pool.pool import NotPlaced
+from serving.scheduler.wants import Place
+
+# A client is told of its place in the queue no more often, and the caller by the voice.
+QUEUE_TOLD_S, QUEUE_SAID_S = 0.5, 10.0
+
+
+class InQueue:
+    """Where a caller stands who waits for a worker: shown by a client, said by the voice."""
+
+    def __init__(self, phrase: str, again_s: float, on_waiting: Callable[[bool], None]) -> None:
+        self._phrase, self._again_s = phrase, again_s
+        self._on_waiting = on_waiting
+        self._news = asyncio.Event()
+        self._place: Place | None = None
+        self._waits = False
+
+    def take(self, news: Place | NotPlaced | None) -> None:
+        """The newest; None: it has a worker."""
+        place = news if isinstance(news, Place) else None
+        self._place = place
+        if self._waits is not (place is not None):
+            self._waits = place is not None
+            self._on_waiting(self._waits)
+        # That it gets none is told with the end of the call.
+        if not isinstance(news, NotPlaced):
+            self._news.set()
+
+    async def run(self, worker: PipelineWorker) -> None:
+        """Tell until cancelled."""
+        loop = asyncio.get_running_loop()
+        said_position, said_s = 0, -math.inf
+        while True:
+            # A position that changed too soon after the last one was said is said later; one that stays is
+            # said again, so that nobody takes the line for dead.
+            every_s = QUEUE_SAID_S if self._moved(said_position) else self._again_s
+            left_s = max(0.0, said_s + every_s - loop.time()) if self._place is not None else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._news.wait()
+            if self._place is None and not self._news.is_set():
+                # It was refused meanwhile, and why is told by others.
+                continue
+            self._news.clear()
+            place = self._place
+            wait_s = None if place is None or place.wait_ms is None else round(place.wait_ms / 1000)
+            data: dict[str, object] = {
+                "kind": "queue",
+                "position": place.position if place else 0,
+                "wait_s": wait_s,
+            }
+            if place is not None:
+                # Whoever knows it may give the place up: DELETE /api/queue/{ticket}.
+                data["ticket_id"] = place.ticket_id
+            await worker.queue_frame(RTVIServerMessageFrame(data=data))
+            if place is None:
+                said_position = 0
+            elif loop.time() - said_s >= (QUEUE_SAID_S if self._moved(said_position) else self._again_s):
+                said_position, said_s = place.position, loop.time()
+                if self._phrase:
+                    text = self._phrase.format(position=place.position)
+                    await worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
+            await asyncio.sleep(QUEUE_TOLD_S)
+
+    def _moved(self, said_position: int) -> bool:
+        return self._place is not None and self._place.position != said_position
