@@ -54,6 +54,8 @@ from transports.twilio.stream import MOST_PRESSED_US, PhoneStream
 CLAUSE_ENDS = (".", "!", "?", ",", ";", ":")
 # What a slow pipeline is behind at most: more, and a turn would be answered too late by it.
 MOST_BEHIND_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 2
+# The first call of a server loads what calls need: until it has caught up, more may wait.
+MOST_AT_START_BYTES = 3 * RATE_HZ * PCM_BYTES_PER_SAMPLE
 MOST_KEYS = 64
 # What a busy loop has left waiting goes on in one piece, so that it is caught up with: 100 ms at most.
 MOST_JOINED_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 10
@@ -85,7 +87,7 @@ class PhoneInput(DirectAudioInput):
         # In bytes: of what waits, and of what was in front of it.
         self._behind = self._lost = 0
         self._news = asyncio.Event()
-        self._is_over = False
+        self._is_over = self._has_caught_up = False
         self._resampler: Resampler | None = None
         self._reader: asyncio.Task[None] | None = None
         self.dropped_ms = 0
@@ -119,7 +121,8 @@ class PhoneInput(DirectAudioInput):
 
     def _drop_oldest(self) -> None:
         # One piece may be long by itself: behind a hole of the line it brings what fills it.
-        limit = MOST_BEHIND_BYTES + max(len(piece) for piece in self._heard)
+        limit = MOST_BEHIND_BYTES if self._has_caught_up else MOST_AT_START_BYTES
+        limit += max(len(piece) for piece in self._heard)
         while self._behind > limit:
             oldest = self._heard.popleft()
             self._behind -= len(oldest)
@@ -171,6 +174,7 @@ class PhoneInput(DirectAudioInput):
             lost, self._lost = self._lost, 0
             return bytes(lost)
         if not self._heard or not self._is_piece():
+            self._has_caught_up = True
             return None
         pieces = [self._heard.popleft()]
         joined = len(pieces[0])

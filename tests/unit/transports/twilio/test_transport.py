@@ -109,6 +109,22 @@ def test_a_pipeline_that_stood_still_hears_the_last_half_second_and_silence_for_
     virtual_time.run(scenario())
 
 
+def test_a_call_that_takes_long_to_begin_loses_nothing_of_its_caller():
+    async def scenario() -> None:
+        side = TwilioSide(audio_s=0)
+        async with call(side) as (_, middle, transport, _told):
+            middle.stands_s = 1.5
+            for number in range(150):
+                side.number += 1
+                side.incoming.put_nowait(audio(side.number, number * 20, bytes([0x10]) * 160))
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+            pcm = np.frombuffer(b"".join(middle.audio()), "<i2")
+            assert len(pcm) == 150 * 160 and (pcm != 0).all() and transport.input().dropped_ms == 0
+
+    virtual_time.run(scenario())
+
+
 def test_what_fills_a_hole_is_not_what_a_slow_pipeline_has_left_waiting():
     async def scenario() -> None:
         side = TwilioSide(audio_s=0)
