@@ -71,10 +71,11 @@ nemo: .venv-nemo/.done
 	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
 	@touch $@
 
-# Two at a time, but for those that measure when something sounds.
+# Two at a time, those with servers and callers beside nothing else, and then those that measure short times.
 unit: setup nemo
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests -m "not alone" --numprocesses=2 --dist=loadfile --durations=40
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests -m alone --durations=20
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests --ignore=tests/peers -m "not alone" --numprocesses=2 --durations=15
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests/peers -m "not alone" --numprocesses=2 --dist=loadfile --durations=25
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests -m alone --durations=25
 
 # Resolve pyproject.toml anew; needs the package uv.
 lock: setup

@@ -28,7 +28,7 @@ from tests.peers.test_pool import at_worker, ready, settings, until
 from tests.sounds import sound
 
 __all__ = ["chromium"]
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 IN_CALL = "aaaaaaaa-0000-4000-8000-000000000001"
 WAITS = "bbbbbbbb-0000-4000-8000-000000000002"

@@ -30,7 +30,7 @@ from tests.peers.server import free_port
 from tests.system import missing
 from tests.voices import RATE_HZ, say, silence
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 ROOT = Path(__file__).parents[2]
 START_S = 40

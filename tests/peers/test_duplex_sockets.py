@@ -26,6 +26,8 @@ from tests.peers.test_browser import Served, serving
 from tests.peers.test_queue import pooled, worker_of
 from tests.voices import say, silence
 
+pytestmark = pytest.mark.alone
+
 SECOND = np.zeros(16_000, np.float32)
 
 

@@ -32,6 +32,8 @@ from tests.peers.test_browser import serving
 from tests.peers.test_duplex_sockets import client
 from tests.peers.test_pool import until
 
+pytestmark = pytest.mark.alone
+
 SECOND = np.zeros(16_000, np.float32)
 # So that what is late is so soon.
 SOON: dict[str, Any] = {"health_ms": 50, "silent_ms": 400, "dead_ms": 60_000}

@@ -22,6 +22,8 @@ from tests.listening import understand
 from tests.tiny_voices import write_kokoro
 from tests.voices import say, silence
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[2]
 # The modules of requirements/worker.txt, whose test is below.
 WORKER_MODULES = (
