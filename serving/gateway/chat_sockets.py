@@ -15,6 +15,7 @@ from fastapi import APIRouter, HTTPException, WebSocket
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import AgentError
+from core.grants import ANONYMOUS, ClientIdentity
 from protocols.client_name import check_name
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
@@ -32,10 +33,12 @@ class ChatArguments(RunnerArguments):
     Attributes:
         websocket: accepted.
         protocol: that its client speaks.
+        identity: who opened it, and what they may do.
     """
 
     websocket: WebSocket
     protocol: Protocol
+    identity: ClientIdentity = ANONYMOUS
 
 
 class ChatSockets:

@@ -23,6 +23,7 @@ from pipecat.runner.types import RunnerArguments
 from starlette.websockets import WebSocketState
 
 from core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
+from core.grants import ANONYMOUS, ClientIdentity
 from models.tools.arguments import schema_faults
 from protocols.client_name import check_name
 from protocols.half_duplex import HalfDuplex
@@ -59,11 +60,13 @@ class SocketArguments(RunnerArguments):
         websocket: accepted.
         dialect: that its client speaks.
         mode: of the pipeline.
+        identity: who opened it, and what they may do.
     """
 
     websocket: WebSocket
     dialect: Dialect
     mode: str
+    identity: ClientIdentity = ANONYMOUS
 
 
 class TalkSockets:
