@@ -7,7 +7,7 @@ on.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -153,6 +153,7 @@ def insert_session(connection: sa.Connection, info: SessionInfo) -> None:
         "next_seq": info.last_seq + 1,
         "created_us": info.created_us,
         "last_us": info.last_us,
+        "owner": info.owner,
     }
     try:
         connection.execute(_insert_session, row)
@@ -185,9 +186,7 @@ def claim_session(connection: sa.Connection, session_id: str) -> SessionInfo:
         raise _refusal(session_id, known=False, locked=locked)
     connection.execute(_claim, {"of": session_id})
     before = session_info(sessions[session_id])
-    return SessionInfo(
-        before.id, before.tenant, before.epoch + 1, before.last_seq, before.created_us, before.last_us
-    )
+    return replace(before, epoch=before.epoch + 1)
 
 
 def delete_session(connection: sa.Connection, session_id: str) -> None:

@@ -567,18 +567,21 @@ class Conversations:
         return None if entry is None or not entry.users else _opened(entry)
 
     @asynccontextmanager
-    async def open(self, session_id: str | None = None) -> AsyncIterator[Conversation]:
+    async def open(
+        self, session_id: str | None = None, *, owner: str | None = None
+    ) -> AsyncIterator[Conversation]:
         """Hold a session: claimed by the first who asks, ended behind the last.
 
         Args:
             session_id: None for a new one.
+            owner: of a new one (``SessionStore.create``).
 
         Raises:
             UnknownSessionError: there is none of that id.
             StoreUnavailableError: the database does not answer.
         """
         if session_id is None:
-            session_id = (await self.store.create()).id
+            session_id = (await self.store.create(owner=owner)).id
         entry = self._open.get(session_id)
         known = None if entry is None else _opened(entry)
         if entry is None or (known is not None and known.lost.is_set()):

@@ -41,6 +41,7 @@ class SessionInfo:
         last_seq: of its newest event, which is also how many it has.
         created_us: wall clock, microseconds since the Unix epoch.
         last_us: the latest time of any of its events, or of its creation.
+        owner: digest of the client that created it (``core.grants``); None: the operator. Not exported.
     """
 
     id: str
@@ -49,6 +50,7 @@ class SessionInfo:
     last_seq: int
     created_us: int
     last_us: int
+    owner: str | None = None
 
 
 def shown_id(session_id: str) -> str:
@@ -58,7 +60,9 @@ def shown_id(session_id: str) -> str:
 
 def session_info(row: sa.Row[Any]) -> SessionInfo:
     """From a whole row of ``session``."""
-    return SessionInfo(row.id, row.tenant, row.epoch, row.next_seq - 1, row.created_us, row.last_us)
+    return SessionInfo(
+        row.id, row.tenant, row.epoch, row.next_seq - 1, row.created_us, row.last_us, row.owner
+    )
 
 
 def draft_row(draft: Draft, *, max_payload_bytes: int) -> Row:

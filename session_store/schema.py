@@ -10,7 +10,7 @@ import sqlalchemy as sa
 # Not alembic's own name for it: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0004"
+HEAD = "0005"
 
 metadata = sa.MetaData()
 
@@ -24,6 +24,8 @@ session_table = sa.Table(
     sa.Column("created_us", sa.BigInteger, nullable=False),
     # The latest time in any of its events. Has no index: every append writes it, and only retention asks.
     sa.Column("last_us", sa.BigInteger, nullable=False),
+    # Digest of the client that created it (``core.grants``); NULL: the operator.
+    sa.Column("owner", sa.Text),
     sa.Index("session_by_creation", "tenant", "created_us", "id"),
     sqlite_with_rowid=False,
 )

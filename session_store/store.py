@@ -285,8 +285,12 @@ class SessionStore(SessionReader):
         """For how long the oldest write waits; 0 when none does."""
         return self._commits.oldest_wait_s
 
-    async def create(self, *, tenant: str = "default") -> SessionInfo:
+    async def create(self, *, tenant: str = "default", owner: str | None = None) -> SessionInfo:
         """Make a session.
+
+        Args:
+            tenant: whose.
+            owner: digest of the client that creates it; None: the operator.
 
         Raises:
             StoreUnavailableError: the database does not answer.
@@ -295,7 +299,7 @@ class SessionStore(SessionReader):
         if not is_tenant(tenant):
             raise StoreError("the name of a tenant is empty, too long or not printable")
         now_us = self._wall_us()
-        info = SessionInfo(str(uuid.uuid4()), tenant, 0, 0, now_us, now_us)
+        info = SessionInfo(str(uuid.uuid4()), tenant, 0, 0, now_us, now_us, owner)
         # Nobody else makes a session of this id.
         await self._run_once(partial(insert_session, info=info), SessionExistsError)
         return info

@@ -55,6 +55,8 @@ async def export_lines(info: SessionInfo, read: Pages) -> AsyncIterator[str]:
         return text
 
     header = asdict(info)
+    # Credentials are of one deployment: in another one the session is the operator's.
+    del header["owner"]
     yield line({"format": FORMAT, "version": VERSION, **header, "count": info.last_seq})
     seq = 0
     while seq < info.last_seq:

@@ -58,3 +58,25 @@ async def test_a_migration_that_fails_leaves_everything_as_it_was(tmp_path: Path
 def dump(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
         return list(connection.iterdump())
+
+
+async def test_a_session_of_before_there_were_owners_is_the_operators(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    migrate(url, "0004")
+    session_id = "0" * 8 + "-0000-0000-0000-" + "0" * 12
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
+        connection.execute(
+            "INSERT INTO session (id, tenant, epoch, next_seq, created_us, last_us) "
+            f"VALUES ('{session_id}', 'default', 0, 1, 1, 1)"
+        )
+    store = await SessionStore.open(StoreSettings(url=url))
+    try:
+        assert (await store.info(session_id)).owner is None
+        owned = await store.create(owner="k:ann")
+        assert (await store.info(owned.id)).owner == "k:ann"
+        # A claim, and an export to another deployment.
+        assert (await store.claim(owned.id)).epoch == 1
+        assert (await store.info(owned.id)).owner == "k:ann"
+        assert "k:ann" not in "".join([line async for line in store.export(owned.id)])
+    finally:
+        await store.close()
