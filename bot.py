@@ -28,6 +28,7 @@ from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreEr
 from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
 from runtime.leaving import leave
+from serving.gateway.operator_token import OperatorToken, operator_token
 from serving.gateway.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -186,9 +187,14 @@ def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deploy
 
 def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
     """Serve the page until a signal ends it; ``mode`` is that of callers who ask for none."""
+    from serving.gateway.exposure import check_exposure
+
     check_phone(deployment, mode)
+    public_url = None if deployment.phone is None else deployment.phone.public_url
+    check_exposure(deployment.server, public_url=public_url)
+    token = operator_token(deployment.server, deployment.operations.data_dir)
     listener = claim_port(deployment.server.host, deployment.server.port)
-    return event_loop.run(_serve(deployment, listener, mode))
+    return event_loop.run(_serve(deployment, listener, mode, token))
 
 
 def check_phone(deployment: "Deployment", mode: str) -> None:
@@ -227,6 +233,7 @@ async def gateway(
     mode: str,
     on_call: "Callable[[Call], None] | None" = None,
     desk: "PhoneDesk | None" = None,
+    token: "OperatorToken | None" = None,
 ) -> "AsyncIterator[uvicorn.Server]":
     """The server of a deployment, ready to be run.
 
@@ -236,18 +243,23 @@ async def gateway(
         mode: of callers who ask for none.
         on_call: told each telephone call that begins; must not block.
         desk: what can be done with telephone calls; None: what the environment has an account for.
+        token: of the operator; None: that of the environment or of the data folder.
     """
     from pipelines.conversing import converse
     from pipelines.phone import open_desk
     from pipelines.phone_sessions import PhoneSessions
     from pipelines.sessions import TypedTurns
     from serving.gateway.app import create_app
+    from serving.gateway.audit import AuditLog
     from serving.gateway.caller_book import CallerBook
     from serving.gateway.http_server import http_server
     from serving.gateway.operations import Operations
     from transports.webrtc.signaling import Signaling
 
     deployment = engines.deployment
+    data_dir = deployment.operations.data_dir
+    if token is None:
+        token = await asyncio.to_thread(operator_token, deployment.server, data_dir)
     typed = TypedTurns(conversations, engines.answering)
     desk = open_desk(deployment.phone) if desk is None else desk
     book = None
@@ -269,6 +281,8 @@ async def gateway(
         phone=deployment.phone,
         desk=desk,
         book=book,
+        operator_token=token.text,
+        audit=AuditLog(data_dir / "audit.jsonl"),
         operations=Operations.open(
             deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
         ),
@@ -287,14 +301,14 @@ async def gateway(
         await desk.close()
 
 
-async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -> int:
+async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, token: OperatorToken) -> int:
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
 
     async with (
         await Engines.load(deployment, duplex=True) as engines,
         open_conversations(deployment, engines.answering) as conversations,
-        gateway(engines, conversations, mode=mode) as server,
+        gateway(engines, conversations, mode=mode, token=token) as server,
     ):
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
@@ -308,7 +322,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
         # Threads (the session store's, voice activity's) hold the interpreter for so long until the loop has
         # it back. By default that is 5 ms, each time: a call that starts reads and writes its session.
         sys.setswitchinterval(SWITCH_S)
-        print(banner(engines.describe(), address), flush=True)
+        print(banner(engines.describe(), address, token), flush=True)
         await server.serve(sockets=[listener])
     return 0
 
@@ -320,7 +334,7 @@ def address_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def banner(names: dict[str, object], address: str) -> str:
+def banner(names: dict[str, object], address: str, token: OperatorToken | None = None) -> str:
     """What the server says when it is ready."""
     lines = [
         f"Parley is ready: {address}",
@@ -328,6 +342,10 @@ def banner(names: dict[str, object], address: str) -> str:
     ]
     if names.get("omni"):
         lines.append(f"  full duplex: {names['omni']}, {address}/duplex")
+    if token is not None and token.generated:
+        # Behind the #, which no server is sent: the page logs in with it and takes it out of the address.
+        kept = f"kept in {token.path}" if token.path is not None else "until this process ends"
+        lines.append(f"  operator: {address}/admin#token={token.text} ({kept})")
     if names["stt"] == "pocketsphinx":
         lines.append(
             "  pocketsphinx is an offline floor: it understands clear, simple English only. "

@@ -407,6 +407,7 @@ async def hold_chat(
     *,
     protocol: Literal["chat", "streaming"],
     session_id: str | None,
+    owner: str | None = None,
 ) -> None:
     """Hold one conversation.
 
@@ -416,6 +417,7 @@ async def hold_chat(
         peer: the client's socket, accepted.
         protocol: that it speaks.
         session_id: the session that goes on; None for a new one.
+        owner: of a new one.
 
     Raises:
         Exception: what nobody foresaw; the client was told.
@@ -429,7 +431,7 @@ async def hold_chat(
     code, reason = STOPPING
     try:
         async with (
-            conversations.open(session_id) as conversation,
+            conversations.open(session_id, owner=owner) as conversation,
             engines.answering.memory() as memory,
         ):
             talk = _Talk(engines, conversations, conversation, socket, memory)

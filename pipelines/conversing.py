@@ -14,6 +14,7 @@ from pipecat.runner.utils import create_transport
 from pipecat.transports.base_transport import BaseTransport, TransportParams, VideoInSourceParams
 
 from audio.comfort_noise import ComfortNoise
+from core.grants import ANONYMOUS, ClientIdentity
 from pipelines.call import Call, playout_settings
 from pipelines.cascade import run_conversation
 from pipelines.chat_sockets import hold_chat
@@ -64,7 +65,8 @@ async def converse(
         await converse_by_phone(engines, phones, runner_args, on_call=on_call)
         return
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
-    async with conversations.open(body.get("session")) as conversation:
+    identity: ClientIdentity = getattr(runner_args, "identity", ANONYMOUS)
+    async with conversations.open(body.get("session"), owner=identity.session_owner) as conversation:
         is_browser = hasattr(runner_args, "webrtc_connection")
         # A runner that is not ours passes on whatever a client sent.
         told = body.get("echo_cancellation")
@@ -101,7 +103,7 @@ async def converse_by_socket(
     session.open()
     reason, message = "server_shutdown", "the server is stopping"
     try:
-        async with conversations.open(session_id) as conversation:
+        async with conversations.open(session_id, owner=arguments.identity.session_owner) as conversation:
             await hold_surface(engines, conversation, session, mode=arguments.mode, facts=facts)
             task = asyncio.current_task()
             # A pipeline that is cancelled ends, and does not hand that on.
@@ -120,7 +122,14 @@ async def converse_by_chat(engines: Engines, conversations: Conversations, argum
     """Hold one conversation with a client of a turn-based socket."""
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
     session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
-    await hold_chat(engines, conversations, peer, protocol=arguments.protocol, session_id=session_id)
+    await hold_chat(
+        engines,
+        conversations,
+        peer,
+        protocol=arguments.protocol,
+        session_id=session_id,
+        owner=arguments.identity.session_owner,
+    )
 
 
 async def converse_by_phone(

@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 from loguru import logger
 
 from configs.deployment import Deployment
+from core.grants import ANONYMOUS, ClientIdentity
 from pipelines.answering import Answering
 from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
 from serving.gateway.session_api import TurnEvent
@@ -62,7 +63,7 @@ class TypedTurns:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(
-        self, session_id: str, text: str, *, key: str | None
+        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
     ) -> AsyncGenerator[TurnEvent, None]:
         """See ``Typing``.
 

@@ -1,196 +1,367 @@
-"""Who may begin a conversation: a key of an application, or a token that it was given for one of its users.
+"""Identity of a client, and what it may begin and use.
 
-Without keys everybody may who reaches the server, which listens on loopback by default. With keys (a variable
-of the environment, several of them separated by commas) whoever begins a call, opens a socket or makes a
-session shows one of them, or a token. An application's back end gets tokens for its users by ``POST
-/api/token``: each is good for one beginning, within ``call_token_s``. What a token began is known by ids that
-nobody can guess, and needs no second one; ``next_token`` in the answer is for another beginning of the same
-user, until ``call_token_renewed_s`` after the first one.
+With keys (a variable of the environment, several of them separated by commas) a client that begins a call,
+opens a socket or makes a session shows one of them, a token (``client_keys``) or the operator's. An
+application's back end gets tokens for its users by ``POST /api/token``, with a body that narrows what the
+user may do; each is good for one beginning, within ``call_token_s``. ``next_token`` in the answer is for
+another beginning of the same user, until ``call_token_renewed_s`` after the first one; until then any of a
+user's tokens, also a used one, reads, types into and deletes the sessions that this user has begun.
+
+A session belongs to the client that began it: to a key, to a user of a key, or to a browser that shows no
+credential, by a cookie that the page gets. With keys its id alone opens nothing; an application may use the
+sessions of its users. Without keys whoever has the id of a session reads and types, and deletes only with the
+cookie or as the operator. Sessions of calls by telephone, and those without an owner, are the operator's.
 
 A browser cannot set headers of a WebSocket: there the token is one of the subprotocols that it offers,
 ``parley.token.TOKEN`` or, as OpenAI's clients do, ``openai-insecure-api-key.TOKEN``. It is never part of an
-address, which ends up in logs.
+address, which ends up in logs. Nor can it set headers of an event stream or a link: ``POST /api/client``
+makes a cookie of a token, which reads and types like it and begins nothing.
 
-Pure but for its clock. Used tokens are remembered until they would have expired; more than ``MOST_USED`` at a
-time and nobody gets in until some have.
+Used tokens are remembered until they would have expired; more than ``MOST_USED`` at a time and nothing begins
+until some have. Without keys a bearer token is not looked at where a call begins: many clients always send
+one.
 """
 
-import base64
-import binascii
 import hashlib
-import hmac
-import json
-import os
+import re
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, Depends, HTTPException, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
-from core.errors import ConfigError
-from serving.gateway.limits import Rate
-from serving.gateway.requests import client_of
+from core.grants import ClientIdentity, Grants
+from serving.gateway.apps import AppId
+from serving.gateway.audit import AuditLog
+from serving.gateway.client_keys import (
+    MOST_TOKEN_CHARS,
+    ClientKeys,
+    ClientToken,
+    TokenError,
+    narrowed,
+)
+from serving.gateway.guesses import Guesses
+from serving.gateway.operators import Operators
+from serving.gateway.requests import check_origin, client_of
 from serving.gateway.settings import ServerSettings
 
-LEAST_KEY_CHARS = 16
-MOST_TOKEN_CHARS = 1_000
 MOST_USED = 100_000
 SUBPROTOCOLS = ("parley.token.", "openai-insecure-api-key.")
 NEEDED = "a key or a token is needed: Authorization: Bearer, or a subprotocol parley.token.TOKEN"
+COOKIE = "parley_client"
+# 256 bits of chance, as ``secrets.token_urlsafe(32)`` writes them.
+BROWSER = re.compile(r"[A-Za-z0-9_-]{43}")
+BROWSER_S = 400 * 86_400
+SESSION_ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+MOST_USER_CHARS = 200
+
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class TokenRequest(BaseModel):
+    """Body of ``POST /api/token``: what the user may do; what is left out is as the deployment says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    user: str | None = Field(None, min_length=1, max_length=MOST_USER_CHARS)
+    surfaces: list[AppId] | None = None
+    instructions: bool = False
+    client_tools: bool = False
+    deployment_tools: list[Name] | None = Field(None, max_length=50)
+    sessions: list[Annotated[str, Field(pattern=SESSION_ID_PATTERN)]] | None = Field(None, max_length=20)
+    turns_per_minute: int | None = Field(None, ge=1, le=1_000_000)
+    max_calls: int | None = Field(None, ge=1, le=10_000)
+    expires_s: float | None = Field(None, ge=1, le=7 * 86_400)
+
+    def grants(self, default: Grants) -> Grants:
+        """The grants of the user, where ``default`` is what the deployment gives users."""
+        wanted = Grants(
+            surfaces=None if self.surfaces is None else frozenset(self.surfaces),
+            instructions=self.instructions,
+            client_tools=self.client_tools,
+            deployment_tools=None if self.deployment_tools is None else frozenset(self.deployment_tools),
+            sessions=None if self.sessions is None else frozenset(self.sessions),
+        )
+        # Numbers may be above the default of users, up to what the key has.
+        most = replace(default, instructions=True, client_tools=True, turns_per_minute=None, max_calls=None)
+        return replace(
+            narrowed(wanted, most),
+            turns_per_minute=self.turns_per_minute or default.turns_per_minute,
+            max_calls=self.max_calls or default.max_calls,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
-    """What a token says.
+class Admission:
+    """A client that begins something.
 
     Attributes:
-        token_id: of it alone.
-        expires_s: Unix time.
-        renewed_until_s: so long the same user is given another one.
+        identity: of the client.
+        next_token: for its next beginning; None where none is needed or due.
     """
 
-    token_id: str
-    expires_s: float
-    renewed_until_s: float
+    identity: ClientIdentity
+    next_token: str | None = None
 
 
 class Access:
-    """Of one process.
+    """Access of clients to one process.
 
     Args:
-        settings: names the variable with the keys.
+        settings: of the server.
+        operators: who needs no key; None: nobody.
+        keys: of applications; None: those of the environment.
+        guesses: where wrong credentials are counted.
+        audit: where they are written down.
         wall_s: Unix time.
 
     Raises:
         ConfigError: a key is too short to be one.
     """
 
-    def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        operators: Operators | None = None,
+        keys: ClientKeys | None = None,
+        guesses: Guesses | None = None,
+        audit: AuditLog | None = None,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
         self._settings = settings
-        self._wall_s = wall_s
-        given = os.environ.get(settings.call_keys_env, "")
-        self._keys = tuple(key.strip().encode() for key in given.split(",") if key.strip())
-        if any(len(key) < LEAST_KEY_CHARS for key in self._keys):
-            raise ConfigError(f"{settings.call_keys_env}: a key has at least {LEAST_KEY_CHARS} characters")
-        # Every process with the same keys takes the same tokens; each remembers those that were used with it.
-        self._secret = hashlib.sha256(b"parley call tokens\0" + b"\0".join(self._keys)).digest()
+        self._operators = operators
+        self._keys = ClientKeys(settings, wall_s=wall_s) if keys is None else keys
+        self._guesses = guesses or Guesses(clients=settings.counted_clients)
+        self._audit = audit or AuditLog()
         self._used: OrderedDict[str, float] = OrderedDict()
-        self._wrong = Rate(
-            settings.wrong_tokens_per_minute,
-            "too many wrong tokens from this address, try again later",
-            clients=settings.counted_clients,
-        )
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may who reaches the server."""
+        """Tell whether everybody who reaches the server may begin calls."""
         return not self._keys
 
-    def admit(self, connection: HTTPConnection) -> str | None:
-        """Let somebody begin.
+    async def check(self, connection: HTTPConnection, surface: str | None = None) -> ClientIdentity:
+        """Identify a client that is about to begin something; its token stays as good as it is.
 
-        Returns:
-            A token for another beginning of the same user; None where none is needed or due.
+        Args:
+            connection: of the client.
+            surface: id of the app that it opens.
 
         Raises:
-            HTTPException: 401, nothing was shown, or it is wrong, used or too old.
-            ShareError: too much that was wrong came from there.
+            HTTPException: 401, no credential was shown, or it is wrong, used or too old; 403, the surface is
+                not granted; 429, too many wrong credentials are being answered.
         """
-        token = self._good(connection)
-        return None if token is None else self._take(token)
+        identity, _ = await self._beginning(connection, surface)
+        return identity
 
-    def check(self, connection: HTTPConnection) -> None:
-        """The same as ``admit``, before anything else is looked at: the token stays as good as it is."""
-        self._good(connection)
+    async def admit(self, connection: HTTPConnection, surface: str | None = None) -> Admission:
+        """Let a client begin something: its token is spent. Raises as ``check``."""
+        identity, token = await self._beginning(connection, surface)
+        return Admission(identity, None if token is None else self._take(token))
 
-    def _good(self, connection: HTTPConnection) -> _Token | None:
-        """The token that somebody shows, which was not used yet; None where none is needed."""
+    async def identify(self, connection: HTTPConnection) -> ClientIdentity:
+        """Identify a client that begins nothing: it reads, types or goes on. Raises as ``check``."""
         if self.is_open:
-            return None
-        shown = _shown(connection)
+            return self._anonymous(connection)
+        shown = shown_by(connection)
         if not shown:
-            raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
-        client = client_of(connection, trusted_proxies=self._settings.trusted_proxies)
-        self._wrong.check(client)
-        if self._is_key(shown):
+            if self._operators is not None and self._operators.holds(connection):
+                return self._operator(connection)
+            # A cookie is sent by a browser by itself: an old one is nothing, and not a guess.
+            token = self._readable(connection.cookies.get(COOKIE, "")[:MOST_TOKEN_CHARS])
+            if token is None:
+                raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
+            return self._user(connection, token)
+        known = self._known(connection, shown)
+        if known is not None:
+            return known
+        token = self._readable(shown)
+        if token is None:
+            raise await self._wrong(connection, "the token is none of this server's, or too old")
+        return self._user(connection, token)
+
+    def may_use(self, identity: ClientIdentity, session_id: str, owner: str | None) -> bool:
+        """Tell whether a client may read a session, type into it and go on with it."""
+        if identity.is_operator or self.is_open:
+            return True
+        if identity.grants.sessions is not None:
+            return session_id in identity.grants.sessions and self._same_application(identity, owner)
+        return identity.owns(owner)
+
+    def check_use(self, identity: ClientIdentity, session_id: str, owner: str | None) -> None:
+        """Raise HTTPException (403) where ``may_use`` is not."""
+        if not self.may_use(identity, session_id, owner):
+            raise HTTPException(403, "the session is another client's")
+
+    async def check_deletion(self, connection: HTTPConnection, owner: str | None) -> ClientIdentity:
+        """Identify a client that deletes a session of this owner.
+
+        Raises:
+            HTTPException: as ``identify``; 403, it is not the owner and not the operator.
+        """
+        identity = await self.identify(connection)
+        if identity.owns(owner) and identity.grants.sessions is None:
+            return identity
+        if self._operators is not None and await self._operators.is_operator(connection):
+            return self._operator(connection)
+        raise HTTPException(403, "a session is deleted by its owner or by the operator")
+
+    def set_cookie(self, connection: HTTPConnection, response: Response) -> str | None:
+        """Give a client without a credential the cookie by which it owns what it begins.
+
+        Returns:
+            The owner that the cookie stands for; None where it has one, or needs another credential.
+        """
+        if not self.is_open or BROWSER.fullmatch(connection.cookies.get(COOKIE, "")):
             return None
-        try:
-            return self._unused(shown)
-        except HTTPException:
-            self._wrong.take(client)
-            raise
+        cookie = secrets.token_urlsafe(32)
+        set_client_cookie(connection, response, cookie, max_age_s=BROWSER_S)
+        return _browser_of(cookie)
 
     def router(self) -> APIRouter:
-        """``POST /api/token``, for back ends that have a key."""
+        """``POST /api/token``, for back ends that have a key, and ``POST /api/client``, for pages."""
         router = APIRouter()
 
-        @router.post("/api/token")
-        async def token(request: Request) -> dict[str, object]:
+        async def application(request: Request) -> str:
             if self.is_open:
                 raise HTTPException(
                     404, f"no token is needed here: {self._settings.call_keys_env} is not set"
                 )
-            shown, client = (
-                _shown(request),
-                client_of(request, trusted_proxies=self._settings.trusted_proxies),
-            )
-            self._wrong.check(client)
-            if not shown or not self._is_key(shown):
-                self._wrong.take(client)
-                raise HTTPException(401, "a key is needed to get a token", {"WWW-Authenticate": "Bearer"})
-            return {"token": self.mint(), "expires_s": self._settings.call_token_s}
+            shown = shown_by(request)
+            found = self._keys.application_of(shown) if shown else None
+            if found is None:
+                why = "a key is needed to get a token"
+                if not shown or self._keys.is_credential(shown):
+                    raise HTTPException(401, why, {"WWW-Authenticate": "Bearer"})
+                raise await self._wrong(request, why)
+            return found
+
+        @router.post("/api/token")
+        async def token(
+            application: Annotated[str, Depends(application)], body: TokenRequest | None = None
+        ) -> dict[str, object]:
+            wanted = body or TokenRequest()
+            grants = wanted.grants(self._settings.clients.user.grants())
+            made = self._keys.mint(application, user=wanted.user, grants=grants, for_s=wanted.expires_s)
+            expires_s = min(self._settings.call_token_s, wanted.expires_s or self._settings.call_token_s)
+            return {"token": made, "expires_s": expires_s}
+
+        @router.post("/api/client", status_code=204)
+        async def client(request: Request, response: Response) -> None:
+            check_origin(request, allowed=self._settings.allowed_origins)
+            if self.is_open:
+                self.set_cookie(request, response)
+                return
+            identity = await self.identify(request)
+            shown = shown_by(request)
+            token = self._readable(shown) if shown else None
+            if token is None or identity.is_operator:
+                raise HTTPException(400, "a cookie is made of a token: Authorization: Bearer TOKEN")
+            max_age_s = int(token.until_s - self._keys.now_s)
+            set_client_cookie(request, response, shown, max_age_s=max(1, max_age_s))
 
         return router
 
-    def mint(self, *, renewed_until_s: float | None = None) -> str:
-        """A token that was not used yet."""
-        now_s = self._wall_s()
-        until_s = now_s + self._settings.call_token_renewed_s if renewed_until_s is None else renewed_until_s
-        facts = [secrets.token_urlsafe(12), now_s + self._settings.call_token_s, until_s]
-        body = base64.urlsafe_b64encode(json.dumps(facts).encode()).rstrip(b"=")
-        return f"{body.decode()}.{self._signature(body)}"
+    async def _beginning(
+        self, connection: HTTPConnection, surface: str | None
+    ) -> tuple[ClientIdentity, ClientToken | None]:
+        token: ClientToken | None = None
+        if self.is_open:
+            identity = self._anonymous(connection)
+        else:
+            shown = shown_by(connection)
+            known = self._known(connection, shown)
+            if known is not None:
+                identity = known
+            elif not shown:
+                raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
+            else:
+                token = await self._unused(connection, shown)
+                identity = self._user(connection, token)
+        surfaces = identity.grants.surfaces
+        if surface is not None and surfaces is not None and surface not in surfaces:
+            raise HTTPException(403, f"this client may not open {surface}")
+        return identity, token
 
-    def _signature(self, body: bytes) -> str:
-        return hmac.new(self._secret, body, hashlib.sha256).hexdigest()
+    def _known(self, connection: HTTPConnection, shown: str) -> ClientIdentity | None:
+        """The operator, or an application with its key."""
+        if self._operators is not None and self._operators.holds(connection):
+            return self._operator(connection)
+        application = self._keys.application_of(shown) if shown else None
+        if application is None:
+            return None
+        return ClientIdentity(application, self._address(connection), self._keys.grants_of_key())
 
-    def _is_key(self, shown: str) -> bool:
-        # All of them are looked at, whichever it is.
-        return any([hmac.compare_digest(shown.encode(), key) for key in self._keys])
+    def _operator(self, connection: HTTPConnection) -> ClientIdentity:
+        most = Grants(instructions=True, client_tools=True)
+        return ClientIdentity("", self._address(connection), most, is_operator=True)
 
-    def _unused(self, shown: str) -> _Token:
-        token = self._read(shown)
-        now_s = self._wall_s()
+    def _user(self, connection: HTTPConnection, token: ClientToken) -> ClientIdentity:
+        return ClientIdentity(token.owner, self._address(connection), token.grants)
+
+    def _anonymous(self, connection: HTTPConnection) -> ClientIdentity:
+        cookie = connection.cookies.get(COOKIE, "")
+        return ClientIdentity(
+            "",
+            self._address(connection),
+            self._settings.clients.anonymous.grants(),
+            browser=_browser_of(cookie) if BROWSER.fullmatch(cookie) else "",
+        )
+
+    def _address(self, connection: HTTPConnection) -> str:
+        return client_of(connection, trusted_proxies=self._settings.trusted_proxies)
+
+    def _same_application(self, identity: ClientIdentity, owner: str | None) -> bool:
+        """A token that names sessions opens none of another application's, nor the operator's."""
+        return owner is not None and ClientIdentity(owner).application == identity.application
+
+    def _readable(self, shown: str) -> ClientToken | None:
+        """The token, which reads for longer than it begins; None for any other text."""
+        try:
+            token = self._keys.read(shown)
+        except TokenError:
+            return None
+        return token if token.until_s > self._keys.now_s else None
+
+    async def _unused(self, connection: HTTPConnection, shown: str) -> ClientToken:
+        """The token, which begins one conversation and has begun none."""
+        try:
+            token = self._keys.read(shown)
+        except TokenError as error:
+            raise await self._wrong(connection, str(error)) from error
+        now_s = self._keys.now_s
         while self._used and next(iter(self._used.values())) <= now_s:
             self._used.popitem(last=False)
-        if token.expires_s <= now_s:
+        # Signed by us: these are no guesses.
+        if token.begin_until_s <= now_s:
             raise HTTPException(401, "the token is too old, get another one")
         if token.token_id in self._used:
             raise HTTPException(401, "the token has been used, get another one")
         return token
 
-    def _take(self, token: _Token) -> str | None:
-        now_s = self._wall_s()
+    def _take(self, token: ClientToken) -> str | None:
         if len(self._used) >= MOST_USED:
             raise HTTPException(503, "too many calls begin at this moment, try again later")
-        self._used[token.token_id] = token.expires_s
-        return self.mint(renewed_until_s=token.renewed_until_s) if token.renewed_until_s > now_s else None
+        if token.token_id in self._used:
+            # Another beginning with it was let in meanwhile.
+            raise HTTPException(401, "the token has been used, get another one")
+        self._used[token.token_id] = token.begin_until_s
+        return self._keys.next_of(token)
 
-    def _read(self, shown: str) -> _Token:
-        body, _, signature = shown.partition(".")
-        if not hmac.compare_digest(self._signature(body.encode()).encode(), signature.encode()):
-            raise HTTPException(401, "the token is none of this server's")
-        try:
-            token_id, expires_s, until_s = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-            return _Token(str(token_id), float(expires_s), float(until_s))
-        except (ValueError, TypeError, binascii.Error) as error:
-            raise HTTPException(401, "the token cannot be read") from error
+    async def _wrong(self, connection: HTTPConnection, why: str) -> HTTPException:
+        address = self._address(connection)
+        self._audit.record("credential.wrong", address=address, path=_path_of(connection))
+        return await self._guesses.refuse(address, HTTPException(401, why, {"WWW-Authenticate": "Bearer"}))
 
 
-def _shown(connection: HTTPConnection) -> str:
-    """The key or token that somebody shows; empty when there is none."""
+def shown_by(connection: HTTPConnection) -> str:
+    """The key or token that a client shows; empty when there is none."""
     scheme, _, given = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and given.strip():
         return given.strip()[:MOST_TOKEN_CHARS]
@@ -199,3 +370,28 @@ def _shown(connection: HTTPConnection) -> str:
             if offered.startswith(prefix):
                 return str(offered)[len(prefix) :][:MOST_TOKEN_CHARS]
     return ""
+
+
+def set_client_cookie(connection: HTTPConnection, response: Response, value: str, *, max_age_s: int) -> None:
+    """Set the cookie of a client: no script reads it, and no page of another site has it sent."""
+    response.set_cookie(
+        COOKIE,
+        value,
+        max_age=max_age_s,
+        httponly=True,
+        samesite="strict",
+        # Behind a proxy that speaks TLS only the page's own origin says so.
+        secure=connection.url.scheme == "https" or connection.headers.get("origin", "").startswith("https:"),
+    )
+
+
+def _browser_of(cookie: str) -> str:
+    """The owner of what a browser with this cookie begins."""
+    return f"browser.{hashlib.sha256(cookie.encode()).hexdigest()[:32]}"
+
+
+def _path_of(connection: HTTPConnection) -> str:
+    """Path of the route, without the ids in it; of a request that has none yet, its first part."""
+    route = connection.scope.get("route")
+    path = getattr(route, "path", None)
+    return str(path) if path else f"/{connection.scope.get('path', '').strip('/').partition('/')[0]}"

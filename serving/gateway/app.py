@@ -8,6 +8,7 @@ session's share. A surface is a router of its own: ``webrtc_routes``, ``eval_soc
 ``operations``, ``page``.
 """
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,20 +19,23 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import ValidationError
 from starlette.middleware.cors import CORSMiddleware
 
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
+from core.grants import ClientIdentity
 from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError
+from serving.gateway.audit import AuditLog
 from serving.gateway.caller_api import caller_api
 from serving.gateway.caller_book import CallerBook
 from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.chat_sockets import ChatSockets
+from serving.gateway.client_keys import ClientKeys
 from serving.gateway.eval_socket import EvalSocket
-from serving.gateway.limits import RETRY_S, Rate, ShareError
+from serving.gateway.guesses import Guesses
+from serving.gateway.limits import RETRY_S, ShareError
 from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
 from serving.gateway.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
 from serving.gateway.operators import Operators
@@ -39,13 +43,16 @@ from serving.gateway.page import health_router, serve_page
 from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_routes import PhoneRoutes
 from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.readiness import readiness_router
 from serving.gateway.requests import BodyError
+from serving.gateway.route_access import check_declared
 from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
 from serving.gateway.settings import ServerSettings
 from serving.gateway.talk_sockets import TalkSockets
 from serving.gateway.unmute_routes import unmute_router
+from serving.gateway.usage import CallShares, UsageLimits
 from serving.gateway.voice_decoder import VoiceError
-from serving.gateway.webrtc_routes import Door, OnConnection, WebRtcRoutes
+from serving.gateway.webrtc_routes import OFFERING, BrowserArguments, Door, OnConnection, WebRtcRoutes
 from session_store.conversation import Conversations
 
 
@@ -63,6 +70,10 @@ def create_app(
     phone: PhoneRoutesSettings | None = None,
     desk: PhoneDesk | None = None,
     book: CallerBook | None = None,
+    operator_token: str = "",
+    usage: UsageLimits | None = None,
+    audit: AuditLog | None = None,
+    readiness: Callable[[], Sequence[str]] | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -79,25 +90,33 @@ def create_app(
         phone: calls of Twilio; None: there are none.
         desk: what can be done with them.
         book: whose telephone call is part of which session; without it no session goes on by telephone.
+        operator_token: where the environment has none.
+        usage: model requests and sessions of each client, shared with what makes requests in calls.
+        audit: where wrong tokens, deletions and operators' acts are written down.
+        readiness: reasons for which this process should get no new calls, as engines see it.
     """
     operations = operations or Operations()
-    operators = Operators(settings)
+    audit = audit or AuditLog()
+    guesses = Guesses(clients=settings.counted_clients)
+    keys = ClientKeys(settings)
+    operators = Operators(
+        settings, token=operator_token, guesses=guesses, is_client=keys.is_credential, audit=audit
+    )
+    access = Access(settings, operators=operators, keys=keys, guesses=guesses, audit=audit)
+    usage = usage or UsageLimits(settings)
     calls = CallTasks(
-        run_call, max_calls=settings.max_calls, drain_s=settings.drain_s, hang_up_s=settings.hang_up_s
-    )
-    new_sessions = Rate(
-        settings.sessions_per_minute,
-        f"over {settings.sessions_per_minute} new sessions a minute from this address, try again later",
-        clients=settings.counted_clients,
+        run_call,
+        max_calls=settings.max_calls,
+        drain_s=settings.drain_s,
+        hang_up_s=settings.hang_up_s,
+        shares=CallShares(settings),
     )
 
-    access = Access(settings)
-
-    async def check_browser(body: Mapping[str, object]) -> None:
+    async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
         operations.apps.check("browser")
-        await check_body(body)
+        await check_body(body, identity)
 
-    async def check_body(body: Mapping[str, object]) -> None:
+    async def check_body(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
             raise PeerError("echo_cancellation: true, false or nothing")
         if body.get("mode") is not None and body["mode"] not in modes:
@@ -110,12 +129,20 @@ def create_app(
             return
         if conversations is None or not isinstance(session_id, str):
             raise PeerError("session: not the id of a session")
-        await conversations.store.info(session_id)
+        info = await conversations.store.info(session_id)
+        access.check_use(identity, session_id, info.owner)
 
     async def on_connection(connection: SmallWebRTCConnection, body: dict[str, object]) -> None:
-        await check_browser(body)
-        arguments = SmallWebRTCRunnerArguments(webrtc_connection=connection, body=body)
-        calls.start(arguments, call_id=connection.pc_id, hang_up=lambda: door.hang_up(connection))
+        identity = OFFERING.get(None)
+        if identity is None:
+            raise PeerError("the call has ended")
+        await check_browser(body, identity)
+        calls.start(
+            BrowserArguments(webrtc_connection=connection, body=body, identity=identity),
+            call_id=connection.pc_id,
+            hang_up=lambda: door.hang_up(connection),
+            identity=identity,
+        )
 
     door = open_door(on_connection)
 
@@ -126,6 +153,7 @@ def create_app(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         await drain()
+        await asyncio.to_thread(audit.close)
 
     app = FastAPI(title="Parley", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.calls = calls
@@ -142,7 +170,7 @@ def create_app(
     )
     app.include_router(operations.router(operators, settings))
     routes = WebRtcRoutes(
-        settings, door=door, calls=calls, check_body=check_browser, new_sessions=new_sessions, access=access
+        settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
     )
     app.include_router(routes.router())
     if modes:
@@ -150,7 +178,7 @@ def create_app(
             settings,
             calls=calls,
             check_body=check_body,
-            new_sessions=new_sessions,
+            usage=usage,
             access=access,
             apps=operations.apps,
             default_mode=default_mode or modes[0],
@@ -170,17 +198,20 @@ def create_app(
                 default_mode=default_mode or modes[0],
                 desk=desk,
                 check=operators.check,
+                audit=audit,
             ).router()
         )
     if settings.eval_socket:
-        app.include_router(
-            EvalSocket(settings, calls=calls, new_sessions=new_sessions, access=access).router()
-        )
+        app.include_router(EvalSocket(settings, calls=calls, usage=usage, access=access).router())
     if conversations is not None and type_turn is not None:
-        app.include_router(session_api(conversations, type_turn, settings, new_sessions, access, operators))
+        app.include_router(session_api(conversations, type_turn, settings, usage, access, operators, audit))
         if book is not None:
-            app.include_router(caller_api(book, conversations, settings, operators))
-    serve_page(app)
+            app.include_router(caller_api(book, conversations, settings, access, operators))
+    app.include_router(
+        readiness_router(calls, store=None if conversations is None else conversations.store, more=readiness)
+    )
+    serve_page(app, access)
+    check_declared(app)
     return app
 
 

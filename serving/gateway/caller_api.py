@@ -4,14 +4,15 @@
     PUT    /api/sessions/{id}/caller        this number's next call goes on with the session; for the operator
     DELETE /api/sessions/{id}/caller        the numbers of a session are forgotten
 
-Whoever knows a session's id may use it, so they may have a code. Linking a number is another matter: who
-linked somebody else's would hear what that person says in their next call. It is the operator's, or that of
-the program which has its token and has made sure whose number it is.
+A client that may use a session (``access``) may have a code, and may have its numbers forgotten. Linking a
+number is another matter: a client that linked someone else's would hear what that person says in their next
+call. It is the operator's, or that of the program which has its token and has made sure whose number it is.
 """
 
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from serving.gateway.access import Access
 from serving.gateway.caller_book import CallerBook
 from serving.gateway.limits import Rate
 from serving.gateway.operators import Operators
@@ -45,7 +46,11 @@ class CallerNumber(BaseModel):
 
 
 def caller_api(
-    book: CallerBook, conversations: Conversations, settings: ServerSettings, operators: Operators
+    book: CallerBook,
+    conversations: Conversations,
+    settings: ServerSettings,
+    access: Access,
+    operators: Operators,
 ) -> APIRouter:
     """The routes.
 
@@ -53,6 +58,7 @@ def caller_api(
         book: of this process.
         conversations: of this process.
         settings: of the server.
+        access: who may use a session.
         operators: who may link a number.
     """
     store = conversations.store
@@ -66,13 +72,17 @@ def caller_api(
     def origin_allowed(request: Request) -> None:
         check_origin(request, allowed=settings.allowed_origins)
 
+    async def used(session_id: SessionId, request: Request) -> None:
+        info = await store.info(session_id)
+        access.check_use(await access.identify(request), session_id, info.owner)
+
+    in_use = [Depends(used)]
     router = APIRouter(prefix=PATH, dependencies=[Depends(origin_allowed)])
 
-    @router.post("/{session_id}/call-code", status_code=201)
+    @router.post("/{session_id}/call-code", status_code=201, dependencies=in_use)
     async def call_code(session_id: SessionId, request: Request) -> CallCode:
         if codes is None:
             raise HTTPException(404, "there are no codes here (phone.call_codes)")
-        await store.info(session_id)
         asked.take(client_of(request, trusted_proxies=settings.trusted_proxies))
         code = await book.new_code(session_id)
         return CallCode(code=code, number=book.number, expires_s=codes.expires_s)
@@ -81,7 +91,7 @@ def caller_api(
     async def link(session_id: SessionId, body: CallerNumber) -> None:
         await book.link(session_id, body.number, body.called)
 
-    @router.delete("/{session_id}/caller", status_code=204)
+    @router.delete("/{session_id}/caller", status_code=204, dependencies=in_use)
     async def unlink(session_id: SessionId) -> None:
         await store.unlink_callers(session_id)
 

@@ -14,7 +14,9 @@ from collections.abc import Awaitable, Callable
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
+from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.limits import Place, Places
+from serving.gateway.usage import CallShares
 from session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
@@ -28,13 +30,26 @@ class CallTasks:
         max_calls: conversations at a time.
         drain_s: how long running conversations may go on when the server stops.
         hang_up_s: how long one may take to end after its peer was hung up.
+        shares: concurrent calls of each client; None: every client may have every line.
 
     Attributes:
         promised: how many lines are promised to callers who are on their way.
     """
 
-    def __init__(self, run_call: RunCall, *, max_calls: int, drain_s: float, hang_up_s: float) -> None:
+    def __init__(
+        self,
+        run_call: RunCall,
+        *,
+        max_calls: int,
+        drain_s: float,
+        hang_up_s: float,
+        shares: CallShares | None = None,
+    ) -> None:
         self._run_call = run_call
+        self._shares = shares
+        self._max_calls = max_calls
+        # Loop time since when every line is taken.
+        self._full_since_s: float | None = None
         self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
         self.promised: Callable[[], int] = lambda: 0
         self._drain_s = drain_s
@@ -53,19 +68,29 @@ class CallTasks:
         """Whether no conversation may start any more."""
         return self._stopping
 
+    @property
+    def full_for_s(self) -> float:
+        """Time since the last line was taken; 0 while there is one."""
+        if self._full_since_s is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._full_since_s
+
     def get(self, call_id: str) -> asyncio.Task[None] | None:
         """The running conversation that was started under this id."""
         return self._tasks.get(call_id)
 
-    def check_room(self, *, promised: int | None = None) -> None:
+    def check_room(self, *, promised: int | None = None, identity: ClientIdentity = ANONYMOUS) -> None:
         """Raises CapacityError when no conversation may start besides those that are promised a line.
 
         Args:
             promised: how many those are; None: all of ``promised``.
+            identity: client that would begin it; a ShareError, where this one has all that it may have.
         """
         if self._stopping:
             raise CapacityError("the server is stopping, try another or later", limit=0)
         self._lines.check(promised=self.promised() if promised is None else promised)
+        if self._shares is not None:
+            self._shares.check(identity)
 
     def start(
         self,
@@ -75,6 +100,7 @@ class CallTasks:
         hang_up: Callable[[], Awaitable[None]],
         says_goodbye: bool = False,
         promised: int | None = None,
+        identity: ClientIdentity = ANONYMOUS,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.
 
@@ -84,23 +110,31 @@ class CallTasks:
             hang_up: called however the conversation ends; must have a deadline and not raise.
             says_goodbye: it tells its peer why it ends when it is cancelled.
             promised: see ``check_room``.
+            identity: client that begins it.
 
         Raises:
-            CapacityError: every line is taken, or the server is stopping.
+            CapacityError: every line is taken, or the server is stopping; as a ShareError, all that this
+                client may have.
         """
-        self.check_room(promised=promised)
+        self.check_room(promised=promised, identity=identity)
         line = self._lines.take()
+        share = None if self._shares is None else self._shares.take(identity)
+        if self._lines.taken >= self._max_calls:
+            self._full_since_s = asyncio.get_running_loop().time()
         task = asyncio.create_task(self._run(arguments, hang_up), name=f"call.{call_id}")
         self._tasks[call_id] = task
         if says_goodbye:
             self._say_goodbye.add(task)
             task.add_done_callback(self._say_goodbye.discard)
-        task.add_done_callback(lambda _task: self._ended(call_id, line))
+        task.add_done_callback(lambda _task: self._ended(call_id, line, share))
         return task
 
-    def _ended(self, call_id: str, line: Place) -> None:
+    def _ended(self, call_id: str, line: Place, share: Place | None) -> None:
         del self._tasks[call_id]
         line.give_back()
+        self._full_since_s = None
+        if share is not None:
+            share.give_back()
         if not self._tasks:
             # A call leaves cycles that hold codecs with their threads. Nobody is listening now: a pause is
             # free.

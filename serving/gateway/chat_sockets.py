@@ -17,13 +17,14 @@ from pipecat.runner.types import RunnerArguments
 from core.errors import AgentError
 from core.grants import ANONYMOUS, ClientIdentity
 from protocols.client_name import check_name
+from serving.gateway.access import Admission
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
 from serving.gateway.settings import ServerSettings
 from serving.gateway.talk_sockets import deny
 
 Protocol = Literal["chat", "streaming"]
-Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[object]]
+Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[Admission]]
 
 
 @dataclass(kw_only=True)
@@ -76,13 +77,14 @@ class ChatSockets:
         try:
             if name is not None:
                 check_name(name)
-            await self._admit(websocket, body)
+            identity = (await self._admit(websocket, body)).identity
             await websocket.accept()
             task = self._calls.start(
-                ChatArguments(websocket=websocket, protocol=protocol, body=body),
+                ChatArguments(websocket=websocket, protocol=protocol, body=body, identity=identity),
                 call_id=f"{protocol}.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
+                identity=identity,
             )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)

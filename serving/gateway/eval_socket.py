@@ -7,6 +7,7 @@ code and a reason.
 
 import asyncio
 import secrets
+from dataclasses import dataclass
 
 from fastapi import APIRouter, HTTPException, WebSocket
 from loguru import logger
@@ -15,15 +16,28 @@ from pipecat.runner.utils import parse_telephony_websocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from core.errors import CapacityError, PeerError
+from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks
-from serving.gateway.limits import Places, Rate
+from serving.gateway.limits import Places
 from serving.gateway.middleware import POLICY_VIOLATION
-from serving.gateway.requests import check_origin, client_of
+from serving.gateway.requests import check_origin
 from serving.gateway.settings import ServerSettings
+from serving.gateway.usage import UsageLimits
 
 # WebSocket close code (IANA registry).
 TRY_AGAIN_LATER = 1013
+
+
+@dataclass
+class EvalArguments(WebSocketRunnerArguments):
+    """One conversation of the evaluation tool.
+
+    Attributes:
+        identity: who opened it, and what they may do.
+    """
+
+    identity: ClientIdentity = ANONYMOUS
 
 
 class EvalSocket:
@@ -32,16 +46,16 @@ class EvalSocket:
     Args:
         settings: bounds.
         calls: where conversations are started.
-        new_sessions: what each client may begin; every conversation here is a session of its own.
+        usage: what each client may begin; every conversation here is a session of its own.
         access: who may begin one.
     """
 
     def __init__(
-        self, settings: ServerSettings, *, calls: CallTasks, new_sessions: Rate, access: Access
+        self, settings: ServerSettings, *, calls: CallTasks, usage: UsageLimits, access: Access
     ) -> None:
         self._settings = settings
         self._calls = calls
-        self._new_sessions = new_sessions
+        self._usage = usage
         self._access = access
         # Accepted sockets that have not said what they are.
         self._opening = Places(settings.max_calls, "too many sockets are opening, try again later")
@@ -58,10 +72,12 @@ class EvalSocket:
         try:
             check_origin(websocket, allowed=self._settings.allowed_origins)
             self._calls.check_room()
-            self._access.admit(websocket)
-            self._new_sessions.take(client_of(websocket, trusted_proxies=self._settings.trusted_proxies))
+            identity = await self._access.check(websocket)
+            self._calls.check_room(identity=identity)
+            self._usage.take_session(identity)
+            await self._access.admit(websocket)
             await websocket.accept()
-            task = await self._open(websocket)
+            task = await self._open(websocket, identity)
         except (HTTPException, PeerError) as error:
             reason = error.detail if isinstance(error, HTTPException) else str(error)
             await close_socket(websocket, POLICY_VIOLATION, reason, within_s=within_s)
@@ -70,7 +86,7 @@ class EvalSocket:
         else:
             await asyncio.wait({task})
 
-    async def _open(self, websocket: WebSocket) -> asyncio.Task[None]:
+    async def _open(self, websocket: WebSocket, identity: ClientIdentity) -> asyncio.Task[None]:
         """Start the conversation of an accepted socket once it has said what it is."""
         settings = self._settings
         try:
@@ -85,10 +101,11 @@ class EvalSocket:
         if kind != "eval":
             raise PeerError("only eval-connect is served on this socket")
         return self._calls.start(
-            WebSocketRunnerArguments(websocket=websocket),
+            EvalArguments(websocket=websocket, identity=identity),
             call_id=f"socket.{secrets.token_hex(4)}",
             hang_up=lambda: close_socket(websocket, within_s=settings.hang_up_s),
             says_goodbye=True,
+            identity=identity,
         )
 
 

@@ -1,14 +1,13 @@
-"""Who the operator is: whoever may change this server, or see what is others'.
+"""Identity of the operator: the client that may change this server, or see what belongs to others.
 
-With a token in the environment (``admin_token_env``) it is whoever sends it, as ``Authorization: Bearer`` or
-once to the login of the admin page, which is a cookie from then on: HttpOnly, so that no script reads it, and
-SameSite=Strict, so that no other page's request carries it. Without a token it is whoever is on this machine,
-while the server listens on a loopback address and no proxy is in between; on another address nobody is, and
-they are told what to set.
+The operator always shows a token: that of the environment (``admin_token_env``), or the one that was made at
+the first start (``operator_token``); as ``Authorization: Bearer``, or once to the login of the admin page,
+which is a cookie from then on: HttpOnly, so that no script reads it, and SameSite=Strict, so that no other
+page's request carries it. To be on this machine is no identity: a proxy or a tunnel on it forwards strangers,
+and nothing in what it sends says so.
 
-A wrong token costs its sender's address one of ``WRONG_PER_MINUTE``; who has none left is refused before it
-is compared. A cookie is 256 bits of chance and needs no such bound. Logins are of this process: a restart
-ends them, and each replica of a gateway has its own.
+Wrong tokens are counted and answered late (``guesses``); the right one is never refused. Logins are of this
+process: a restart ends them, and each replica of a gateway has its own.
 
     GET    /api/admin/session     whether this request is the operator's, and what would make it so
     POST   /api/admin/session     {token}: log in
@@ -18,29 +17,29 @@ ends them, and each replica of a gateway has its own.
 import asyncio
 import hashlib
 import hmac
-import ipaddress
 import os
 import secrets
+from collections.abc import Callable
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import HTTPConnection
 
 from core.newest import Newest
-from serving.gateway.limits import Rate
-from serving.gateway.middleware import is_loopback
+from serving.gateway.audit import AuditLog
+from serving.gateway.guesses import Guesses
+from serving.gateway.operator_token import LEAST_CHARS
 from serving.gateway.requests import check_origin, client_of
 from serving.gateway.settings import ServerSettings
+from session_store.rows import SHOWN_CHARS
 
 PATH = "/api/admin"
 COOKIE = "parley_operator"
 LOGIN_S = 12 * 3600
 # Browsers of operators; the oldest login ends when there is one more.
 MOST_LOGINS = 100
-WRONG_PER_MINUTE = 10
-# 96 bits as hexadecimal; less can be guessed at ten a minute from many addresses.
-LEAST_TOKEN_CHARS = 24
-FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Login(BaseModel):
@@ -52,68 +51,92 @@ class Login(BaseModel):
 
 
 class OperatorState(BaseModel):
-    """What a page has to know.
+    """State of a login.
 
     Attributes:
-        is_operator: whoever asks may change things.
-        needs_token: a login is possible.
-        token_env: variable that would have to be set for one.
+        is_operator: the request is the operator's.
+        token_env: variable that sets the token.
     """
 
     is_operator: bool
-    needs_token: bool
     token_env: str
 
 
+def _no_client(_shown: str) -> bool:
+    return False
+
+
 class Operators:
-    """See the module.
+    """Operators of one process.
 
     Args:
         settings: of the server.
+        token: where the environment has none; empty: one that is never shown, so that there is no operator.
+        guesses: where wrong tokens are counted.
+        is_client: tells whether a bearer token is a credential of a client: such a one is no guess.
+        audit: where logins, wrong tokens and acts are written down.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        token: str = "",
+        guesses: Guesses | None = None,
+        is_client: Callable[[str], bool] = _no_client,
+        audit: AuditLog | None = None,
+    ) -> None:
         self._settings = settings
-        self._wrong = Rate(
-            WRONG_PER_MINUTE,
-            f"over {WRONG_PER_MINUTE} wrong tokens a minute from this address, try again later",
-            clients=settings.counted_clients,
-        )
+        given = os.environ.get(settings.admin_token_env, "")
+        self._token = given or token or secrets.token_urlsafe(32)
+        self._guesses = guesses or Guesses(clients=settings.counted_clients)
+        self._is_client = is_client
+        self._audit = audit or AuditLog()
         # By digest, so that a lookup takes as long for every cookie; when it ends, by the loop's clock.
         self._logins: Newest[str, float] = Newest(MOST_LOGINS)
-        token = self._token()
-        if token and len(token) < LEAST_TOKEN_CHARS:
+        if given and len(given) < LEAST_CHARS:
             logger.warning(
-                f"the token of {settings.admin_token_env} is shorter than {LEAST_TOKEN_CHARS} characters"
+                f"the token of {settings.admin_token_env} is shorter than {LEAST_CHARS} characters"
             )
 
     async def check(self, request: Request) -> None:
-        """A dependency of routes that are the operator's.
+        """Refuse a client that is not the operator: a dependency of the operator's routes.
 
         Raises:
-            HTTPException: 403, it is somebody else.
-            ShareError: too many wrong tokens came from there.
+            HTTPException: 403, it is another client, or a page of another origin; 429, too many wrong tokens
+                are being answered.
         """
-        if self.is_operator(request):
-            return
-        token_env = self._settings.admin_token_env
-        if self._token():
-            raise HTTPException(403, f"for the operator: send the token of {token_env} as a bearer token")
-        raise HTTPException(
-            403,
-            f"for the operator, who is known by a token: set {token_env} where the server runs, and send it "
-            "as a bearer token",
-        )
+        if not self.holds(request):
+            shown = _bearer(request)
+            error = HTTPException(
+                403,
+                "for the operator: send the operator's token as a bearer token. The server prints it when it "
+                f"starts and keeps it in its data folder; {self._settings.admin_token_env} sets another",
+            )
+            raise error if not shown or self._is_client(shown) else await self._wrong(request, error)
+        if request.method not in READING:
+            # A browser sends the cookie of a login by itself.
+            check_origin(request, allowed=self._settings.allowed_origins)
+            self._audit.record("operator.act", address=self._address(request), **_act_of(request))
 
-    def is_operator(self, request: Request) -> bool:
-        """Whether whoever asks may see and change everything. Raises ShareError as ``check``."""
-        token = self._token()
-        if not token:
-            return self._is_near(request)
-        if self._is_logged_in(request):
+    def holds(self, connection: HTTPConnection) -> bool:
+        """Tell whether a client is the operator; another one's token is not counted."""
+        return self._is_logged_in(connection) or self._is_token(_bearer(connection))
+
+    async def is_operator(self, connection: HTTPConnection) -> bool:
+        """Tell whether a client is the operator, for routes that others may ask too. Answers a guess late.
+
+        Raises:
+            HTTPException: 429, too many wrong tokens are being answered.
+        """
+        if self.holds(connection):
             return True
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and bool(given) and self._is_token(request, given.strip())
+        shown = _bearer(connection)
+        if shown and not self._is_client(shown):
+            error = await self._wrong(connection, HTTPException(403))
+            if error.status_code != 403:
+                raise error
+        return False
 
     def router(self) -> APIRouter:
         """The login."""
@@ -121,16 +144,14 @@ class Operators:
 
         @router.get("")
         async def state(request: Request) -> OperatorState:
-            return self._state(is_operator=self.is_operator(request))
+            return self._state(is_operator=await self.is_operator(request))
 
         @router.post("")
         async def log_in(body: Login, request: Request, response: Response) -> OperatorState:
             check_origin(request, allowed=self._settings.allowed_origins)
-            if not self._token():
-                await self.check(request)
-                return self._state(is_operator=True)
-            if not self._is_token(request, body.token):
-                raise HTTPException(403, "that is not the token")
+            if not self._is_token(body.token):
+                raise await self._wrong(request, HTTPException(403, "that is not the token"))
+            self._audit.record("operator.login", address=self._address(request))
             response.set_cookie(
                 COOKIE,
                 self._logged_in(),
@@ -146,40 +167,29 @@ class Operators:
         @router.delete("")
         async def log_out(request: Request, response: Response) -> OperatorState:
             check_origin(request, allowed=self._settings.allowed_origins)
-            self._logins.pop(_digest(request.cookies.get(COOKIE, "")), None)
+            if self._logins.pop(_digest(request.cookies.get(COOKIE, "")), None) is not None:
+                self._audit.record("operator.logout", address=self._address(request))
             response.delete_cookie(COOKIE, httponly=True, samesite="strict")
-            return self._state(is_operator=not self._token() and self._is_near(request))
+            return self._state(is_operator=False)
 
         return router
 
     def _state(self, *, is_operator: bool) -> OperatorState:
-        return OperatorState(
-            is_operator=is_operator,
-            needs_token=bool(self._token()),
-            token_env=self._settings.admin_token_env,
-        )
+        return OperatorState(is_operator=is_operator, token_env=self._settings.admin_token_env)
 
-    def _token(self) -> str:
-        return os.environ.get(self._settings.admin_token_env, "")
+    def _is_token(self, shown: str) -> bool:
+        return hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), self._token.encode())
 
-    def _is_token(self, request: Request, given: str) -> bool:
-        client = client_of(request, trusted_proxies=self._settings.trusted_proxies)
-        self._wrong.check(client)
-        if hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token().encode()):
-            return True
-        self._wrong.take(client)
-        return False
+    async def _wrong(self, connection: HTTPConnection, error: HTTPException) -> HTTPException:
+        address = self._address(connection)
+        self._audit.record("operator.wrong_token", address=address)
+        return await self._guesses.refuse(address, error)
 
-    def _is_near(self, request: Request) -> bool:
-        """On this machine, and not by way of a proxy on it: what that passes on comes from anywhere."""
-        settings = self._settings
-        named = settings.allowed_hosts or settings.trusted_proxies
-        if named or any(name in request.headers for name in FORWARDING_HEADERS):
-            return False
-        return is_loopback(settings.host) and _is_loopback_peer(request)
+    def _address(self, connection: HTTPConnection) -> str:
+        return client_of(connection, trusted_proxies=self._settings.trusted_proxies)
 
-    def _is_logged_in(self, request: Request) -> bool:
-        ends_s = self._logins.get(_digest(request.cookies.get(COOKIE, "")))
+    def _is_logged_in(self, connection: HTTPConnection) -> bool:
+        ends_s = self._logins.get(_digest(connection.cookies.get(COOKIE, "")))
         return ends_s is not None and asyncio.get_running_loop().time() < ends_s
 
     def _logged_in(self) -> str:
@@ -188,12 +198,18 @@ class Operators:
         return cookie
 
 
+def _bearer(connection: HTTPConnection) -> str:
+    scheme, _, given = connection.headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else ""
+
+
+def _act_of(request: Request) -> dict[str, str]:
+    """The route, and of a session in its path the beginning of the id."""
+    route = request.scope.get("route")
+    facts = {"method": request.method, "path": str(getattr(route, "path", ""))}
+    session_id = request.path_params.get("session_id")
+    return {**facts, "session": str(session_id)[:SHOWN_CHARS]} if session_id else facts
+
+
 def _digest(cookie: str) -> str:
     return hashlib.sha256(cookie.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _is_loopback_peer(request: Request) -> bool:
-    try:
-        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from core.errors import ConfigError
+from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks
 from serving.gateway.pool_view import PoolView
 from serving.pool.pool import Pool
@@ -29,22 +30,30 @@ def web_dir() -> Path:
     return folder
 
 
-def serve_page(app: FastAPI) -> None:
-    """Add the page at the root, and the files that it names. Raises ConfigError when they are missing."""
+def serve_page(app: FastAPI, access: Access) -> None:
+    """Add the page at the root, and the files that it names. Raises ConfigError when they are missing.
+
+    A page brings its browser a cookie where that has none and none else is needed: what it begins is its own.
+    """
     web = web_dir()
+
+    def owned(name: str, request: Request) -> FileResponse:
+        response = FileResponse(web / "pages" / name)
+        access.set_cookie(request, response)
+        return response
 
     @app.get("/")
     @app.get("/duplex")
-    async def page() -> FileResponse:
-        return FileResponse(web / "pages" / "index.html")
+    async def page(request: Request) -> FileResponse:
+        return owned("index.html", request)
 
     @app.get("/omni")
-    async def omni_page() -> FileResponse:
-        return FileResponse(web / "pages" / "omni.html")
+    async def omni_page(request: Request) -> FileResponse:
+        return owned("omni.html", request)
 
     @app.get("/s/{session_id}")
-    async def session_page() -> FileResponse:
-        return FileResponse(web / "pages" / "session.html")
+    async def session_page(request: Request) -> FileResponse:
+        return owned("session.html", request)
 
     @app.get("/admin")
     async def admin_page() -> FileResponse:

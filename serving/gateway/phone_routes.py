@@ -31,11 +31,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from core.errors import AgentError, CapacityError, ConfigError, EngineError
+from core.grants import ANONYMOUS
 from core.newest import Newest
 from protocols import twiml
 from protocols.twilio_signature import Algorithm, Fields, algorithm_of, is_signed
+from serving.gateway.audit import AuditLog, masked
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
+from serving.gateway.limits import Rate
 from serving.gateway.phone_desk import ENDED, PhoneDesk
 from serving.gateway.phone_queue import PhoneQueue
 from serving.gateway.phone_settings import REACHED, PhoneRoutesSettings
@@ -114,6 +117,7 @@ class PhoneRoutes:
         default_mode: where the settings name none.
         desk: what can be done with calls.
         check: a dependency of what only the operator may do.
+        audit: where calls that are begun are written down.
         clock_s: monotonic.
 
     Raises:
@@ -131,6 +135,7 @@ class PhoneRoutes:
         default_mode: str,
         desk: PhoneDesk | None = None,
         check: Callable[[Request], Awaitable[None]] | None = None,
+        audit: AuditLog | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._phone, self._settings, self._calls = phone, settings, calls
@@ -138,6 +143,13 @@ class PhoneRoutes:
         self._mode = phone.mode or default_mode
         self._desk = desk or PhoneDesk(None)
         self._check = check
+        self._audit = audit or AuditLog()
+        # One bucket: whoever has the operator's token rings at the deployment's expense.
+        too_many = "over {limit} calls were begun, see phone.calls_per_minute and phone.calls_per_hour"
+        self._begun = (
+            Rate(phone.calls_per_minute, too_many, clients=1),
+            Rate(phone.calls_per_hour, too_many, clients=1, period_s=3_600.0),
+        )
         if phone.public_url is not None:
             self._desk.address = f"{phone.public_url}{PREFIX}"
         self._clock_s = clock_s
@@ -191,7 +203,7 @@ class PhoneRoutes:
             verstat=_field(fields, "StirVerstat"),
         )
         try:
-            await self._check_body({"mode": self._mode})
+            await self._check_body({"mode": self._mode}, ANONYMOUS)
             token = self._expect(call, within_s=self._phone.token_s)
         except SpentError as error:
             self._note_refusal("call", error)
@@ -214,9 +226,17 @@ class PhoneRoutes:
         if phone.number is None or phone.public_url is None or not self._desk.can_call:
             missing = "phone.number, phone.public_url and an account of Twilio are needed to begin calls"
             raise HTTPException(409, missing)
-        await self._check_body({"mode": self._mode})
+        if not phone.may_call(wanted.to):
+            self._audit.record("call.refused", to=masked(wanted.to))
+            raise HTTPException(403, "the number is not one that may be called: see phone.call_prefixes")
+        await self._check_body({"mode": self._mode}, ANONYMOUS)
+        for rate in self._begun:
+            rate.check("")
         call = PhoneCall("", wanted.to, phone.number, "outbound")
         token = self._expect(call, within_s=MOST_QUEUED_S + phone.ring_s + phone.token_s)
+        for rate in self._begun:
+            rate.take("")
+        self._audit.record("call.begun", to=masked(wanted.to))
         sid: str | None = None
         try:
             answer = self._connected(phone.public_url, token, call)
@@ -275,7 +295,7 @@ class PhoneRoutes:
             # Used up, whatever comes of it: Twilio opens no stream twice, and the line is free again.
             call = self._claim(token)
             self._calls.check_room(promised=len(self._waiting))
-            await self._check_body({"mode": self._mode})
+            await self._check_body({"mode": self._mode}, ANONYMOUS)
             await websocket.accept()
             task = self._calls.start(
                 PhoneArguments(websocket=websocket, phone=call, desk=self._desk, mode=self._mode, body={}),

@@ -1,5 +1,6 @@
 """Settings of telephone calls."""
 
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -11,6 +12,7 @@ from serving.gateway.phone_queue import PhoneQueueSettings
 
 # A number, or a SIP address.
 REACHED = r"^(\+[1-9]\d{4,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$"
+CallPrefix = Annotated[str, Field(pattern=r"^(\+[1-9]\d{0,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$")]
 
 
 class PhoneRoutesSettings(BaseModel):
@@ -44,6 +46,13 @@ class PhoneRoutesSettings(BaseModel):
     )
     api_secret_env: str = Field("TWILIO_API_SECRET", description="the same with its secret")
     api_url: str = Field("https://api.twilio.com", description="of the REST interface; a region's, say")
+    call_prefixes: tuple[CallPrefix, ...] = Field(
+        (),
+        description="numbers that may be called begin with one of these, as +1555 or +49; a SIP address is "
+        "named whole; empty: no call is begun",
+    )
+    calls_per_minute: int = Field(6, ge=1, le=10_000, description="calls that are begun; more get 429")
+    calls_per_hour: int = Field(60, ge=1, le=100_000, description="calls that are begun; more get 429")
     ring_s: int = Field(30, ge=5, le=600, description="a call that is begun rings so long")
     transfer_to: str | None = Field(
         None, pattern=REACHED, description="who takes calls that are passed on; null: nobody"
@@ -88,6 +97,12 @@ class PhoneRoutesSettings(BaseModel):
         CallCodeSettings(),
         description="a caller goes on with a session by a code that its page or program gets; null: never",
     )
+
+    def may_call(self, reached: str) -> bool:
+        """Tell whether a number or SIP address may be called."""
+        if reached.startswith("sip:"):
+            return reached in self.call_prefixes
+        return any(reached.startswith(prefix) for prefix in self.call_prefixes)
 
     @field_validator("public_url")
     @classmethod

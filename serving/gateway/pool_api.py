@@ -72,7 +72,7 @@ def pool_api(pool: Pool | None, operators: Operators, settings: ServerSettings) 
 
     @router.get("/workers")
     async def workers(request: Request) -> WorkerList:
-        return PoolView(pool).workers(whole=operators.is_operator(request))
+        return PoolView(pool).workers(whole=await operators.is_operator(request))
 
     @router.get("/api/queue", dependencies=[Depends(operators.check)])
     async def queue() -> QueueView:
@@ -88,7 +88,7 @@ def pool_api(pool: Pool | None, operators: Operators, settings: ServerSettings) 
     @router.delete("/api/queue/{ticket_id}")
     async def give_up(ticket_id: Ticket, request: Request) -> Given:
         check_origin(request, allowed=settings.allowed_origins)
-        reason = Reason.CANCELLED if operators.is_operator(request) else Reason.WITHDRAWN
+        reason = Reason.CANCELLED if await operators.is_operator(request) else Reason.WITHDRAWN
         return Given(success=pool is not None and pool.throw_out(ticket_id, reason=reason))
 
     @router.get("/api/config/eta")

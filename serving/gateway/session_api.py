@@ -11,8 +11,9 @@
     POST   /api/sessions/{id}/messages        a typed turn; the answer streams as server-sent events
     DELETE /api/sessions/{id}                 every trace of it
 
-Whoever knows an id may use the session; ids are therefore not listed to everybody. Listing and importing are
-the operator's (``operators``).
+Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
+Ids are not listed to everybody. Listing and importing are the operator's (``operators``), deletion is the
+owner's or the operator's.
 
 A typed turn answers 200 once the turn is durable. Its events are ``turn`` (the committed turn), ``delta``
 (more of the answer), ``done`` (the answer is durable) or ``error``. ``Idempotency-Key`` makes a repeated
@@ -43,16 +44,19 @@ from core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
+from core.grants import ClientIdentity
 from serving.gateway.access import Access
+from serving.gateway.audit import AuditLog
 from serving.gateway.event_stream import EventStream
-from serving.gateway.limits import Place, Places, Rate
+from serving.gateway.limits import Place, Places
 from serving.gateway.operators import Operators
-from serving.gateway.requests import check_origin, client_of, read_lines
+from serving.gateway.requests import check_origin, read_lines
 from serving.gateway.settings import ServerSettings
+from serving.gateway.usage import UsageLimits
 from session_store.conversation import Conversations
 from session_store.events import Event, Kind
 from session_store.faults import log_failure
-from session_store.rows import SESSION_ID
+from session_store.rows import SESSION_ID, SHOWN_CHARS, SessionInfo
 
 PATH = "/api/sessions"
 IMPORT_PATH = f"{PATH}/import"
@@ -81,7 +85,9 @@ class TurnEvent:
 class Typing(Protocol):
     """Answers a typed turn (``pipelines.chat``); a closed generator ends it."""
 
-    def __call__(self, session_id: str, text: str, *, key: str | None) -> AsyncGenerator[TurnEvent, None]: ...
+    def __call__(
+        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity
+    ) -> AsyncGenerator[TurnEvent, None]: ...
 
 
 class Message(BaseModel):
@@ -108,9 +114,10 @@ def session_api(
     conversations: Conversations,
     type_turn: Typing,
     settings: ServerSettings,
-    new_sessions: Rate,
+    usage: UsageLimits,
     access: Access,
     operators: Operators,
+    audit: AuditLog,
 ) -> APIRouter:
     """The routes.
 
@@ -118,9 +125,10 @@ def session_api(
         conversations: of this process, with their store.
         type_turn: answers typed turns.
         settings: of the server.
-        new_sessions: what each client may begin.
-        access: who may make a session; with its id everybody may use it.
+        usage: what each client may begin, and type.
+        access: who may make a session, and use one.
         operators: who may list and import.
+        audit: where deletions are written down.
     """
     store = conversations.store
     turns = Places(
@@ -139,21 +147,31 @@ def session_api(
     def origin_allowed(request: Request) -> None:
         check_origin(request, allowed=settings.allowed_origins)
 
+    async def used(session_id: SessionId, request: Request) -> ClientIdentity:
+        identity = await access.identify(request)
+        if not access.is_open:
+            access.check_use(identity, session_id, (await store.info(session_id)).owner)
+        return identity
+
+    in_use = [Depends(used)]
     router = APIRouter(prefix=PATH, dependencies=[Depends(origin_allowed)])
 
     @router.post("", status_code=201)
-    async def create(request: Request) -> dict[str, object]:
-        access.check(request)
-        new_sessions.take(client_of(request, trusted_proxies=settings.trusted_proxies))
-        next_token = access.admit(request)
-        made = asdict(await store.create())
-        return made if next_token is None else {**made, "next_token": next_token}
+    async def create(request: Request, response: Response) -> dict[str, object]:
+        identity = await access.check(request)
+        usage.take_session(identity)
+        admission = await access.admit(request)
+        owner = identity.session_owner
+        if owner is None and not identity.is_operator:
+            owner = access.set_cookie(request, response)
+        made = shown_info(await store.create(owner=owner))
+        return made if admission.next_token is None else {**made, "next_token": admission.next_token}
 
     @router.get("", dependencies=[Depends(operators.check)])
     async def listed(limit: Limit = 50, before: str | None = None) -> dict[str, object]:
         found = await store.sessions(limit=limit, before=before)
         return {
-            "sessions": [asdict(info) for info in found],
+            "sessions": [shown_info(info) for info in found],
             "before": found[-1].id if len(found) == limit else None,
         }
 
@@ -166,14 +184,14 @@ def session_api(
             within_s=settings.body_s,
         )
         async with aclosing(lines):
-            return asdict(await store.import_(lines))
+            return shown_info(await store.import_(lines))
 
-    @router.get("/{session_id}")
+    @router.get("/{session_id}", dependencies=in_use)
     async def shown(session_id: SessionId) -> dict[str, object]:
         live = conversations.get(session_id)
-        return {**asdict(await store.info(session_id)), "live": live is not None}
+        return {**shown_info(await store.info(session_id)), "live": live is not None}
 
-    @router.get("/{session_id}/timeline")
+    @router.get("/{session_id}/timeline", dependencies=in_use)
     async def timeline(
         session_id: SessionId,
         limit: Limit = 200,
@@ -191,12 +209,12 @@ def session_api(
         last = events[-1] if len(events) == limit else None
         return await timeline_page(events, after=f"{last.event_us}.{last.seq}" if last else None)
 
-    @router.get("/{session_id}/prompt")
+    @router.get("/{session_id}/prompt", dependencies=in_use)
     async def prompt(session_id: SessionId) -> dict[str, object]:
         view = await conversations.view(session_id)
         return {"messages": list(view.messages), "tokens": view.tokens}
 
-    @router.get("/{session_id}/events")
+    @router.get("/{session_id}/events", dependencies=in_use)
     async def events(
         session_id: SessionId,
         after_seq: Annotated[int, Query(ge=0)] = 0,
@@ -209,7 +227,7 @@ def session_api(
         chunks = _followed(found, partial(followers.take, session_id))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
 
-    @router.get("/{session_id}/export")
+    @router.get("/{session_id}/export", dependencies=in_use)
     async def export(session_id: SessionId) -> EventStream:
         return EventStream(
             (f"{line}\n" async for line in store.export(session_id)),
@@ -219,23 +237,40 @@ def session_api(
         )
 
     @router.delete("/{session_id}", status_code=204)
-    async def delete(session_id: SessionId) -> None:
+    async def delete(session_id: SessionId, request: Request) -> None:
+        info = await store.info(session_id)
+        identity = await access.check_deletion(request, info.owner)
         await conversations.delete(session_id)
+        audit.record(
+            "session.deleted",
+            address=identity.address,
+            session=session_id[:SHOWN_CHARS],
+            by="operator" if identity.is_operator else "owner",
+        )
 
     @router.post("/{session_id}/messages")
     async def message(
         session_id: SessionId,
         body: Message,
+        identity: Annotated[ClientIdentity, Depends(used)],
         idempotency_key: Annotated[str | None, Header(pattern=CLIENT_KEY)] = None,
     ) -> EventStream:
         text = body.text.strip()
         if not text:
             raise HTTPException(422, "text: is empty")
-        turn = type_turn(session_id, text, key=idempotency_key)
+        usage.take(identity)
+        turn = type_turn(session_id, text, key=idempotency_key, identity=identity)
         chunks = _streamed(turn, partial(turns.take, session_id))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
 
     return router
+
+
+def shown_info(info: SessionInfo) -> dict[str, object]:
+    """A session for programs, without its owner: a digest that says nothing to them."""
+    facts = asdict(info)
+    del facts["owner"]
+    return facts
 
 
 def as_json(event: Event) -> dict[str, object]:

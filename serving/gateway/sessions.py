@@ -14,6 +14,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from core.grants import ANONYMOUS, ClientIdentity
+
 
 @dataclass(eq=False)
 class StartedSession:
@@ -23,6 +25,7 @@ class StartedSession:
         client: who started it.
         body_json: what the client gave with it, as JSON.
         expires_s: loop time after which it is forgotten, unless it is in use.
+        identity: of the client that started it, whose credential was spent on it.
         opening: an offer of it is being answered.
         call: its latest conversation.
         pc_id: its latest connection.
@@ -31,6 +34,7 @@ class StartedSession:
     client: str
     body_json: bytes
     expires_s: float
+    identity: ClientIdentity = ANONYMOUS
     opening: bool = False
     call: asyncio.Task[None] | None = None
     pc_id: str = ""
@@ -62,7 +66,7 @@ class StartedSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, body_json: bytes, *, client: str) -> str:
+    def open(self, body_json: bytes, *, client: str, identity: ClientIdentity = ANONYMOUS) -> str:
         """Keep a body; returns the id that brings it back."""
         now_s = asyncio.get_running_loop().time()
         waiting = {}
@@ -77,7 +81,7 @@ class StartedSessions:
             greediest = Counter(session.client for session in waiting.values()).most_common(1)[0][0]
             del self._sessions[next(key for key, session in waiting.items() if session.client == greediest)]
         session_id = secrets.token_urlsafe(16)
-        self._sessions[session_id] = StartedSession(client, body_json, now_s + self._expire_s)
+        self._sessions[session_id] = StartedSession(client, body_json, now_s + self._expire_s, identity)
         return session_id
 
     def get(self, session_id: str) -> StartedSession | None:

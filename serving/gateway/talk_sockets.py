@@ -33,15 +33,16 @@ from protocols.openai_realtime import OpenAIRealtime
 from protocols.surface import Dialect
 from protocols.unmute import Unmute
 from serving.gateway.access import SUBPROTOCOLS as TOKENS
-from serving.gateway.access import Access
+from serving.gateway.access import Access, Admission
 from serving.gateway.apps import AppDisabledError, AppId, Apps
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
-from serving.gateway.limits import Rate, ShareError
-from serving.gateway.requests import check_origin, client_of
+from serving.gateway.limits import ShareError
+from serving.gateway.requests import check_origin
 from serving.gateway.settings import ServerSettings
+from serving.gateway.usage import UsageLimits
 
-CheckBody = Callable[[Mapping[str, object]], Awaitable[None]]
+CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
 Mode = Literal["cascade", "duplex"]
 SUBPROTOCOL = "realtime"
 # That may be selected; what carries a token is never sent back.
@@ -76,7 +77,7 @@ class TalkSockets:
         settings: bounds.
         calls: where conversations are started.
         check_body: raises when a call cannot do with what the client gives for it.
-        new_sessions: what each client may begin; a call that names no session begins one.
+        usage: what each client may begin; a call that names no session begins one.
         access: who may begin a call.
         apps: surfaces that are switched off are refused.
         default_mode: of callers who ask for none.
@@ -88,7 +89,7 @@ class TalkSockets:
         *,
         calls: CallTasks,
         check_body: CheckBody,
-        new_sessions: Rate,
+        usage: UsageLimits,
         access: Access,
         apps: Apps,
         default_mode: str,
@@ -96,7 +97,7 @@ class TalkSockets:
         self._settings = settings
         self._calls = calls
         self._check_body = check_body
-        self._new_sessions = new_sessions
+        self._usage = usage
         self._access = access
         self._apps = apps
         self._default_mode = default_mode
@@ -172,25 +173,32 @@ class TalkSockets:
         try:
             if refuses:
                 raise PeerError(refuses)
-            next_token = await self.admit(websocket, body, app=app)
-            if next_token is not None:
-                body["next_token"] = next_token
+            admission = await self.admit(websocket, body, app=app)
+            if admission.next_token is not None:
+                body["next_token"] = admission.next_token
             dialect = make()
             # A browser that offers any takes no socket that selects none.
             offered = [name for name in subprotocols_of(websocket) if name in SUBPROTOCOLS]
             await websocket.accept(offered[0] if offered else None)
             task = self._calls.start(
-                SocketArguments(websocket=websocket, dialect=dialect, mode=wanted, body=body),
+                SocketArguments(
+                    websocket=websocket,
+                    dialect=dialect,
+                    mode=wanted,
+                    body=body,
+                    identity=admission.identity,
+                ),
                 call_id=f"socket.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
+                identity=admission.identity,
             )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
         else:
             await asyncio.wait({task})
 
-    async def admit(self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId) -> str | None:
+    async def admit(self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId) -> Admission:
         """Let a handshake pass, of any surface; the one place where that is decided.
 
         Args:
@@ -199,7 +207,7 @@ class TalkSockets:
             app: the switch of the surface.
 
         Returns:
-            A token for another beginning, as ``Access.admit``.
+            Identity of the client, and a token for another beginning, as ``Access.admit``.
 
         Raises:
             HTTPException, AgentError: it does not; see ``deny``.
@@ -207,12 +215,13 @@ class TalkSockets:
         check_origin(websocket, allowed=self._settings.allowed_origins)
         self._apps.check(app)
         self._calls.check_room()
-        self._access.check(websocket)
-        await self._check_body(body)
+        identity = await self._access.check(websocket, app)
+        self._calls.check_room(identity=identity)
+        await self._check_body(body, identity)
         if "session" not in body:
-            self._new_sessions.take(client_of(websocket, trusted_proxies=self._settings.trusted_proxies))
+            self._usage.take_session(identity)
         # Last: a token is spent on a conversation that begins.
-        return self._access.admit(websocket)
+        return await self._access.admit(websocket, app)
 
 
 def subprotocols_of(websocket: WebSocket) -> list[str]:

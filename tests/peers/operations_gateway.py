@@ -29,6 +29,7 @@ def gateway(operations: Operations | None = None, **settings: Any) -> FastAPI:
         describe=lambda: {"deployment": "test"},
         open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=1),
         operations=operations,
+        operator_token=TOKEN,
     )
 
 

@@ -16,6 +16,7 @@ import httpx
 from fastapi import FastAPI
 from pipecat.runner.types import RunnerArguments
 
+from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.app import create_app
 from serving.gateway.http_server import http_server
 from serving.gateway.session_api import TurnEvent, Typing
@@ -24,6 +25,7 @@ from session_store.compaction import Compactor
 from session_store.conversation import Conversations
 from session_store.settings import StoreSettings
 from session_store.store import SessionStore
+from tests.peers.operations_gateway import BEARER, TOKEN
 from transports.webrtc.signaling import Signaling
 
 
@@ -44,7 +46,7 @@ class Turns:
         self._news = asyncio.Condition()
 
     async def __call__(
-        self, session_id: str, text: str, *, key: str | None
+        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
     ) -> AsyncGenerator[TurnEvent, None]:
         self.asked.append(text)
         await self._tell()
@@ -85,6 +87,7 @@ async def application(
             open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),
             conversations=conversations,
             type_turn=type_turn,
+            operator_token=TOKEN,
         )
         yield app, store
     finally:
@@ -92,10 +95,11 @@ async def application(
         await store.close()
 
 
-def client_of(app: FastAPI, *, address: str = "127.0.0.1") -> httpx.AsyncClient:
+def client_of(app: FastAPI, *, address: str = "127.0.0.1", operator: bool = False) -> httpx.AsyncClient:
     """A client at this address, without sockets."""
     transport = httpx.ASGITransport(app, client=(address, 1234))
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
+    headers = BEARER if operator else {}
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers)
 
 
 @dataclass

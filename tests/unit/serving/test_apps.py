@@ -6,7 +6,7 @@ import pytest
 
 from serving.gateway.apps import APP_IDS, AppDisabledError, AppId, Apps, UnknownAppError
 from serving.gateway.operations import Operations, OperationsSettings
-from tests.peers.operations_gateway import asking, gateway
+from tests.peers.operations_gateway import BEARER, asking, gateway
 from tests.peers.webrtc_caller import Caller
 
 
@@ -73,7 +73,7 @@ async def test_there_is_no_switch_for_what_there_is_not():
 
 async def test_an_operator_closes_an_app_and_everybody_sees_it(tmp_path: Path):
     operations = Operations.open(OperationsSettings(data_dir=tmp_path), pool=None)
-    async with asking(gateway(operations)) as client:
+    async with asking(gateway(operations), headers=BEARER) as client:
         answer = await client.put("/api/admin/apps/omni", json={"enabled": False})
         assert answer.json()["app_id"] == "omni" and answer.json()["enabled"] is False
         shown = (await client.get("/api/apps")).json()["apps"]
@@ -89,13 +89,13 @@ async def test_an_operator_closes_an_app_and_everybody_sees_it(tmp_path: Path):
 
 @pytest.mark.parametrize("body", [{}, {"enabled": "false"}, {"enabled": 0}, {"enabled": True, "x": 1}])
 async def test_a_switch_is_a_truth_value_and_nothing_else(body: dict[str, object]):
-    async with asking(gateway()) as client:
+    async with asking(gateway(), headers=BEARER) as client:
         assert (await client.put("/api/admin/apps/omni", json=body)).status_code == 422
         assert len((await client.get("/api/apps")).json()["apps"]) == len(APP_IDS)
 
 
 async def test_an_unknown_app_is_404():
-    async with asking(gateway()) as client:
+    async with asking(gateway(), headers=BEARER) as client:
         answer = await client.put("/api/admin/apps/telepathy", json={"enabled": True})
         assert answer.status_code == 404
 

@@ -17,7 +17,9 @@ from starlette.websockets import WebSocketDisconnect
 from twilio.request_validator import RequestValidator
 
 from core.errors import CapacityError, ConfigError, StoreError
+from core.grants import ClientIdentity
 from protocols.twilio_signature import Algorithm, signature
+from serving.gateway.app import add_error_answers
 from serving.gateway.calls import CallTasks
 from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_routes import PhoneArguments, PhoneRoutes
@@ -36,7 +38,7 @@ class Line:
         self.now_s = 100.0
         self.calls: list[PhoneArguments] = []
         self.is_store_away = False
-        given = {"public_url": PUBLIC, **settings}
+        given = {"public_url": PUBLIC, "call_prefixes": ("+1555",), **settings}
         self.routes = PhoneRoutes(
             PhoneRoutesSettings(**given),
             ServerSettings(),
@@ -49,9 +51,10 @@ class Line:
         )
         app = FastAPI()
         app.include_router(self.routes.router())
+        add_error_answers(app)
         self.client = TestClient(app)
 
-    async def _check(self, _body: Mapping[str, object]) -> None:
+    async def _check(self, _body: Mapping[str, object], _identity: ClientIdentity) -> None:
         if self.is_store_away:
             raise StoreError("the store is away")
 
@@ -372,6 +375,48 @@ def test_a_call_that_twilio_refuses_or_that_cannot_be_begun_promises_no_line():
     assert without.begin().status_code == 409
 
 
+@pytest.mark.parametrize(
+    ("to", "allowed"),
+    [
+        ("+15550123", True),
+        ("+4930901820", True),
+        ("+44906123456", False),
+        ("+1900555012", False),
+        ("sip:desk@pbx.example.org", True),
+        ("sip:desk@pbx.example.org.evil.example", False),
+    ],
+)
+def test_only_numbers_of_the_allowed_prefixes_are_called(to: str, allowed: bool):
+    posts = Posts()
+    line = Line(
+        desk=PhoneDesk(posts, ring_s=20),
+        number="+15550199",
+        call_prefixes=("+1555", "+4930", "sip:desk@pbx.example.org"),
+    )
+    answer = line.begin(to)
+    assert answer.status_code == (201 if allowed else 403) and len(posts.begun) == allowed
+    if not allowed:
+        assert "phone.call_prefixes" in answer.text
+
+
+def test_no_number_is_called_where_no_prefix_is_allowed():
+    posts = Posts()
+    line = Line(desk=PhoneDesk(posts, ring_s=20), number="+15550199", call_prefixes=())
+    assert line.begin().status_code == 403 and not posts.begun
+
+
+def test_calls_that_are_begun_have_a_rate():
+    posts = Posts()
+    line = Line(most_calls=10, desk=PhoneDesk(posts, ring_s=20), number="+15550199", calls_per_minute=2)
+    with line.client:
+        assert [line.begin().status_code for _ in range(3)] == [201, 201, 429]
+    assert len(posts.begun) == 2
+    line = Line(most_calls=10, desk=PhoneDesk(posts, ring_s=20), number="+15550199", calls_per_hour=1)
+    with line.client:
+        refused = [line.begin(), line.begin()][1]
+    assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 60
+
+
 def test_a_shared_key_signs_webhooks_and_streams(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("TWILIO_AUTH_TOKEN")
     monkeypatch.setenv("TWILIO_WEBHOOK_KEY", "shared")
@@ -409,7 +454,7 @@ def test_a_shared_key_signs_webhooks_and_streams(monkeypatch: pytest.MonkeyPatch
 )
 def test_without_signatures_nobody_but_this_machine_may_ask(host: str, settings: dict[str, Any]):
     def make(host: str, settings: dict[str, Any]) -> PhoneRoutes:
-        async def check(_body: Mapping[str, object]) -> None: ...
+        async def check(_body: Mapping[str, object], _identity: ClientIdentity) -> None: ...
 
         async def hold(_arguments: Any) -> None:
             await asyncio.sleep(0)

@@ -47,7 +47,7 @@ async def pages(client: httpx.AsyncClient, session: str, **query: Any) -> list[d
 
 
 async def test_the_timeline_is_read_in_both_directions(tmp_path: Path):
-    async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
+    async with application(tmp_path, Turns()) as (app, store), client_of(app, operator=True) as client:
         session = await with_events(store, KINDS)
         oldest = await pages(client, session)
         assert [event["kind"] for event in oldest] == [kind.value for kind in KINDS]
@@ -57,7 +57,7 @@ async def test_the_timeline_is_read_in_both_directions(tmp_path: Path):
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
 async def test_the_timeline_of_some_kinds_is_whole(tmp_path: Path, order: str):
-    async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
+    async with application(tmp_path, Turns()) as (app, store), client_of(app, operator=True) as client:
         session = await with_events(store, KINDS)
         wanted = ["user_turn", "bot_turn"]
         found = await pages(client, session, kind=wanted, order=order)
@@ -79,7 +79,7 @@ async def test_the_timeline_of_some_kinds_is_whole(tmp_path: Path, order: str):
 async def test_an_unknown_kind_or_order_is_refused_with_the_known_ones(
     tmp_path: Path, query: str, known: str
 ):
-    async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
+    async with application(tmp_path, Turns()) as (app, store), client_of(app, operator=True) as client:
         session = await with_events(store, KINDS)
         answer = await client.get(f"/api/sessions/{session}/timeline?{query}")
         assert answer.status_code == 422
@@ -91,7 +91,10 @@ async def exported(client: httpx.AsyncClient, session: str) -> bytes:
 
 
 async def test_a_session_far_over_the_limit_of_other_bodies_is_imported(tmp_path: Path):
-    async with application(tmp_path, Turns(), max_body_bytes=1_000) as (app, store), client_of(app) as client:
+    async with (
+        application(tmp_path, Turns(), max_body_bytes=1_000) as (app, store),
+        client_of(app, operator=True) as client,
+    ):
         session = await with_events(store, [Kind.USER_TURN] * 40, text="x" * 20_000)
         before = await pages(client, session)
         lines = await exported(client, session)
@@ -112,7 +115,7 @@ async def test_a_session_far_over_the_limit_of_other_bodies_is_imported(tmp_path
 
 
 async def test_a_session_that_is_there_is_not_written_over(tmp_path: Path):
-    async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
+    async with application(tmp_path, Turns()) as (app, store), client_of(app, operator=True) as client:
         session = await with_events(store, KINDS)
         lines = await exported(client, session)
         answer = await client.post("/api/sessions/import", content=lines)
@@ -124,7 +127,7 @@ async def test_a_session_that_is_there_is_not_written_over(tmp_path: Path):
 async def test_an_import_that_is_too_large_is_refused_while_it_comes_in(tmp_path: Path):
     async with (
         application(tmp_path, Turns(), max_import_bytes=50_000) as (app, store),
-        client_of(app) as client,
+        client_of(app, operator=True) as client,
     ):
         session = await with_events(store, [Kind.USER_TURN] * 100, text="x" * 1_000)
         lines = await exported(client, session)
@@ -149,7 +152,7 @@ async def test_an_import_that_is_too_large_is_refused_while_it_comes_in(tmp_path
 async def test_an_import_with_a_line_too_long_is_refused(tmp_path: Path):
     async with (
         application(tmp_path, Turns(), max_import_line_bytes=2_000) as (app, store),
-        client_of(app) as client,
+        client_of(app, operator=True) as client,
     ):
         session = await with_events(store, [Kind.USER_TURN, Kind.USER_TURN], text="x" * 3_000)
         lines = await exported(client, session)
@@ -161,7 +164,7 @@ async def test_an_import_with_a_line_too_long_is_refused(tmp_path: Path):
 
 
 async def test_the_longest_payload_of_the_store_is_exported_and_imported(tmp_path: Path):
-    async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
+    async with application(tmp_path, Turns()) as (app, store), client_of(app, operator=True) as client:
         session = (await store.create()).id
         writer = await store.claim(session)
         # 1,000,000 bytes with its name, version and punctuation; every other column as long as it may be.
@@ -186,7 +189,7 @@ async def test_who_is_not_the_operator_is_refused_before_the_body_is_read(
             sent += 1
             yield b"x" * 1_000
 
-    async with application(tmp_path, Turns()) as (app, _), client_of(app) as client:
+    async with application(tmp_path, Turns()) as (app, _), client_of(app, operator=True) as client:
         answer = await client.post("/api/sessions/import", content=in_pieces())
         assert answer.status_code == 403
         # What follows would be taken for the next request.
@@ -194,7 +197,7 @@ async def test_who_is_not_the_operator_is_refused_before_the_body_is_read(
         assert sent == 0
 
 
-async def failing(session_id: str, text: str, *, key: str | None) -> AsyncIterator[TurnEvent]:
+async def failing(session_id: str, text: str, *, key: str | None, **_: object) -> AsyncIterator[TurnEvent]:
     if text != "works":
         raise RuntimeError("broken")
     yield TurnEvent("done", {"text": "yes"})
@@ -202,7 +205,10 @@ async def failing(session_id: str, text: str, *, key: str | None) -> AsyncIterat
 
 async def test_no_answer_about_sessions_is_kept_anywhere(tmp_path: Path):
     settings = {"max_body_bytes": 1_000, "allowed_origins": ("https://shop.example",)}
-    async with application(tmp_path, failing, **settings) as (app, store), client_of(app) as client:
+    async with (
+        application(tmp_path, failing, **settings) as (app, store),
+        client_of(app, operator=True) as client,
+    ):
         session = await with_events(store, KINDS)
         path = f"/api/sessions/{session}"
         foreign = {"origin": "https://elsewhere.example"}
@@ -238,7 +244,7 @@ async def test_no_answer_about_sessions_is_kept_anywhere(tmp_path: Path):
 
 
 async def test_a_failure_of_the_server_is_told_in_the_form_of_every_refusal(tmp_path: Path):
-    async with application(tmp_path, failing) as (app, store), client_of(app) as client:
+    async with application(tmp_path, failing) as (app, store), client_of(app, operator=True) as client:
         session = await with_events(store, [])
         answer = await client.post(f"/api/sessions/{session}/messages", json={"text": "fails"})
         assert answer.json() == {"error": "the server failed at this request"}
@@ -294,7 +300,7 @@ async def with_half_a_character(store: SessionStore) -> str:
 
 
 async def test_a_payload_that_utf_8_cannot_hold_is_given_as_it_was_stored(tmp_path: Path):
-    async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
+    async with application(tmp_path, Turns()) as (app, store), client_of(app, operator=True) as client:
         session = await with_half_a_character(store)
         stored = [dict(event.payload) for event in await store.events(session, limit=10)]
         answer = await client.get(f"/api/sessions/{session}/timeline")
@@ -312,14 +318,14 @@ async def test_a_payload_that_utf_8_cannot_hold_is_given_as_it_was_stored(tmp_pa
 
 
 async def test_a_turn_with_half_a_character_is_streamed_to_its_end(tmp_path: Path):
-    async def typed(session_id: str, text: str, *, key: str | None) -> AsyncIterator[TurnEvent]:
+    async def typed(session_id: str, text: str, *, key: str | None, **_: object) -> AsyncIterator[TurnEvent]:
         yield TurnEvent("turn", {"text": text})
         # As a model's server may cut its answer.
         for piece in (HALF, "\ude00", HALF):
             yield TurnEvent("delta", {"text": piece})
         yield TurnEvent("done", {"text": f"😀{HALF}"})
 
-    async with application(tmp_path, typed) as (app, store), client_of(app) as client:
+    async with application(tmp_path, typed) as (app, store), client_of(app, operator=True) as client:
         session = (await store.create()).id
         answer = await client.post(f"/api/sessions/{session}/messages", json={"text": "hello"})
         assert answer.status_code == 200

@@ -118,7 +118,9 @@ async def test_so_many_turns_are_under_way_in_all(tmp_path: Path):
 
 
 async def test_a_turn_that_fails_gives_its_place_back(tmp_path: Path):
-    async def failing(session_id: str, text: str, *, key: str | None) -> AsyncGenerator[TurnEvent, None]:
+    async def failing(
+        session_id: str, text: str, *, key: str | None, **_: object
+    ) -> AsyncGenerator[TurnEvent, None]:
         if text == "before":
             raise RuntimeError("before its commit")
         yield TurnEvent("turn", {"text": text})

@@ -24,7 +24,9 @@ async def no_call(_arguments: object) -> None:
     raise AssertionError("no call is made here")
 
 
-async def no_turn(session_id: str, text: str, *, key: str | None) -> AsyncGenerator[TurnEvent, None]:
+async def no_turn(
+    session_id: str, text: str, *, key: str | None, **_: object
+) -> AsyncGenerator[TurnEvent, None]:
     raise AssertionError("no turn is typed here")
     yield
 

@@ -348,7 +348,7 @@ def operations(folder: Path, **bounds: Any) -> Operations:
 @pytest.fixture
 async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
     monkeypatch.delenv(TOKEN_ENV, raising=False)
-    async with asking(gateway(operations(tmp_path, max_upload_bytes=400_000))) as client:
+    async with asking(gateway(operations(tmp_path, max_upload_bytes=400_000)), headers=BEARER) as client:
         yield client
 
 
@@ -451,7 +451,7 @@ async def test_the_default_voice_is_given_as_samples(tmp_path: Path):
     path = tmp_path / "signature.wav"
     path.write_bytes(sound("wav", 2.0))
     chosen = operations(tmp_path, default=path)
-    async with asking(gateway(chosen)) as client:
+    async with asking(gateway(chosen), headers=BEARER) as client:
         told = (await client.get("/api/default_ref_audio")).json()
         samples = np.frombuffer(base64.b64decode(told.pop("base64")), "<f4")
         assert told == {"name": "signature.wav", "duration": 2.0, "sample_rate": 16_000, "samples": 32_000}

@@ -1,0 +1,259 @@
+"""Keys of applications, and tokens that they give to their users.
+
+A key is a line of the environment (``call_keys_env``). A token is ``v2.BODY.SIGNATURE``: the body is JSON in
+base64url, the signature an HMAC-SHA256 under a secret derived from the key that the token was made with, so
+that every process with the key takes it, and a key that is taken away takes its tokens with it. It names the
+application (a digest of the key), its user, what the user may do (``core.grants``), until when it begins a
+conversation and until when the same user gets another one and reads what they have begun.
+
+Decides what a key and a token are; who shows one, and where, is ``access``. Pure but for its clock.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.errors import ConfigError, PeerError
+from core.grants import USER_SEPARATOR, Grants
+from serving.gateway.settings import ServerSettings
+
+LEAST_KEY_CHARS = 16
+# With grants that name 20 sessions; a handshake carries it as a subprotocol.
+MOST_TOKEN_CHARS = 3_000
+VERSION = "v2"
+_DIGEST_CHARS = 32
+
+
+class TokenError(PeerError):
+    """A token that is none of this server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientToken:
+    """Content of a token.
+
+    Attributes:
+        token_id: of it alone.
+        application: digest of the key that it was made with.
+        user: digest of the application's name for its user.
+        begin_until_s: Unix time until which it begins one conversation.
+        until_s: Unix time until which the same user gets another one, and reads and types.
+        grants: what the user may do.
+    """
+
+    token_id: str
+    application: str
+    user: str
+    begin_until_s: float
+    until_s: float
+    grants: Grants
+
+    @property
+    def owner(self) -> str:
+        """See ``core.grants.ClientIdentity``."""
+        return f"{self.application}{USER_SEPARATOR}{self.user}"
+
+
+class ClientKeys:
+    """The keys of one process.
+
+    Args:
+        settings: name the variable with the keys, and bound the tokens.
+        wall_s: Unix time.
+
+    Raises:
+        ConfigError: a key is too short to be one.
+    """
+
+    def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._wall_s = wall_s
+        given = os.environ.get(settings.call_keys_env, "")
+        keys = [key.strip().encode() for key in given.split(",") if key.strip()]
+        if any(len(key) < LEAST_KEY_CHARS for key in keys):
+            raise ConfigError(f"{settings.call_keys_env}: a key has at least {LEAST_KEY_CHARS} characters")
+        self._keys = {_digest(b"application", key): key for key in keys}
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    @property
+    def now_s(self) -> float:
+        """Unix time."""
+        return self._wall_s()
+
+    def application_of(self, shown: str) -> str | None:
+        """Return the application whose key this is; None for any other text."""
+        # All of them are compared, whichever it is.
+        found = [
+            application
+            for application, key in self._keys.items()
+            if hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), key)
+        ]
+        return found[0] if found else None
+
+    def is_credential(self, shown: str) -> bool:
+        """Tell whether a text is a key, or a token that is still good for something."""
+        if self.application_of(shown) is not None:
+            return True
+        try:
+            return self.read(shown).until_s > self.now_s
+        except TokenError:
+            return False
+
+    def grants_of_key(self) -> Grants:
+        """Grants of a key itself, and the most that a token of it may have."""
+        return self._settings.clients.key.grants()
+
+    def mint(
+        self,
+        application: str,
+        *,
+        user: str | None = None,
+        grants: Grants | None = None,
+        for_s: float | None = None,
+    ) -> str:
+        """Make a token for one user of an application.
+
+        Args:
+            application: whose key has asked for it.
+            user: the application's name for its user; None: a user who has no other token.
+            grants: what the user may do; None: the deployment's default.
+            for_s: how long the user is served; None, or longer than the deployment says: so long.
+
+        Raises:
+            TokenError: the grants name too much for a token.
+        """
+        now_s, renewed_s = self.now_s, self._settings.call_token_renewed_s
+        until_s = now_s + (renewed_s if for_s is None else min(for_s, renewed_s))
+        begin_until_s = now_s + self._settings.call_token_s
+        if for_s is not None:
+            begin_until_s = min(begin_until_s, now_s + for_s)
+        granted = narrowed(grants or self._settings.clients.user.grants(), self.grants_of_key())
+        if for_s is not None:
+            granted = replace(granted, expires_s=now_s + for_s)
+        name = secrets.token_hex(16) if user is None else _digest(b"user", user.encode("utf-8", "replace"))
+        # A conversation that begins before the token is renewed no more is read for as long as it begins.
+        return self._signed(
+            ClientToken(
+                secrets.token_urlsafe(12),
+                application,
+                name,
+                begin_until_s,
+                max(until_s, begin_until_s),
+                granted,
+            )
+        )
+
+    def next_of(self, token: ClientToken) -> str | None:
+        """Make the token for the next conversation of the same user; None when it is not renewed any more."""
+        now_s = self.now_s
+        if token.until_s <= now_s:
+            return None
+        begin_until_s = now_s + self._settings.call_token_s
+        if token.grants.expires_s is not None:
+            begin_until_s = min(begin_until_s, token.grants.expires_s)
+        return self._signed(replace(token, token_id=secrets.token_urlsafe(12), begin_until_s=begin_until_s))
+
+    def read(self, shown: str) -> ClientToken:
+        """Return the content of a token, however old it is.
+
+        Raises:
+            TokenError: it was not made with one of these keys.
+        """
+        version, _, rest = shown.partition(".")
+        body, _, signature = rest.partition(".")
+        try:
+            facts = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+            key = self._keys[facts["app"]]
+            good = version == VERSION and hmac.compare_digest(
+                _signature(key, body).encode(), signature.encode("utf-8", "surrogateescape")
+            )
+            if not good:
+                raise TokenError("the token is none of this server's")
+            return ClientToken(
+                str(facts["id"]),
+                str(facts["app"]),
+                str(facts["user"]),
+                float(facts["begin"]),
+                float(facts["until"]),
+                # The deployment may have become stricter since.
+                narrowed(_grants_of(facts["may"]), self.grants_of_key()),
+            )
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, binascii.Error) as error:
+            raise TokenError("the token is none of this server's") from error
+
+    def _signed(self, token: ClientToken) -> str:
+        facts = {
+            "id": token.token_id,
+            "app": token.application,
+            "user": token.user,
+            "begin": token.begin_until_s,
+            "until": token.until_s,
+            "may": _facts_of(token.grants),
+        }
+        text = json.dumps(facts, separators=(",", ":")).encode()
+        body = base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+        signed = f"{VERSION}.{body}.{_signature(self._keys[token.application], body)}"
+        if len(signed) > MOST_TOKEN_CHARS:
+            raise TokenError("the grants name too much for a token: fewer sessions, tools or surfaces")
+        return signed
+
+
+def narrowed(wanted: Grants, most: Grants) -> Grants:
+    """Return the grants that are wanted, as far as others allow them."""
+    return Grants(
+        surfaces=_common(wanted.surfaces, most.surfaces),
+        instructions=wanted.instructions and most.instructions,
+        client_tools=wanted.client_tools and most.client_tools,
+        deployment_tools=_common(wanted.deployment_tools, most.deployment_tools),
+        sessions=wanted.sessions,
+        turns_per_minute=_least(wanted.turns_per_minute, most.turns_per_minute),
+        max_calls=_least(wanted.max_calls, most.max_calls),
+        expires_s=wanted.expires_s,
+    )
+
+
+def _common(wanted: frozenset[str] | None, most: frozenset[str] | None) -> frozenset[str] | None:
+    if wanted is None or most is None:
+        return most if wanted is None else wanted
+    return wanted & most
+
+
+def _least(wanted: int | None, most: int | None) -> int | None:
+    return min((limit for limit in (wanted, most) if limit is not None), default=None)
+
+
+def _digest(label: bytes, text: bytes) -> str:
+    return hashlib.sha256(b"parley client " + label + b"\0" + text).hexdigest()[:_DIGEST_CHARS]
+
+
+def _signature(key: bytes, body: str) -> str:
+    secret = hashlib.sha256(b"parley client token v2\0" + key).digest()
+    return hmac.new(secret, body.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
+
+
+def _facts_of(grants: Grants) -> dict[str, Any]:
+    """Grants as JSON, without those that are as in ``Grants()``."""
+    facts = {name: getattr(grants, name) for name in Grants.__dataclass_fields__}
+    default = Grants()
+    return {
+        name: sorted(value) if isinstance(value, frozenset) else value
+        for name, value in facts.items()
+        if value != getattr(default, name)
+    }
+
+
+def _grants_of(facts: dict[str, Any]) -> Grants:
+    given: dict[str, Any] = {
+        name: frozenset(value) if isinstance(value, list) else value for name, value in facts.items()
+    }
+    return Grants(**given)

@@ -1,0 +1,38 @@
+"""Refusal to start a server that strangers would use at the deployment's expense without a decision."""
+
+import os
+
+from core.errors import ConfigError
+from serving.gateway.middleware import is_loopback
+from serving.gateway.settings import ServerSettings
+
+
+def exposed_by(settings: ServerSettings, *, public_url: str | None) -> str | None:
+    """Return the setting by which others than this machine reach the server; None where there is none.
+
+    A tunnel or proxy that no setting names cannot be seen from here.
+    """
+    if public_url is not None:
+        return "phone.public_url"
+    if not is_loopback(settings.host):
+        return f"server.host {settings.host}"
+    for name in ("allowed_hosts", "trusted_proxies"):
+        if getattr(settings, name):
+            return f"server.{name}"
+    return None
+
+
+def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
+    """Make sure that a server which others reach has client keys, or is open on purpose.
+
+    Raises:
+        ConfigError: neither; one line with what mends it.
+    """
+    exposed = exposed_by(settings, public_url=public_url)
+    if exposed is None or settings.open or os.environ.get(settings.call_keys_env, "").strip(" ,"):
+        return
+    raise ConfigError(
+        f"{exposed}: strangers can reach this server and begin calls at your expense: set "
+        f"{settings.call_keys_env} (a key: openssl rand -hex 24; docs/operations.md), or server.open: true "
+        "to let everybody in"
+    )

@@ -1,0 +1,68 @@
+"""Wrong credentials: counted by address, and answered late.
+
+A valid credential is never refused because of wrong ones: many clients have one address (a NAT, a proxy), and
+an attacker there must not lock the others out. The answer to a wrong one is delayed instead, longer with each
+one that came from its address, so that one connection makes few guesses. At most ``MOST_DELAYED`` answers are
+kept back at a time; another wrong one is refused at once, with 429 in place of what it would have been given,
+so that a flood holds no memory. Waiting for an answer takes no line and no place.
+"""
+
+import asyncio
+
+from fastapi import HTTPException
+
+from core.newest import Newest
+
+# Mistakes of people and of programs that are being configured: so many without a delay.
+FREE = 3
+FIRST_S, LONGEST_S = 0.25, 5.0
+# The count of an address is forgotten after a minute without a wrong credential.
+FORGET_S = 60.0
+MOST_DELAYED = 200
+
+
+class Guesses:
+    """Wrong credentials of one process.
+
+    Args:
+        clients: addresses whose wrong ones are counted; the one not seen for longest is forgotten.
+    """
+
+    def __init__(self, *, clients: int) -> None:
+        # Wrong ones in a row, and when the last one came by the loop's clock.
+        self._counts: Newest[str, tuple[int, float]] = Newest(clients)
+        self._delayed = 0
+
+    async def refuse(self, client: str, error: HTTPException) -> HTTPException:
+        """Count one wrong credential and wait.
+
+        Args:
+            client: address that it came from.
+            error: answer to it.
+
+        Returns:
+            The error to raise: the one given, or a 429 where too many answers are kept back.
+        """
+        now_s = asyncio.get_running_loop().time()
+        count, last_s = self._counts.get(client, (0, now_s))
+        count = 1 if now_s - last_s >= FORGET_S else count + 1
+        self._counts[client] = (count, now_s)
+        delay_s = delay_of(count)
+        if not delay_s:
+            return error
+        if self._delayed >= MOST_DELAYED:
+            return HTTPException(
+                429, "too many wrong credentials at this moment", {"Retry-After": str(round(LONGEST_S))}
+            )
+        self._delayed += 1
+        try:
+            await asyncio.sleep(delay_s)
+        finally:
+            self._delayed -= 1
+        return error
+
+
+def delay_of(count: int) -> float:
+    """Return the seconds that the answer to the wrong credential of this number waits."""
+    # The exponent is bounded: a count of thousands is no float.
+    return 0.0 if count <= FREE else min(LONGEST_S, FIRST_S * 2 ** min(count - FREE - 1, 10))

@@ -1,0 +1,116 @@
+"""Token of the operator, where the environment has none: generated once, kept in a file.
+
+The operator always needs a token. A request from this machine is no identity: a tunnel, a TLS terminator or
+a reverse proxy on it forwards strangers from a loopback address, with ``Host: 127.0.0.1:7860`` (nginx's
+default) and with no header that says so. The file has the mode 0600 and lies in the deployment's data folder;
+one that others could have read or written is refused.
+"""
+
+import os
+import secrets
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from loguru import logger
+
+from core.errors import ConfigError
+from serving.gateway.settings import ServerSettings
+
+FILE = "operator_token"
+MOST_BYTES = 1_000
+LEAST_CHARS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorToken:
+    """The token of one process.
+
+    Attributes:
+        text: the token.
+        generated: it is not of the environment: it has to be shown to the person who starts the server.
+        path: file that keeps it; None where it is not kept.
+    """
+
+    text: str
+    generated: bool = False
+    path: Path | None = None
+
+
+def operator_token(settings: ServerSettings, data_dir: Path) -> OperatorToken:
+    """Return the token of the environment, or that of the data folder, which is made where there is none.
+
+    Reads and writes files.
+
+    Raises:
+        ConfigError: the file could be read or written by others, or holds no token; in one line, with what
+            mends it.
+    """
+    given = os.environ.get(settings.admin_token_env, "")
+    if given:
+        return OperatorToken(given)
+    path = data_dir / FILE
+    try:
+        kept = _read(path)
+        if kept is None:
+            kept = _create(path)
+    except OSError as error:
+        # A folder that cannot be written (a container's, say): the token lives as long as the process.
+        logger.warning(
+            f"the operator's token is not kept: {path}: {error.strerror or error}; set "
+            f"{settings.admin_token_env} for one that stays"
+        )
+        return OperatorToken(secrets.token_urlsafe(32), generated=True)
+    return OperatorToken(kept, generated=True, path=path)
+
+
+def _read(path: Path) -> str | None:
+    """The token of a file that is ours alone; None where there is no file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if path.is_symlink():
+            raise ConfigError(f"{path} is a link: delete it, and a new token is made") from error
+        raise
+    try:
+        facts = os.fstat(file)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
+            raise ConfigError(f"{path} is not a file of this user's: delete it, and a new token is made")
+        if facts.st_mode & 0o077:
+            raise ConfigError(
+                f"{path} could be read by others (mode {stat.S_IMODE(facts.st_mode):04o}): delete it, and a "
+                "new token is made with mode 0600"
+            )
+        text = os.read(file, MOST_BYTES).decode("ascii", "replace").strip()
+    finally:
+        os.close(file)
+    if len(text) < LEAST_CHARS or not text.isascii() or not text.isprintable():
+        raise ConfigError(f"{path} holds no token: delete it, and a new one is made")
+    return text
+
+
+def _create(path: Path) -> str:
+    """Make the file, whole or not at all: another process may start at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_urlsafe(32)
+    making = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    file = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            os.write(file, f"{token}\n".encode())
+            os.fsync(file)
+        finally:
+            os.close(file)
+        try:
+            os.link(making, path)
+        except FileExistsError:
+            # The other one was faster: its token is the one.
+            found = _read(path)
+            if found is None:
+                raise
+            return found
+    finally:
+        making.unlink(missing_ok=True)
+    return token

@@ -1,0 +1,221 @@
+"""Every route and socket of the gateway, with who may use it: the one table.
+
+``check_declared`` refuses to build an application with a route that is not in it, or with a route of the
+operator's that does not ask for the operator. Documents and tests of what is exposed are generated from
+``declared`` and ``permits``; docs/operations.md explains the audiences.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Mount, WebSocketRoute
+
+from serving.gateway.operators import Operators
+
+
+class Audience(StrEnum):
+    """Clients that a route serves."""
+
+    PUBLIC = "public"
+    """Everybody who reaches the server: it shows nothing of anybody's and begins nothing."""
+    CLIENT = "client"
+    """With keys: a key, a token or the operator; without: everybody. It begins a call or a session."""
+    APPLICATION = "application"
+    """A key."""
+    SESSION = "session"
+    """With keys: the owner of the session, its application or the operator; without: a client with its id."""
+    OWNER = "owner"
+    """The owner of the session or the operator, with keys and without."""
+    CAPABILITY = "capability"
+    """A client with an unguessable name that this server gave out: a started call, a place in the queue."""
+    TWILIO = "twilio"
+    """Twilio, by its signature; of the media socket also by the token of its call."""
+    OPERATOR = "operator"
+    """The operator, by a token or a login."""
+
+
+Credential = Literal["none", "wrong", "key", "token", "other token", "operator"]
+CREDENTIALS: tuple[Credential, ...] = ("none", "wrong", "key", "token", "other token", "operator")
+SOCKET = "WS"
+_P, _C, _S, _O, _X = (
+    *(Audience.PUBLIC, Audience.CLIENT, Audience.SESSION, Audience.OPERATOR),
+    Audience.CAPABILITY,
+)
+_SESSION = "/api/sessions/{session_id}"
+ROUTES: dict[tuple[str, str], Audience] = {
+    # Pages.
+    ("GET", "/"): _P,
+    ("GET", "/duplex"): _P,
+    ("GET", "/omni"): _P,
+    ("GET", "/s/{session_id}"): _P,
+    ("GET", "/admin"): _P,
+    ("GET", "/shared"): _P,
+    # The server, in numbers and names of engines.
+    ("GET", "/health"): _P,
+    ("GET", "/ready"): _P,
+    ("GET", "/status"): _P,
+    ("GET", "/v1/health"): _P,
+    ("GET", "/v1/voices"): _P,
+    ("POST", "/v1/voices"): _P,
+    ("GET", "/v1/voice-donation"): _P,
+    ("POST", "/v1/voice-donation"): _P,
+    ("GET", "/api/apps"): _P,
+    ("GET", "/api/presets"): _P,
+    ("GET", "/api/presets/{mode}/{preset_id}/audio"): _P,
+    ("GET", "/api/frontend_defaults"): _P,
+    ("GET", "/api/default_ref_audio"): _P,
+    ("GET", "/api/assets/ref_audio"): _P,
+    ("GET", "/api/config/eta"): _P,
+    # The operator sees more of it.
+    ("GET", "/workers"): _P,
+    ("GET", "/api/admin/session"): _P,
+    ("POST", "/api/admin/session"): _P,
+    ("DELETE", "/api/admin/session"): _P,
+    # Calls and sessions.
+    ("POST", "/api/token"): Audience.APPLICATION,
+    ("POST", "/api/client"): _C,
+    ("POST", "/start"): _C,
+    ("POST", "/api/offer"): _C,
+    ("PATCH", "/api/offer"): _X,
+    ("POST", "/sessions/{session_id}/api/offer"): _X,
+    ("PATCH", "/sessions/{session_id}/api/offer"): _X,
+    (SOCKET, "/v1/realtime"): _C,
+    (SOCKET, "/ws/duplex/{client_id}"): _C,
+    (SOCKET, "/ws/half_duplex/{name}"): _C,
+    (SOCKET, "/ws/chat"): _C,
+    (SOCKET, "/ws/streaming/{name}"): _C,
+    (SOCKET, "/ws"): _C,
+    ("POST", "/api/sessions"): _C,
+    ("GET", _SESSION): _S,
+    ("GET", f"{_SESSION}/timeline"): _S,
+    ("GET", f"{_SESSION}/prompt"): _S,
+    ("GET", f"{_SESSION}/events"): _S,
+    ("GET", f"{_SESSION}/export"): _S,
+    ("POST", f"{_SESSION}/messages"): _S,
+    ("POST", f"{_SESSION}/call-code"): _S,
+    ("DELETE", f"{_SESSION}/caller"): _S,
+    ("DELETE", _SESSION): Audience.OWNER,
+    ("GET", "/api/queue/{ticket_id}"): _X,
+    ("DELETE", "/api/queue/{ticket_id}"): _X,
+    # Telephone.
+    ("POST", "/twilio/voice"): Audience.TWILIO,
+    ("POST", "/twilio/stream-status"): Audience.TWILIO,
+    ("POST", "/twilio/call-status"): Audience.TWILIO,
+    ("POST", "/twilio/transfer/{token}/answer"): Audience.TWILIO,
+    ("POST", "/twilio/transfer/{token}/status"): Audience.TWILIO,
+    (SOCKET, "/twilio/media/{token}"): Audience.TWILIO,
+    ("POST", "/twilio/calls"): _O,
+    ("GET", "/twilio/calls/{call_sid}"): _O,
+    # Operations.
+    ("GET", "/api/sessions"): _O,
+    ("POST", "/api/sessions/import"): _O,
+    ("PUT", f"{_SESSION}/caller"): _O,
+    ("GET", "/api/queue"): _O,
+    ("PUT", "/api/config/eta"): _O,
+    ("GET", "/api/admin/apps"): _O,
+    ("PUT", "/api/admin/apps/{app_id}"): _O,
+    ("POST", "/api/assets/ref_audio"): _O,
+    ("GET", "/api/assets/ref_audio/{voice_id}"): _O,
+    ("DELETE", "/api/assets/ref_audio/{voice_id}"): _O,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One route of an application.
+
+    Attributes:
+        method: of HTTP, or ``WS``.
+        path: as a template.
+        audience: who may use it.
+    """
+
+    method: str
+    path: str
+    audience: Audience
+
+
+class UndeclaredRouteError(Exception):
+    """A route of the application is not in the table, or not as the table says: a bug."""
+
+
+def permits(audience: Audience, credential: Credential, *, keys: bool) -> bool:
+    """Tell whether a credential gets past the check of a route; what is behind it may still be missing.
+
+    Where the request comes from, and by which proxy, makes no difference.
+
+    Args:
+        audience: of the route.
+        credential: none, a wrong one, a key, a token of the user who owns the session, one of another user,
+            or the operator's.
+        keys: client keys are set. Without them keys and tokens are wrong.
+    """
+    if credential == "operator":
+        return audience not in (Audience.APPLICATION, Audience.TWILIO)
+    if audience in (Audience.PUBLIC, Audience.CAPABILITY):
+        return True
+    if audience in (Audience.OPERATOR, Audience.TWILIO):
+        return False
+    if audience is Audience.APPLICATION:
+        return keys and credential == "key"
+    if audience is Audience.CLIENT:
+        return not keys or credential in ("key", "token", "other token")
+    if audience is Audience.SESSION:
+        return not keys or credential in ("key", "token")
+    # Without keys the owner is a browser, by its cookie.
+    return keys and credential in ("key", "token")
+
+
+def declared(app: FastAPI) -> list[Declared]:
+    """Return the routes of an application, in the order of the table.
+
+    Raises:
+        UndeclaredRouteError: one is not in the table.
+    """
+    found = {}
+    for method, path, _ in _routes(app.routes):
+        audience = ROUTES.get((method, path))
+        if audience is None:
+            raise UndeclaredRouteError(f"{method} {path}: its audience is not in route_access.ROUTES")
+        found[method, path] = Declared(method, path, audience)
+    return [found[each] for each in ROUTES if each in found]
+
+
+def check_declared(app: FastAPI) -> None:
+    """Make sure that an application is as the table says.
+
+    Raises:
+        UndeclaredRouteError: a route is not in the table, or is the operator's and does not ask for it.
+    """
+    audiences = {(each.method, each.path): each.audience for each in declared(app)}
+    for method, path, route in _routes(app.routes):
+        asks = isinstance(route, APIRoute) and _asks_for_operator(route.dependant)
+        if asks != (audiences[method, path] is Audience.OPERATOR):
+            raise UndeclaredRouteError(f"{method} {path}: the table and the route differ on the operator")
+
+
+def _routes(routes: Any) -> Iterator[tuple[str, str, Any]]:
+    for route in routes:
+        if isinstance(route, APIRoute):
+            for method in sorted(route.methods or ()):
+                yield method, route.path, route
+        elif isinstance(route, WebSocketRoute) or type(route).__name__ == "APIWebSocketRoute":
+            yield SOCKET, route.path, route
+        elif isinstance(route, Mount):
+            yield "GET", route.path, route
+        elif (included := getattr(route, "original_router", None)) is not None:
+            # FastAPI keeps an included router as one route; older releases copy its routes.
+            yield from _routes(included.routes)
+        else:
+            raise UndeclaredRouteError(f"{route!r}: a kind of route that the table does not know")
+
+
+def _asks_for_operator(dependant: Any) -> bool:
+    return any(
+        getattr(each.call, "__func__", None) is Operators.check or _asks_for_operator(each)
+        for each in dependant.dependencies
+    )
