@@ -39,6 +39,7 @@ from evals.crash.phases import Phase, Progress, draw
 from evals.crash.statements import Statement
 from evals.latency.client import Line
 from evals.latency.servers import command
+from evals.operating import operator_headers
 from evals.serving_process import Server, free_port, started
 from session_store.settings import StoreSettings
 
@@ -263,7 +264,8 @@ class Rounds:
                 self._findings.of_tools(talk.session_id, self.outside.requests, self.outside.effects, events)
             if self._findings.passed():
                 for one in self.rounds:
-                    async with client.delete(f"/api/sessions/{one.talk.session_id}"):
+                    path = f"/api/sessions/{one.talk.session_id}"
+                    async with client.delete(path, headers=operator_headers()):
                         pass
 
     def _stated(self, talk: Talk) -> list[Statement]:

@@ -16,6 +16,7 @@ import aiohttp
 
 from core.errors import PeerError
 from evals.heard_truth import session
+from evals.operating import operator_headers
 from evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
 from evals.serving_process import ROOT, Server, free_port, started
 
@@ -57,7 +58,9 @@ class Telephone:
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as client,
-                client.get(f"{self.server.url}/api/sessions", params={"limit": "1"}) as response,
+                client.get(
+                    f"{self.server.url}/api/sessions", params={"limit": "1"}, headers=operator_headers()
+                ) as response,
             ):
                 listed = await response.json()
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -95,7 +98,7 @@ def _files(folder: Path, more: str) -> tuple[Path, Path]:
     log.unlink(missing_ok=True)
     store = json.dumps(f"sqlite:///{folder.resolve()}/sessions-{time.time_ns()}.db")
     deployment.write_text(
-        f"phone: {{public_url: '{PUBLIC}'}}\nserver: {{sessions_per_minute: 10000}}\n"
+        f"phone: {{public_url: '{PUBLIC}'}}\nserver: {{sessions_per_minute: 10000, open: true}}\n"
         f"remembering: {{store: {{url: {store}}}}}\n{more}"
     )
     return deployment, log

@@ -1,6 +1,7 @@
 """The product as a user starts it: ``python bot.py`` in a process of its own on a free port."""
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import httpx
 import psutil
+
+from tests.peers.operations_gateway import TOKEN, TOKEN_ENV
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 60
@@ -42,7 +45,11 @@ async def running_server(*arguments: str, log: Path | None = None) -> AsyncItera
     with ExitStack() as files:
         stderr = files.enter_context(log.open("wb")) if log is not None else None
         child = await asyncio.create_subprocess_exec(
-            *command, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL, stderr=stderr
+            *command,
+            cwd=ROOT,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=stderr,
+            env={**os.environ, TOKEN_ENV: TOKEN},
         )
     url = f"http://127.0.0.1:{port}"
     try:

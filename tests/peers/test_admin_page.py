@@ -89,9 +89,10 @@ async def browser(path: str, **looks: object) -> AsyncIterator[BrowserContext]:
 
 
 @asynccontextmanager
-async def operator(path: str, site: Site, **looks: object) -> AsyncIterator[Visit]:
+async def operator(path: str, site: Site, *, logs_in: bool = True, **looks: object) -> AsyncIterator[Visit]:
     async with browser(path, **looks) as context:
-        visited = await open_page(context, site.address)
+        # The address that a server prints when it starts.
+        visited = await open_page(context, f"{site.address}#token={TOKEN}" if logs_in else site.address)
         yield visited
 
 
@@ -248,12 +249,13 @@ async def test_a_voice_is_added_heard_and_deleted(chromium: str, tmp_path: Path)
         assert [line for line in person.complaints if "400 (Bad Request)" not in line] == []
 
 
-async def test_nobody_sees_anything_before_they_have_said_who_they_are(
-    chromium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv(TOKEN_ENV, TOKEN)
-    async with site(tmp_path, "gpu0") as here, operator(chromium, here) as person:
+async def test_nobody_sees_anything_before_they_have_said_who_they_are(chromium: str, tmp_path: Path):
+    async with (
+        site(tmp_path, "gpu0") as here,
+        operator(chromium, here, logs_in=False) as person,
+    ):
         await person.state("locked", within_s=5)
+        await expect(person.part("token-env")).to_contain_text(TOKEN_ENV)
         await expect(person.part("open")).to_be_hidden()
         await expect(person.part("token")).to_be_focused()
         await picture(person.page, "locked")
@@ -275,15 +277,13 @@ async def test_nobody_sees_anything_before_they_have_said_who_they_are(
         assert [line for line in person.complaints if "403 (Forbidden)" not in line] == []
 
 
-async def test_where_nobody_can_be_the_operator_the_page_says_what_to_set(chromium: str, tmp_path: Path):
-    async with (
-        site(tmp_path) as here,
-        browser(chromium, extra_http_headers={"x-real-ip": "1.2.3.4"}) as context,
-    ):
-        person = await open_page(context, here.address)
-        await person.state("locked", within_s=5)
-        await expect(person.part("no-token")).to_contain_text(f"Set {TOKEN_ENV} where the server runs")
-        await expect(person.part("login")).to_be_hidden()
+async def test_the_printed_address_logs_in_and_is_not_kept(chromium: str, tmp_path: Path):
+    async with site(tmp_path) as here, operator(chromium, here) as person:
+        await person.state("live", within_s=5)
+        assert TOKEN not in await person.page.evaluate("location.href")
+        await person.page.goto(f"{here.address}?again#token=wrong")
+        # A login that is there stays.
+        await person.state("live", within_s=5)
 
 
 async def test_a_page_that_nobody_sees_asks_for_nothing(chromium: str, tmp_path: Path):

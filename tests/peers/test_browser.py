@@ -26,6 +26,7 @@ from session_store.store import SessionStore, StoreSettings
 from tests.peers.llm_script import Turn
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.openai_server import OpenAiServer
+from tests.peers.operations_gateway import BEARER, TOKEN, TOKEN_ENV
 from tests.peers.server import free_port
 from tests.system import missing
 from tests.voices import RATE_HZ, say, silence
@@ -113,6 +114,7 @@ def serving(
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=log,
+            env={**os.environ, TOKEN_ENV: TOKEN},
         )
     try:
         yield Served(_address(process, folder / "log.txt"), process)
@@ -414,7 +416,7 @@ async def test_a_call_whose_session_is_deleted_says_so(chromium: str, server: st
         await expect(person.part("as-text")).to_have_text("Open as text", timeout=15_000)
         session = urlsplit(person.page.url).query.removeprefix("session=")
         async with httpx.AsyncClient() as client:
-            await client.delete(f"{server}/api/sessions/{session}")
+            await client.delete(f"{server}/api/sessions/{session}", headers=BEARER)
             # The call learns of it when it next writes.
             await person.type("are you still there")
         await expect(person.part("notice")).to_contain_text("was deleted", timeout=10_000)
@@ -429,7 +431,7 @@ async def test_a_call_of_a_conversation_that_was_deleted_meanwhile_says_so_and_t
     async with visit(chromium, f"{server}/?session={session}", "--deny-permission-prompts") as person:
         await person.answered("ten until two", within_s=15)
         async with httpx.AsyncClient() as client:
-            await client.delete(f"{server}/api/sessions/{session}")
+            await client.delete(f"{server}/api/sessions/{session}", headers=BEARER)
         await person.part("talk").click()
         await expect(person.part("notice")).to_contain_text("was deleted. Talk begins a new one.")
         assert urlsplit(person.page.url).query == ""
@@ -643,7 +645,9 @@ async def import_session(address: str, folder: Path, *events: tuple[Kind, dict[s
     finally:
         await store.close()
     async with httpx.AsyncClient() as client:
-        answer = await client.post(f"{address}/api/sessions/import", content="\n".join(lines).encode())
+        answer = await client.post(
+            f"{address}/api/sessions/import", content="\n".join(lines).encode(), headers=BEARER
+        )
     assert answer.status_code == 201, answer.text
     return session.id
 

@@ -27,7 +27,7 @@ from tests.peers.minicpm_server import (
     minicpm_worker,
     minicpm_worker_process,
 )
-from tests.peers.operations_gateway import asking, gateway
+from tests.peers.operations_gateway import BEARER, asking, gateway
 from tests.peers.test_browser import serving
 from tests.peers.test_duplex_sockets import client
 from tests.peers.test_pool import until
@@ -119,7 +119,7 @@ async def test_one_that_is_not_idle_is_not_granted_until_it_is(state: dict[str, 
     with minicpm_worker(**state) as server:
         async with Pool(chosen(far("far0", server.base))) as pool:
             await until(lambda: server.asked >= 2)
-            async with asking(gateway(Operations(pool=pool))) as http:
+            async with asking(gateway(Operations(pool=pool)), headers=BEARER) as http:
                 [shown] = (await http.get("/workers")).json()["workers"]
             assert shown["status"] == status
             waits = asyncio.create_task(conversation(pool).place())
@@ -138,7 +138,10 @@ async def test_it_is_shown_with_what_it_says() -> None:
     with minicpm_worker() as server:
         async with Pool(chosen(far("far0", server.base))) as pool:
             await until(lambda: ready(pool, "far0"))
-            async with asking(gateway(Operations(pool=pool))) as http, placed(pool, "0a1b2c3d-more"):
+            async with (
+                asking(gateway(Operations(pool=pool)), headers=BEARER) as http,
+                placed(pool, "0a1b2c3d-more"),
+            ):
                 await until(lambda: pool.workers()["far0"]["state"] == "duplex_active")
                 [shown] = (await http.get("/workers")).json()["workers"]
     assert (shown["status"], shown["gpu_id"], shown["avg_inference_time_ms"]) == ("duplex_active", 3, 41.5)

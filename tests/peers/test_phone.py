@@ -15,6 +15,7 @@ from evals.phone.speech import packets, quiet, samples_of
 from tests.peers.llm_script import Turn
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.openai_server import OpenAiServer
+from tests.peers.operations_gateway import BEARER
 from tests.peers.phone_caller import heard, keys_in, likeness, place
 from tests.peers.server import RunningServer, running_server
 from tests.peers.twilio_rest import ACCOUNT, Phone, twilio_rest
@@ -43,6 +44,8 @@ async def telephone(
 ) -> AsyncIterator[tuple[RunningServer, Front]]:
     """A server with a telephone line, and the other end of the line."""
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", AUTH_TOKEN)
+    # Callers by telephone need none; without it a server of that name does not start.
+    monkeypatch.setenv("PARLEY_CALL_KEYS", "k" * 32)
     # The tests' own store is all of theirs, whatever a deployment says.
     monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")
     config = folder / "phone.yaml"
@@ -56,7 +59,7 @@ async def telephone(
 
 async def timelines(url: str) -> list[list[dict[str, Any]]]:
     """Of every session, the newest first."""
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
         sessions = (await client.get("/api/sessions")).json()
         items = next(value for value in sessions.values() if isinstance(value, list))
         return [(await client.get(f"/api/sessions/{item['id']}/timeline")).json()["events"] for item in items]

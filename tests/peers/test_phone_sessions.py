@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from protocols.twilio_media import RATE_HZ, SILENCE
+from tests.peers.operations_gateway import BEARER
 from tests.peers.server import RunningServer, running_server
 from transports.twilio.simulated_caller import CALLER, Caller, Heard, SimulatedCall
 
@@ -24,14 +25,13 @@ async def line(
     """A server that a simulated caller reaches."""
     monkeypatch.setenv("PARLEY_CALLER_KEY", "k" * 32)
     monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")
-    monkeypatch.delenv("PARLEY_ADMIN_TOKEN", raising=False)
     config = folder / "phone.yaml"
     config.write_text(
         f"phone: {{signatures: false, number: '+15550199'{phone}}}\nbot: {{greeting: Hello there.}}\n"
     )
     async with (
         running_server("--config", str(config)) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=30) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=30, headers=BEARER) as client,
     ):
         yield server, client
 

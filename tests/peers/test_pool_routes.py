@@ -20,7 +20,7 @@ from serving.pool.settings import PoolSettings, WorkerSpec
 from serving.scheduler.wants import Place, Reason, Task, Want
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
-from tests.peers.operations_gateway import BEARER, TOKEN, TOKEN_ENV, asking, gateway
+from tests.peers.operations_gateway import BEARER, TOKEN_ENV, asking, gateway
 from tests.peers.test_pool import at_worker, ready, settings, until, want
 
 SESSION = "0a1b2c3d-0000-4000-8000-000000000001"
@@ -63,8 +63,9 @@ class Site:
 
 
 @asynccontextmanager
-async def site(chosen: PoolSettings) -> AsyncIterator[Site]:
-    async with Pool(chosen) as pool, asking(gateway(Operations(pool=pool))) as client:
+async def site(chosen: PoolSettings, *, operator: bool = True) -> AsyncIterator[Site]:
+    headers = BEARER if operator else {}
+    async with Pool(chosen) as pool, asking(gateway(Operations(pool=pool)), headers=headers) as client:
         yield Site(pool, client)
 
 
@@ -197,11 +198,8 @@ async def test_the_number_of_a_device_is_that_of_its_setting() -> None:
     assert shown == {"one": 1, "first": 0, "none": None, "unsaid": None, "odd": None}
 
 
-async def test_strangers_see_how_many_and_not_who_or_where(
-    served: list[Served], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(TOKEN_ENV, TOKEN)
-    async with site(settings(served[:1])) as here:
+async def test_strangers_see_how_many_and_not_who_or_where(served: list[Served]) -> None:
+    async with site(settings(served[:1]), operator=False) as here:
         async with one_waits(here) as (placed, asked, _waits):
             shown = (await here.workers())["v"]
             assert shown["status"] == "duplex_active"
@@ -235,11 +233,8 @@ async def test_the_queue_says_who_waits_and_how_long(served: list[Served]) -> No
             assert (status["status"], status["deployment"]) == ("ready", "test")
 
 
-async def test_whoever_knows_a_ticket_sees_it_alone(
-    served: list[Served], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(TOKEN_ENV, TOKEN)
-    async with site(settings(served[:1])) as here:
+async def test_whoever_knows_a_ticket_sees_it_alone(served: list[Served]) -> None:
+    async with site(settings(served[:1]), operator=False) as here:
         async with one_waits(here) as (placed, asked, _waits):
             found = await here.json(f"/api/queue/{asked.ticket_id}")
             assert found["found"] is True
@@ -271,13 +266,11 @@ async def test_a_place_that_no_worker_may_free_has_no_estimate() -> None:
 )
 async def test_who_is_taken_out_of_the_queue_is_told_by_whom(
     served: list[Served],
-    monkeypatch: pytest.MonkeyPatch,
     headers: dict[str, str],
     reason: Reason,
     told: str,
 ) -> None:
-    monkeypatch.setenv(TOKEN_ENV, TOKEN)
-    async with site(settings(served[:1])) as here:
+    async with site(settings(served[:1]), operator=False) as here:
         async with one_waits(here) as (_placed, asked, waits):
             path = f"/api/queue/{asked.ticket_id}"
             assert (await here.client.delete(path, headers=headers)).json() == {"success": True}
@@ -395,7 +388,7 @@ async def test_an_estimate_out_of_its_range_changes_nothing(served: list[Served]
 
 
 async def test_a_server_without_a_pool_says_so() -> None:
-    async with asking(gateway()) as client:
+    async with asking(gateway(), headers=BEARER) as client:
         assert (await client.get("/workers")).json() == {"total": 0, "workers": []}
         queue = (await client.get("/api/queue")).json()
         assert queue == {"queue_length": 0, "max_queue_size": 0, "items": [], "running_tasks": []}

@@ -11,6 +11,7 @@ import psutil
 from playwright.async_api import expect
 
 from tests.peers.minicpm_server import minicpm_server
+from tests.peers.operations_gateway import BEARER
 from tests.peers.test_browser import Served, chromium, open_page, serving, units_are_heard, visit
 
 __all__ = ["chromium"]
@@ -85,7 +86,7 @@ async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
         with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url), calls=2) as served:
             async with (
                 visit(chromium, f"{served.address}/duplex", *FLAGS) as first,
-                httpx.AsyncClient(base_url=served.address) as operator,
+                httpx.AsyncClient(base_url=served.address, headers=BEARER) as operator,
             ):
                 await first.part("talk").click()
                 await first.state("listening", "speaking", within_s=15)

@@ -13,6 +13,7 @@ from loguru import logger
 from core.errors import EngineError
 from serving.gateway.session_api import IMPORT_PATH, TurnEvent
 from session_store.events import Draft, Kind
+from tests.peers.operations_gateway import BEARER
 from tests.peers.session_gateway import Reader, Server, Turns, application, served
 
 # A vanished reader's place is free within this.
@@ -155,7 +156,8 @@ async def test_half_an_import_whose_sender_vanishes_leaves_nothing(tmp_path: Pat
         async with httpx.AsyncClient(base_url=server.url) as client:
             assert (await client.get(f"/api/sessions/{session}")).status_code == 404
             whole = "".join(f"{line}\n" for line in lines)
-            assert (await client.post("/api/sessions/import", content=whole)).status_code == 201
+            taken_in = await client.post("/api/sessions/import", content=whole, headers=BEARER)
+            assert taken_in.status_code == 201
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from tests.peers.operations_gateway import BEARER
 from tests.peers.server import ROOT, running_server
 from tests.peers.test_command import speech
 from tests.peers.test_webrtc_call import turns_of
@@ -22,7 +23,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with running_server() as server, httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+    async with (
+        running_server() as server,
+        httpx.AsyncClient(base_url=server.url, timeout=30, headers=BEARER) as client,
+    ):
         yield client
 
 
@@ -249,10 +253,18 @@ async def test_an_import_that_is_not_text_is_refused(client: httpx.AsyncClient):
     assert (await client.post("/api/sessions/import", content=b"\xff\xfe")).status_code == 400
 
 
-async def test_what_a_proxy_passes_on_is_not_the_operator(client: httpx.AsyncClient):
-    answer = await client.get("/api/sessions", headers={"x-forwarded-for": "203.0.113.7"})
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:7860"])
+async def test_what_a_proxy_passes_on_is_not_the_operator(client: httpx.AsyncClient, host: str):
+    # As nginx' proxy_pass does by default, and a tunnel.
+    headers = {"host": host, "authorization": ""}
+    answer = await client.get("/api/sessions", headers=headers)
     assert answer.status_code == 403
     assert "PARLEY_ADMIN_TOKEN" in answer.text
+    session = await new_session(client)
+    # Its id reads, and its cookie deletes: those that come by the same proxy have neither.
+    other = {**headers, "cookie": ""}
+    assert (await client.delete(f"/api/sessions/{session}", headers=other)).status_code == 403
+    assert (await client.delete(f"/api/sessions/{session}", headers=headers)).status_code == 204
 
 
 async def test_a_turn_of_an_unknown_session_is_404(client: httpx.AsyncClient):

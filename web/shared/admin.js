@@ -22,7 +22,7 @@ const ESTIMATES = [
 
 const parts = Object.fromEntries(
   [
-    "state", "notice", "locked", "login", "token", "no-token", "token-env", "log-out", "open", "tiles", "apps", "workers", "no-workers",
+    "state", "notice", "locked", "login", "token", "token-env", "log-out", "open", "tiles", "apps", "workers", "no-workers",
     "queue", "queue-table", "no-queue", "eta", "eta-rows", "voices", "no-voices", "upload", "voice-file", "voice-name", "upload-button",
     "confirm", "confirm-title", "confirm-text", "confirm-go",
   ].map((role) => [role, part(role)]),
@@ -35,11 +35,13 @@ class Page {
   // A look that began before something was changed shows what was: it is dropped.
   #epoch = 0;
   #set = {};
-  #needsToken = false;
 
   begin() {
     this.#makeEstimates();
-    parts.login.addEventListener("submit", (event) => this.#handle(event, () => this.#logIn()));
+    // The address that the server prints when it starts has it behind the #, which no server is sent.
+    const offered = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (offered) history.replaceState(null, "", location.pathname + location.search);
+    parts.login.addEventListener("submit", (event) => this.#handle(event, () => this.#logIn(parts.token.value)));
     parts["log-out"].addEventListener("click", () => this.#do(() => this.#logOut()));
     parts.eta.addEventListener("submit", (event) => this.#handle(event, () => this.#saveEstimates()));
     parts.eta.addEventListener("reset", (event) => this.#handle(event, () => this.#showEstimates(true)));
@@ -47,7 +49,8 @@ class Page {
     parts.upload.addEventListener("submit", (event) => this.#handle(event, () => this.#upload()));
     parts["voice-file"].addEventListener("change", () => this.#proposeName());
     document.addEventListener("visibilitychange", () => this.#onVisibility());
-    this.#enter();
+    if (offered) this.#do(() => this.#logIn(offered)).then(() => document.body.dataset.state === "loading" && this.#enter());
+    else this.#enter();
   }
 
   // Looking.
@@ -55,9 +58,8 @@ class Page {
   async #enter() {
     clearTimeout(this.#timer);
     try {
-      const { is_operator: isOperator, needs_token: needsToken, token_env: tokenEnv } = await api.operator();
+      const { is_operator: isOperator, token_env: tokenEnv } = await api.operator();
       this.#failures = 0;
-      this.#needsToken = needsToken;
       if (isOperator) {
         this.#show("live");
         await this.#look();
@@ -125,16 +127,14 @@ class Page {
     write(parts.state, STATES[state]);
     parts.open.hidden = state === "locked" || state === "loading" || (state === "away" && was === "loading");
     parts.locked.hidden = state !== "locked";
-    parts["log-out"].hidden = state === "locked" || !this.#needsToken;
+    parts["log-out"].hidden = state === "locked";
     if (was === "away" && state === "live") this.#say("");
   }
 
   #lock() {
     this.#epoch += 1;
     this.#show("locked");
-    parts.login.hidden = !this.#needsToken;
-    parts["no-token"].hidden = this.#needsToken;
-    if (this.#needsToken) parts.token.focus();
+    parts.token.focus();
   }
 
   // Doing.
@@ -170,8 +170,8 @@ class Page {
     return parts.confirm.returnValue === "go";
   }
 
-  async #logIn() {
-    await api.logIn(parts.token.value);
+  async #logIn(token) {
+    await api.logIn(token);
     parts.token.value = "";
     this.#say("");
     await this.#enter();

@@ -20,7 +20,7 @@ export class Follower {
    * @param {(event: object) => void} on.event a committed event
    * @param {() => void} on.up the server answers
    * @param {() => void} on.away the server does not answer; it is asked again
-   * @param {() => void} on.gone there is no such session; this is the end
+   * @param {() => void} on.gone there is no such session, or it is another client's; this is the end
    */
   constructor(api, on) {
     this.#api = api;
@@ -58,7 +58,7 @@ export class Follower {
       else await this.#api.info();
     } catch (error) {
       if (attempt !== this.#attempt) return;
-      if (error.gone) {
+      if (error.gone || error.denied) {
         const { gone } = this.#on;
         this.stop();
         gone();

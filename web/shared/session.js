@@ -195,7 +195,7 @@ class SessionPage {
   }
 
   #onGone() {
-    this.#end("No such conversation", "It was deleted, or the address is not complete.");
+    this.#end("No such conversation", "It was deleted, it is somebody else's, or the address is not complete.");
   }
 
   #end(title, text) {

@@ -2,6 +2,7 @@
 // wait has a deadline.
 
 import { within } from "./deadline.js";
+import { authorization, keepNext, signedIn } from "./token.js";
 
 const SESSION_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const REQUEST_MS = 10_000;
@@ -10,7 +11,7 @@ const PAGE_EVENTS = 1_000;
 // The server gives an answer up after a minute, and the turn of another tab may have to end first.
 const SILENT_MS = 130_000;
 // Asking again makes no difference: the request itself is not wanted.
-const REFUSALS = new Set([400, 403, 413, 422]);
+const REFUSALS = new Set([400, 401, 403, 413, 422]);
 
 /** Why something was not done, in words for the person. */
 export class ApiError extends Error {
@@ -23,6 +24,11 @@ export class ApiError extends Error {
   /** There is no such session (any more). */
   get gone() {
     return this.status === 404;
+  }
+
+  /** It is there, and another client's. */
+  get denied() {
+    return this.status === 401 || this.status === 403;
   }
 
   /** The same again would be refused again. */
@@ -52,8 +58,10 @@ export class SessionApi {
 
   /** A new session on the server. Throws ApiError. */
   static async create() {
-    const { id } = await requestJson("POST", "/api/sessions");
-    return new SessionApi(id);
+    await signedIn();
+    const made = await requestJson("POST", "/api/sessions", authorization());
+    keepNext(made);
+    return new SessionApi(made.id);
   }
 
   /** A code that goes on with the session in a telephone call, the number to call, and for how long. Throws ApiError. */
@@ -160,12 +168,13 @@ function parsed(block) {
   return fields.data === undefined ? null : { name: fields.event ?? "message", data: JSON.parse(fields.data) };
 }
 
-async function requestJson(method, path) {
-  const response = await request(method, path, { signal: AbortSignal.timeout(REQUEST_MS) });
+async function requestJson(method, path, headers = {}) {
+  const response = await request(method, path, { headers, signal: AbortSignal.timeout(REQUEST_MS) });
   return response.json().catch(asApiError);
 }
 
 export async function request(method, path, options) {
+  await signedIn();
   const response = await fetch(path, { method, ...options }).catch(asApiError);
   if (response.ok) return response;
   const { error, detail } = await response.json().catch(() => ({}));

@@ -3,13 +3,28 @@
 // the answer brings the next one.
 
 const KEY = "parley.token";
+const REQUEST_MS = 10_000;
+
+let signing = null;
 
 function fromAddress() {
   const found = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!found) return;
   sessionStorage.setItem(KEY, found);
+  // A cookie for what carries no headers: event streams, links. Without it they are refused, and say why.
+  signing = fetch("/api/client", {
+    method: "POST",
+    headers: { authorization: `Bearer ${found}` },
+    signal: AbortSignal.timeout(REQUEST_MS),
+  }).catch(() => {});
   // It is nobody's to read over a shoulder, or to bookmark.
   history.replaceState(null, "", location.pathname + location.search);
+}
+
+/** Resolves once the server knows the token that this page was opened with, if there is one. */
+export async function signedIn() {
+  fromAddress();
+  await signing;
 }
 
 /** Headers for a request that begins a conversation. */

@@ -1,0 +1,15 @@
+"""The operator's credential, for evaluations that list or delete sessions of a server on this machine."""
+
+from configs.load import PROJECT_DIR
+from serving.gateway.operator_token import operator_token
+from serving.gateway.settings import ServerSettings
+
+
+def operator_headers() -> dict[str, str]:
+    """Headers of the operator: the token of the environment, or that which servers of this checkout keep.
+
+    Raises:
+        ConfigError: the file with the token could be read by others.
+    """
+    token = operator_token(ServerSettings(), PROJECT_DIR / "data").text
+    return {"Authorization": f"Bearer {token}"}
