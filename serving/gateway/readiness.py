@@ -4,16 +4,20 @@
 hold calls at the moment lives, and must not be restarted: it answers 503 here, with the reasons.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from core.errors import StoreError
 from serving.gateway.calls import CallTasks
 from session_store.store import SessionStore
 
 # A server that is full for a moment is not taken out: its callers are refused, or wait, for as long.
 FULL_S = 10.0
+# The store is read at most so often, however often this is asked, and has so long to answer.
+READ_EVERY_S, READ_S = 2.0, 2.0
 
 
 def readiness_router(
@@ -30,6 +34,7 @@ def readiness_router(
         more: other reasons, as that engines hear nothing.
     """
     router = APIRouter()
+    probe = None if store is None else _StoreProbe(store)
 
     @router.get("/ready")
     async def ready() -> JSONResponse:
@@ -38,9 +43,36 @@ def readiness_router(
             reasons.append("the server is stopping")
         elif calls.full_for_s >= FULL_S:
             reasons.append(f"every line has been taken for {FULL_S:g} s")
-        if store is not None and not store.available:
+        if probe is not None and await probe.is_away():
             reasons.append("the session store is away")
         status = "not ready" if reasons else "ready"
         return JSONResponse({"status": status, "reasons": reasons}, status_code=503 if reasons else 200)
 
     return router
+
+
+class _StoreProbe:
+    """State of a session store, that of an idle server too."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+        self._lock = asyncio.Lock()
+        self._is_away = False
+        self._read_s: float | None = None
+
+    async def is_away(self) -> bool:
+        """Tell whether the store does not answer."""
+        if not self._store.available:
+            return True
+        now_s = asyncio.get_running_loop().time()
+        async with self._lock:
+            if self._read_s is None or now_s - self._read_s >= READ_EVERY_S:
+                try:
+                    async with asyncio.timeout(READ_S):
+                        await self._store.sessions(limit=1)
+                except (StoreError, TimeoutError):
+                    self._is_away = True
+                else:
+                    self._is_away = False
+                self._read_s = asyncio.get_running_loop().time()
+            return self._is_away

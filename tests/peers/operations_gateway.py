@@ -8,6 +8,7 @@ import httpx
 from fastapi import FastAPI
 
 from serving.gateway.app import create_app
+from serving.gateway.audit import AuditLog
 from serving.gateway.operations import Operations
 from serving.gateway.settings import ServerSettings
 from transports.webrtc.signaling import Signaling
@@ -21,7 +22,9 @@ async def _no_call(_arguments: object) -> None:
     raise AssertionError("no call is made here")
 
 
-def gateway(operations: Operations | None = None, **settings: Any) -> FastAPI:
+def gateway(
+    operations: Operations | None = None, *, audit: AuditLog | None = None, **settings: Any
+) -> FastAPI:
     """The application."""
     return create_app(
         ServerSettings.model_validate(settings),
@@ -30,6 +33,7 @@ def gateway(operations: Operations | None = None, **settings: Any) -> FastAPI:
         open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=1),
         operations=operations,
         operator_token=TOKEN,
+        audit=audit,
     )
 
 

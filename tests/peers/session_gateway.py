@@ -18,6 +18,7 @@ from pipecat.runner.types import RunnerArguments
 
 from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.app import create_app
+from serving.gateway.audit import AuditLog
 from serving.gateway.http_server import http_server
 from serving.gateway.session_api import TurnEvent, Typing
 from serving.gateway.settings import ServerSettings
@@ -74,7 +75,7 @@ async def no_call(_arguments: RunnerArguments) -> None:
 
 @asynccontextmanager
 async def application(
-    folder: Path, type_turn: Typing, **settings: Any
+    folder: Path, type_turn: Typing, *, audit: AuditLog | None = None, **settings: Any
 ) -> AsyncIterator[tuple[FastAPI, SessionStore]]:
     bounds = ServerSettings(**{"drain_s": 0, "stop_requests_s": 0, **settings})
     store = await SessionStore.open(StoreSettings(url=f"sqlite:///{folder}/sessions.db"))
@@ -88,6 +89,7 @@ async def application(
             conversations=conversations,
             type_turn=type_turn,
             operator_token=TOKEN,
+            audit=audit,
         )
         yield app, store
     finally:

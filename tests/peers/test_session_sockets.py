@@ -18,6 +18,7 @@ from tests.peers.session_gateway import Reader, Server, Turns, application, serv
 
 # A vanished reader's place is free within this.
 FREED_S = 2.0
+OPERATOR = f"Authorization: {BEARER['authorization']}"
 CHUNKED = "Transfer-Encoding: chunked"
 
 
@@ -131,7 +132,7 @@ async def test_an_import_that_is_too_large_is_refused_before_its_end(tmp_path: P
     async with application(tmp_path, Turns(), max_import_bytes=10_000) as (app, _), served(app) as server:
         piece = b"2711\r\n" + b"\n" * 10_001 + b"\r\n"
         # More would follow.
-        answer = await server.read("POST", IMPORT_PATH, piece, CHUNKED)
+        answer = await server.read("POST", IMPORT_PATH, piece, CHUNKED, OPERATOR)
         assert answer.status == 413
         assert "\r\nconnection: close\r\n" in answer.head
         assert b"body over 10000 bytes" in await asyncio.wait_for(answer.reader.read(), 5)
@@ -139,7 +140,7 @@ async def test_an_import_that_is_too_large_is_refused_before_its_end(tmp_path: P
 
 async def test_an_import_that_stops_coming_is_refused(tmp_path: Path):
     async with application(tmp_path, Turns(), body_s=0.05) as (app, _), served(app) as server:
-        answer = await server.read("POST", IMPORT_PATH, b"2\r\n\n\n\r\n", CHUNKED)
+        answer = await server.read("POST", IMPORT_PATH, b"2\r\n\n\n\r\n", CHUNKED, OPERATOR)
         assert answer.status == 408
         assert b"within 0.05 s" in await asyncio.wait_for(answer.reader.read(), 5)
 
@@ -151,7 +152,7 @@ async def test_half_an_import_whose_sender_vanishes_leaves_nothing(tmp_path: Pat
         await store.delete(session)
         first = f"{lines[0]}\n".encode()
         piece = b"%x\r\n%b\r\n" % (len(first), first)
-        sender = await server.send("POST", IMPORT_PATH, piece, CHUNKED)
+        sender = await server.send("POST", IMPORT_PATH, piece, CHUNKED, OPERATOR)
         sender.transport.abort()
         async with httpx.AsyncClient(base_url=server.url) as client:
             assert (await client.get(f"/api/sessions/{session}")).status_code == 404
@@ -181,7 +182,9 @@ class Taking(logging.Handler):
 
 
 async def test_no_line_of_the_log_holds_the_id_of_a_session(tmp_path: Path, log: list[str]):
-    async def typed(session_id: str, text: str, *, key: str | None) -> AsyncGenerator[TurnEvent, None]:
+    async def typed(
+        session_id: str, text: str, *, key: str | None, **_: object
+    ) -> AsyncGenerator[TurnEvent, None]:
         where = f"/api/sessions/{session_id}"
         if text == "breaks before":
             raise RuntimeError(f"{where} is broken")

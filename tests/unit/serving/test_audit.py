@@ -1,0 +1,120 @@
+"""The audit log."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.gateway import audit as audit_module
+from serving.gateway.audit import AT_ONCE, FILES, PER_MINUTE, AuditLog, masked
+from tests.peers.operations_gateway import BEARER, TOKEN, asking, gateway
+from tests.peers.session_gateway import Turns, application, client_of
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_an_act_is_a_line_that_its_owner_alone_reads(tmp_path: Path):
+    path = tmp_path / "data" / "audit.jsonl"
+    log = AuditLog(path)
+    log.record("session.deleted", address="203.0.113.7", session="0a1b2c3d", by="owner")
+    log.close()
+    [line] = lines(path)
+    assert line.pop("at").endswith("+00:00")
+    assert line == {
+        "act": "session.deleted",
+        "address": "203.0.113.7",
+        "session": "0a1b2c3d",
+        "by": "owner",
+    }
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_flood_is_counted_and_not_written(tmp_path: Path):
+    path, clock = tmp_path / "audit.jsonl", Clock()
+    log = AuditLog(path, clock_s=clock)
+    for _ in range(10_000):
+        log.record("credential.wrong", address="203.0.113.7")
+    clock.now_s += 60 / PER_MINUTE
+    log.record("operator.login")
+    log.close()
+    found = lines(path)
+    assert len(found) == AT_ONCE + 1
+    assert found[-1]["act"] == "operator.login" and found[-1]["left_out"] == 10_000 - AT_ONCE
+
+
+def test_the_file_is_moved_aside_and_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(audit_module, "MOST_BYTES", 100)
+    log = AuditLog(tmp_path / "audit.jsonl")
+    for number in range(20):
+        log.record("operator.act", path=f"/{number}")
+    log.close()
+    kept = sorted(each.name for each in tmp_path.iterdir())
+    assert kept == ["audit.1.jsonl", "audit.2.jsonl", "audit.3.jsonl", "audit.jsonl"]
+    assert len(kept) == FILES
+    assert lines(tmp_path / "audit.jsonl")[-1]["path"] == "/19"
+
+
+def test_a_file_that_cannot_be_written_disturbs_nothing(tmp_path: Path):
+    (tmp_path / "data").write_text("a file where the folder should be")
+    log = AuditLog(tmp_path / "data" / "audit.jsonl")
+    for _ in range(3):
+        log.record("operator.login")
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [("+15550123456", "+1555***56"), ("sip:desk@pbx.example.org", "sip:d***rg")]
+)
+def test_of_a_number_enough_is_written_to_find_it_in_a_bill(number: str, shown: str):
+    assert masked(number) == shown
+
+
+class Acts(AuditLog):
+    """Acts as they were recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acts: list[tuple[str, dict[str, object]]] = []
+
+    def record(self, act: str, *, address: str = "", **facts: object) -> None:
+        self.acts.append((act, {"address": address, **facts}))
+
+
+async def test_what_operators_do_and_who_tried_to_be_one_is_recorded():
+    acts = Acts()
+    async with asking(gateway(audit=acts), peer="203.0.113.7") as client:
+        await client.post("/api/admin/session", json={"token": "a guess"})
+        await client.get("/api/queue", headers={"authorization": "Bearer a guess"})
+        await client.post("/api/admin/session", json={"token": TOKEN})
+        await client.get("/api/queue")
+        await client.put("/api/config/eta", json={"eta_chat_s": 20})
+        await client.delete("/api/admin/session")
+    where = {"address": "203.0.113.7"}
+    assert acts.acts == [
+        ("operator.wrong_token", where),
+        ("operator.wrong_token", where),
+        ("operator.login", where),
+        ("operator.act", {**where, "method": "PUT", "path": "/api/config/eta"}),
+        ("operator.logout", where),
+    ]
+
+
+async def test_a_deletion_is_recorded_without_the_id(tmp_path: Path):
+    acts = Acts()
+    async with application(tmp_path, Turns(), audit=acts) as (app, store), client_of(app) as client:
+        session = (await store.create()).id
+        await client.delete(f"/api/sessions/{session}", headers=BEARER)
+    [(act, facts)] = acts.acts
+    assert act == "session.deleted"
+    assert facts == {"address": "127.0.0.1", "session": session[:8], "by": "operator"}

@@ -1,0 +1,37 @@
+"""A server that strangers reach is not started without a decision."""
+
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError
+from serving.gateway.exposure import check_exposure
+from serving.gateway.settings import ServerSettings
+
+EXPOSED: tuple[tuple[dict[str, Any], str | None, str], ...] = (
+    ({"host": "0.0.0.0"}, None, "server.host 0.0.0.0"),
+    ({"host": "::"}, None, "server.host"),
+    ({"host": "10.0.0.1"}, None, "server.host"),
+    ({}, "https://talk.example.org", "phone.public_url"),
+    ({"allowed_hosts": ("talk.example.org",)}, None, "server.allowed_hosts"),
+    ({"trusted_proxies": ("127.0.0.1",)}, None, "server.trusted_proxies"),
+)
+
+
+@pytest.mark.parametrize(("settings", "public_url", "named"), EXPOSED)
+def test_it_has_keys_or_is_open_on_purpose(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], public_url: str | None, named: str
+):
+    monkeypatch.setenv("PARLEY_CALL_KEYS", " , ")
+    with pytest.raises(ConfigError, match=f"{named}.*PARLEY_CALL_KEYS.*server.open: true") as refused:
+        check_exposure(ServerSettings(**settings), public_url=public_url)
+    assert "\n" not in str(refused.value)
+    check_exposure(ServerSettings(**settings, open=True), public_url=public_url)
+    monkeypatch.setenv("PARLEY_CALL_KEYS", "k" * 32)
+    check_exposure(ServerSettings(**settings), public_url=public_url)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.0.2"])
+def test_on_this_machine_alone_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, host: str):
+    monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
+    check_exposure(ServerSettings(host=host), public_url=None)

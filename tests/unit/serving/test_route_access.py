@@ -1,0 +1,179 @@
+"""Every route, with who may use it: the table and the application agree."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from serving.gateway.app import create_app
+from serving.gateway.caller_book import CallerBook
+from serving.gateway.caller_settings import CallCodeSettings
+from serving.gateway.operations import Operations, OperationsSettings
+from serving.gateway.phone_desk import PhoneDesk
+from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.route_access import (
+    CREDENTIALS,
+    ROUTES,
+    SOCKET,
+    Audience,
+    Credential,
+    UndeclaredRouteError,
+    check_declared,
+    declared,
+    permits,
+)
+from serving.gateway.session_api import TurnEvent
+from serving.gateway.settings import ServerSettings
+from session_store.compaction import Compactor
+from session_store.conversation import Conversations
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from tests.peers.operations_gateway import TOKEN
+from tests.peers.session_gateway import client_of, no_call
+from transports.webrtc.signaling import Signaling
+
+KEY, OTHER = "k" * 32, "o" * 32
+PUBLIC = "https://talk.example.org"
+# What proxies on this machine make of a stranger's request; none of it may make a difference.
+PROXIES: dict[str, dict[str, str]] = {
+    "none": {},
+    "tcp tunnel or tls terminator": {"host": "talk.example.org"},
+    "nginx proxy_pass": {"host": "127.0.0.1:7860", "connection": "close"},
+    "node http-proxy": {"host": "localhost:7860"},
+    "forwarding": {"host": "talk.example.org", "x-forwarded-for": "203.0.113.7", "via": "1.1 proxy"},
+}
+REFUSED = (401, 403)
+
+
+async def _typed(_session: str, _text: str, **_: object) -> AsyncGenerator[TurnEvent, None]:
+    yield TurnEvent("done", {})
+
+
+async def whole(folder: Path, store: SessionStore) -> FastAPI:
+    """An application with every surface."""
+    phone = PhoneRoutesSettings(public_url=PUBLIC, number="+15550199", call_codes=CallCodeSettings())
+    conversations = Conversations(store, compactor=Compactor())
+    return create_app(
+        ServerSettings(sessions_per_minute=10_000),
+        run_call=no_call,
+        describe=dict,
+        open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),
+        conversations=conversations,
+        type_turn=_typed,
+        modes=("cascade", "duplex"),
+        operations=Operations.open(OperationsSettings(data_dir=folder), pool=None),
+        phone=phone,
+        desk=PhoneDesk(None),
+        book=CallerBook(store, None, phone.call_codes, number=phone.number),
+        operator_token=TOKEN,
+    )
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Any:
+    opened = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+    yield opened
+    await opened.close()
+
+
+async def test_every_route_is_in_the_table_and_every_line_is_a_route(
+    tmp_path: Path, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TWILIO_AUTH_TOKEN", "t" * 32)
+    app = await whole(tmp_path, store)
+    assert [(each.method, each.path) for each in declared(app)] == list(ROUTES)
+
+
+async def test_a_route_that_nobody_declared_is_refused(
+    tmp_path: Path, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TWILIO_AUTH_TOKEN", "t" * 32)
+    app = await whole(tmp_path, store)
+
+    @app.get("/api/debug")
+    async def debug() -> None: ...
+
+    with pytest.raises(UndeclaredRouteError, match="GET /api/debug"):
+        check_declared(app)
+
+
+async def test_an_operators_route_that_does_not_ask_is_refused(
+    tmp_path: Path, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TWILIO_AUTH_TOKEN", "t" * 32)
+    app = await whole(tmp_path, store)
+    monkeypatch.setitem(ROUTES, ("GET", "/status"), Audience.OPERATOR)
+    with pytest.raises(UndeclaredRouteError, match="GET /status"):
+        check_declared(app)
+
+
+def path_of(template: str, session: str) -> str:
+    path = template.replace("{session_id}", session if template.startswith("/api/") else "none")
+    for name in ("mode", "preset_id", "ticket_id", "token", "call_sid", "app_id", "voice_id"):
+        path = path.replace(f"{{{name}}}", "none")
+    return path
+
+
+@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize("proxy", PROXIES)
+async def test_the_application_admits_as_the_table_says(
+    tmp_path: Path, store: SessionStore, monkeypatch: pytest.MonkeyPatch, keys: bool, proxy: str
+):
+    monkeypatch.setenv("TWILIO_AUTH_TOKEN", "t" * 32)
+    monkeypatch.delenv("PARLEY_ADMIN_TOKEN", raising=False)
+    monkeypatch.setattr("serving.gateway.guesses.LONGEST_S", 0.0)
+    if keys:
+        monkeypatch.setenv("PARLEY_CALL_KEYS", f"{KEY},{OTHER}")
+    else:
+        monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
+    app = await whole(tmp_path, store)
+    wrong = []
+    async with client_of(app) as client:
+        for each in declared(app):
+            if each.method == SOCKET or each.audience is Audience.TWILIO or each.path.endswith("/events"):
+                # An event stream is endless, and depends on what its neighbours do.
+                continue
+            for credential in CREDENTIALS:
+                # One of each request: tokens are spent, sessions are deleted, and more are used up.
+                client.cookies.clear()
+                shown, session = await credentials(client, credential, keys=keys)
+                client.cookies.clear()
+                headers = {**PROXIES[proxy], **({"authorization": f"Bearer {shown}"} if shown else {})}
+                answer = await asked(client, each.method, path_of(each.path, session), headers)
+                # Without keys there is no route for tokens.
+                absent = (404,) if each.audience is Audience.APPLICATION else ()
+                admitted = answer.status_code not in (*REFUSED, *absent)
+                if each.path == "/api/admin/session" and each.method == "POST":
+                    # It compares what its body says.
+                    continue
+                if each.path == "/api/client" and credential in ("key", "operator") and keys:
+                    assert answer.status_code == 400
+                if admitted != permits(each.audience, credential, keys=keys):
+                    wrong.append((each.method, each.path, credential, answer.status_code))
+    assert wrong == []
+
+
+async def credentials(client: httpx.AsyncClient, credential: Credential, *, keys: bool) -> tuple[str, str]:
+    """What is shown, and a session of the user whose token ``token`` is."""
+    if not keys:
+        session = (await client.post("/api/sessions")).json()["id"]
+        shown = {"none": "", "operator": TOKEN}.get(credential, "x" * 32)
+        return shown, session
+
+    async def token(user: str) -> str:
+        bearer = {"authorization": f"Bearer {KEY}"}
+        return str((await client.post("/api/token", json={"user": user}, headers=bearer)).json()["token"])
+
+    made = await client.post("/api/sessions", headers={"authorization": f"Bearer {await token('ann')}"})
+    shown = {"none": "", "wrong": "x" * 32, "key": KEY, "operator": TOKEN}.get(credential)
+    if shown is None:
+        shown = await token("ann" if credential == "token" else "bob")
+    return shown, str(made.json()["id"])
+
+
+async def asked(client: httpx.AsyncClient, method: str, path: str, headers: dict[str, str]) -> httpx.Response:
+    body = {"json": {"text": "hello"}} if path.endswith("/messages") else {}
+    return await client.request(method, path, headers=headers, **body)  # type: ignore[arg-type]

@@ -1,0 +1,153 @@
+"""Sessions of an application's users, and of browsers without a credential."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from core.grants import ClientIdentity
+from serving.gateway.access import COOKIE
+from serving.gateway.session_api import TurnEvent
+from tests.peers.operations_gateway import BEARER
+from tests.peers.session_gateway import application, client_of
+
+KEY, OTHER = "k" * 32, "o" * 32
+READS = ("", "/timeline", "/prompt", "/export")
+
+
+class Typed:
+    """Turns that are answered at once.
+
+    Attributes:
+        identities: of the clients that typed.
+    """
+
+    def __init__(self) -> None:
+        self.identities: list[ClientIdentity] = []
+
+    async def __call__(
+        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity
+    ) -> AsyncGenerator[TurnEvent, None]:
+        self.identities.append(identity)
+        yield TurnEvent("done", {"text": "yes"})
+
+
+def bearer(credential: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {credential}"}
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_CALL_KEYS", f"{KEY},{OTHER}")
+
+
+async def token(client: httpx.AsyncClient, key: str = KEY, **body: Any) -> dict[str, str]:
+    answer = await client.post("/api/token", json=body, headers=bearer(key))
+    return bearer(answer.json()["token"])
+
+
+async def statuses(client: httpx.AsyncClient, session: str, headers: dict[str, str]) -> set[int]:
+    """Of everything that a client may ask of a session that it may use."""
+    found = {
+        (await client.get(f"/api/sessions/{session}{path}", headers=headers)).status_code for path in READS
+    }
+    typed = await client.post(f"/api/sessions/{session}/messages", json={"text": "hello"}, headers=headers)
+    return {*found, typed.status_code}
+
+
+async def test_with_keys_a_session_is_its_owners(tmp_path: Path, keys: None):
+    typed = Typed()
+    async with application(tmp_path, typed) as (app, _), client_of(app) as client:
+        ann, bob, theirs = [
+            await token(client, key, user=user) for key, user in ((KEY, "ann"), (KEY, "bob"), (OTHER, "ann"))
+        ]
+        made = (await client.post("/api/sessions", headers=ann)).json()
+        session = made["id"]
+        # A used token, and one that was not, read; a key does for its users, and the operator for all.
+        for may in (ann, bearer(made["next_token"]), bearer(KEY), BEARER):
+            assert await statuses(client, session, may) == {200}
+        assert [identity.is_operator for identity in typed.identities] == [False, False, False, True]
+        for may_not in (bob, theirs, bearer(OTHER)):
+            assert await statuses(client, session, may_not) == {403}
+            assert (await client.delete(f"/api/sessions/{session}", headers=may_not)).status_code == 403
+        assert await statuses(client, session, {}) == {401}
+        assert (await client.delete(f"/api/sessions/{session}")).status_code == 401
+        assert (await client.delete(f"/api/sessions/{session}", headers=ann)).status_code == 204
+        assert len(typed.identities) == 4
+
+
+async def test_with_keys_a_session_without_an_owner_is_the_operators(tmp_path: Path, keys: None):
+    async with application(tmp_path, Typed()) as (app, store), client_of(app) as client:
+        session = (await store.create()).id
+        assert await statuses(client, session, BEARER) == {200}
+        assert await statuses(client, session, bearer(KEY)) == {403}
+        assert await statuses(client, session, await token(client, user="ann")) == {403}
+
+
+async def test_a_call_goes_on_with_a_session_of_its_client_alone(tmp_path: Path, keys: None):
+    async with application(tmp_path, Typed()) as (app, _), client_of(app) as client:
+        ann, bob = [await token(client, user=user) for user in ("ann", "bob")]
+        session = (await client.post("/api/sessions", headers=bearer(KEY))).json()["id"]
+        owned = (await client.post("/api/sessions", headers=ann)).json()
+        body = {"body": {"session": owned["id"]}}
+        assert (await client.post("/start", json=body, headers=bob)).status_code == 403
+        assert (
+            await client.post("/start", json=body, headers=bearer(owned["next_token"]))
+        ).status_code == 200
+        # One of the application itself is not its users'.
+        body = {"body": {"session": session}}
+        assert (await client.post("/start", json=body, headers=bob)).status_code == 403
+        assert (await client.post("/start", json=body, headers=bearer(KEY))).status_code == 200
+
+
+async def test_without_keys_an_id_reads_and_types_and_its_browser_deletes(tmp_path: Path):
+    async with application(tmp_path, Typed()) as (app, _), client_of(app) as page, client_of(app) as other:
+        await page.get("/")
+        assert len(page.cookies[COOKIE]) == 43
+        session = (await page.post("/api/sessions")).json()["id"]
+        assert await statuses(other, session, {}) == {200}
+        for headers in ({}, bearer(KEY)):
+            refused = await other.delete(f"/api/sessions/{session}", headers=headers)
+            assert refused.status_code == 403 and "owner" in refused.text
+        assert (await page.delete(f"/api/sessions/{session}")).status_code == 204
+
+
+async def test_a_program_owns_what_it_begins_by_the_cookie_that_it_is_given(tmp_path: Path):
+    async with application(tmp_path, Typed()) as (app, _), client_of(app) as program:
+        made = await program.post("/api/sessions")
+        facts = set(made.headers["set-cookie"].split("; "))
+        assert {"HttpOnly", "SameSite=strict"} <= facts
+        assert "owner" not in made.json()
+        session = made.json()["id"]
+        cookie = dict(program.cookies)
+        program.cookies.clear()
+        assert (await program.delete(f"/api/sessions/{session}")).status_code == 403
+        program.cookies.update(cookie)
+        assert (await program.delete(f"/api/sessions/{session}")).status_code == 204
+
+
+async def test_typed_turns_have_a_rate_that_another_session_does_not_renew(tmp_path: Path):
+    typed = Typed()
+    limits = {"clients": {"anonymous": {"turns_per_minute": 8}}}
+    async with application(tmp_path, typed, **limits) as (app, _), client_of(app) as client:
+        statuses = []
+        for _ in range(4):
+            session = (await client.post("/api/sessions")).json()["id"]
+            answer = await client.post(f"/api/sessions/{session}/messages", json={"text": "hello"})
+            statuses.append(answer.status_code)
+        assert statuses == [200, 200, 429, 429]
+        assert int(answer.headers["retry-after"]) >= 1
+        async with client_of(app, address="203.0.113.8") as neighbour:
+            answer = await neighbour.post(f"/api/sessions/{session}/messages", json={"text": "hello"})
+            assert answer.status_code == 200
+    assert len(typed.identities) == 3
+
+
+async def test_a_back_end_with_a_key_begins_more_sessions_than_a_stranger(tmp_path: Path, keys: None):
+    async with application(tmp_path, Typed(), sessions_per_minute=2) as (app, _), client_of(app) as client:
+        for _ in range(20):
+            assert (await client.post("/api/sessions", headers=bearer(KEY))).status_code == 201
+        made = [await client.post("/api/sessions", headers=await token(client)) for _ in range(3)]
+        assert [answer.status_code for answer in made] == [201, 201, 429]
