@@ -10,6 +10,8 @@ from contextlib import aclosing, asynccontextmanager
 from loguru import logger
 
 from configs.deployment import Deployment
+from core.client_rules import ClientRules
+from core.grants import ANONYMOUS, ClientIdentity
 from pipelines.answering import Answering
 from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
 from serving.gateway.session_api import TurnEvent
@@ -62,16 +64,17 @@ class TypedTurns:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(
-        self, session_id: str, text: str, *, key: str | None
+        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
     ) -> AsyncGenerator[TurnEvent, None]:
-        """See ``Typing``.
+        """See ``Typing``. The turns of an anonymous client without an address are counted by their session.
 
         Raises:
             StoreError: there is no such session, or it is no longer ours.
+            ShareError: the client has used up its turns.
             EngineError: nothing answered.
         """
         events: asyncio.Queue[TurnEvent] = asyncio.Queue(MAX_UNREAD_EVENTS)
-        turn = asyncio.create_task(self._run(session_id, text, key, events), name="typed")
+        turn = asyncio.create_task(self._run(session_id, text, key, identity, events), name="typed")
         self._turns.add(turn)
         turn.add_done_callback(self._turns.discard)
         turn.add_done_callback(self._ending.discard)
@@ -84,13 +87,27 @@ class TypedTurns:
             self._end(turn)
 
     async def _run(
-        self, session_id: str, text: str, key: str | None, events: asyncio.Queue[TurnEvent]
+        self,
+        session_id: str,
+        text: str,
+        key: str | None,
+        identity: ClientIdentity,
+        events: asyncio.Queue[TurnEvent],
     ) -> None:
+        is_known = identity.owner or identity.address or identity.is_operator
+        rules = ClientRules(identity) if is_known else None
         async with (
             self._conversations.open(session_id) as conversation,
             conversation.turn,
             aclosing(
-                ask(conversation, self._answering, text, key=key, store=self._conversations.store)
+                ask(
+                    conversation,
+                    self._answering,
+                    text,
+                    key=key,
+                    store=self._conversations.store,
+                    rules=rules,
+                )
             ) as answer,
         ):
             async for event in answer:
