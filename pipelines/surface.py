@@ -336,8 +336,8 @@ async def hold_surface(
 
 
 def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
-    """Return the check of what a client asks for: what cannot be done is refused before any of it is done, and
-    text that its rules do not permit is left out.
+    """Return the check of what a client asks for: what cannot be done is refused before any of it is done.
+    Text that its rules do not permit is left out.
     """
     is_service = mode == "duplex" and engines.realtime is not None
     answering = engines.answering
@@ -383,6 +383,10 @@ def permitted(action: Action, rules: ClientRules) -> Action:
     match action:
         case Said():
             rules.add_text()
+        case Wish(tools=(_, *_)):
+            # What a tool is said to be for is text of the client like any other.
+            rules.add_text()
+    match action:
         case Wish() if action.instructions or action.notes:
             if rules.may_instruct:
                 rules.add_text()
