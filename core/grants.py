@@ -1,11 +1,14 @@
-"""What a client may do on a server: the identity of the one who opened a call, and the grants that go with it.
+"""Identity of the client of a call, and the grants that go with it.
 
-Credentials are checked in ``serving.gateway``; the result travels with the call as a ``ClientIdentity``, so that
-the layers below decide by grants and never by the kind of credential. A grant that is ``None`` sets no limit of
-its own: the limits of the deployment hold for everyone.
+Credentials are checked in ``serving.gateway``; the result travels with the call as a ``ClientIdentity``, so
+that the layers below decide by grants and never by the kind of credential. A grant that is ``None`` sets no
+limit of its own: the limits of the deployment hold for everyone.
 """
 
 from dataclasses import dataclass
+
+# Between the digest of a key and the name of a user in ``ClientIdentity.owner``.
+USER_SEPARATOR = ":"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +16,7 @@ class Grants:
     """Permissions of one client.
 
     Attributes:
-        surfaces: ids of the apps (``serving.gateway.apps``) that may be opened; None: every one that is enabled.
+        surfaces: ids of the apps (``serving.gateway.apps``) that may be opened; None: every enabled one.
         instructions: the client may add instructions after the deployment's prompt. A call in which it does
             never has the deployment's tools.
         client_tools: the client may declare tools, which it runs itself.
@@ -39,17 +42,42 @@ class ClientIdentity:
     """The client of one call or request.
 
     Attributes:
-        owner: identifies who pays and who owns new sessions: a digest of an application's key, optionally with
-            the application's name for its user; empty for an anonymous client.
+        owner: identifies who pays and who owns new sessions: a digest of an application's key, optionally
+            with the application's name for its user; empty for an anonymous client.
         address: network address of the client, normalised for counting; empty where there is none.
         grants: what the client may do.
         is_operator: the operator of the server, to whom no limit of a client applies.
+        browser: digest of the cookie of an anonymous client, which owns the sessions that it creates. A
+            client has as many cookies as it likes: nothing is counted by it.
     """
 
     owner: str = ""
     address: str = ""
     grants: Grants = Grants()
     is_operator: bool = False
+    browser: str = ""
+
+    @property
+    def application(self) -> str:
+        """Digest of the key on whose account the client is; empty for an anonymous client."""
+        return self.owner.partition(USER_SEPARATOR)[0]
+
+    @property
+    def is_application(self) -> bool:
+        """Whether the client has shown a key itself, and not a token of one of its users."""
+        return bool(self.owner) and self.owner == self.application
+
+    @property
+    def session_owner(self) -> str | None:
+        """Owner of the sessions that the client creates; None: the operator."""
+        return self.owner or self.browser or None
+
+    def owns(self, session_owner: str | None) -> bool:
+        """Tell whether a session of this owner is the client's; those of its users are an application's."""
+        if not session_owner:
+            return False
+        own = session_owner in (self.owner, self.browser)
+        return own or (self.is_application and session_owner.startswith(self.owner + USER_SEPARATOR))
 
 
 ANONYMOUS = ClientIdentity()

@@ -108,45 +108,61 @@ class Rate:
         per_minute: how many come back in a minute, and how many may be taken at once.
         clients: how many are remembered. The one that was not seen for longest is forgotten first: a flood of
             addresses costs no more memory than that, and one that stays busy stays counted.
-        full: what is said when a bucket is empty.
+        full: message of an empty bucket; ``{limit}`` stands for its tokens in a period.
+        burst: how many may be taken at once, as a part of those of a period.
+        period_s: in which ``per_minute`` come back, where that is not a minute.
     """
 
-    def __init__(self, per_minute: int, full: str, *, clients: int) -> None:
+    def __init__(
+        self, per_minute: int, full: str, *, clients: int, burst: float = 1.0, period_s: float = 60.0
+    ) -> None:
         self._per_minute = per_minute
         self._full = full
         self._clients = clients
+        self._burst = burst
+        self._period_s = period_s
         # Tokens left and when they were counted (the loop's seconds), least recently seen first.
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def check(self, client: str) -> None:
+    def check(self, client: str, *, limit: int | None = None) -> None:
         """Find out whether there is a token, and leave it.
 
+        Args:
+            client: whose bucket.
+            limit: of this client, in place of ``per_minute``.
+
         Raises:
             ShareError: there is none left.
         """
-        now_s = asyncio.get_running_loop().time()
-        self._require(self._left(*self._buckets.get(client, (float(self._per_minute), now_s)), now_s))
+        limit, now_s = self._per_minute if limit is None else limit, asyncio.get_running_loop().time()
+        self._require(self._left(self._buckets.get(client), limit, now_s), limit)
 
-    def take(self, client: str) -> None:
+    def take(self, client: str, *, limit: int | None = None) -> None:
         """Take a token.
 
+        Args:
+            client: whose bucket.
+            limit: of this client, in place of ``per_minute``.
+
         Raises:
             ShareError: there is none left.
         """
-        now_s = asyncio.get_running_loop().time()
-        left = self._left(*self._buckets.pop(client, (float(self._per_minute), now_s)), now_s)
+        limit, now_s = self._per_minute if limit is None else limit, asyncio.get_running_loop().time()
+        left = self._left(self._buckets.pop(client, None), limit, now_s)
         self._buckets[client] = (left - 1 if left >= 1 - NEARLY_ZERO else left, now_s)
         if len(self._buckets) > self._clients:
             del self._buckets[next(iter(self._buckets))]
-        self._require(left)
+        self._require(left, limit)
 
-    def _left(self, left: float, counted_s: float, now_s: float) -> float:
-        return min(self._per_minute, left + (now_s - counted_s) * self._per_minute / 60)
+    def _left(self, bucket: tuple[float, float] | None, limit: int, now_s: float) -> float:
+        most = max(1.0, limit * self._burst)
+        left, counted_s = bucket or (most, now_s)
+        return min(most, left + (now_s - counted_s) * limit / self._period_s)
 
-    def _require(self, left: float) -> None:
+    def _require(self, left: float, limit: int) -> None:
         if left < 1 - NEARLY_ZERO:
-            retry_s = (1 - left) * 60 / self._per_minute
-            raise ShareError(self._full, limit=self._per_minute, retry_s=retry_s)
+            retry_s = (1 - left) * self._period_s / limit
+            raise ShareError(self._full.replace("{limit}", str(limit)), limit=limit, retry_s=retry_s)

@@ -4,6 +4,8 @@ import ipaddress
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from serving.gateway.client_settings import ClientsSettings
+
 
 class ServerSettings(BaseModel):
     """Where the server listens and what it takes in."""
@@ -146,6 +148,19 @@ class ServerSettings(BaseModel):
         description="addresses and networks (10.0.0.0/8) of proxies in front of this server: from them, and "
         "from nobody else, X-Forwarded-For says who the client is",
     )
+
+    clients: ClientsSettings = Field(ClientsSettings(), description="what clients may do, by credential")
+    open: bool = Field(
+        False,
+        description="true: everybody who reaches the server may begin calls, at the deployment's expense. "
+        "Without it a server that others can reach (an address that is not loopback, phone.public_url, "
+        "allowed_hosts, trusted_proxies) does not start without keys",
+    )
+
+    @property
+    def calls_per_address(self) -> int:
+        """Concurrent calls of one address whose client shows no key."""
+        return self.clients.anonymous.max_calls or max(1, -(-3 * self.max_calls // 4))
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -1,0 +1,70 @@
+"""Settings of what clients may do: defaults for each kind of credential."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.grants import Grants
+
+# The apps of ``serving.gateway.apps`` are not imported here: settings load nothing of the server.
+Names = tuple[str, ...]
+
+
+class GrantSettings(BaseModel):
+    """Grants of one kind of client (``core.grants``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    surfaces: Names | None = Field(
+        None,
+        description="ids of the apps that may be opened (docs/operations.md); null: every one that is on",
+    )
+    instructions: bool = Field(
+        False,
+        description="the client may add instructions after the deployment's prompt; a call in which it does "
+        "never has the deployment's tools",
+    )
+    client_tools: bool = Field(False, description="the client may declare tools, which it runs itself")
+    deployment_tools: Names | None = Field(
+        None, description="tools of the deployment that the model may call for the client; null: all"
+    )
+    turns_per_minute: int = Field(240, ge=1, le=1_000_000, description="model requests; a quarter at once")
+    max_calls: int | None = Field(None, ge=1, le=10_000, description="concurrent calls")
+
+    def grants(self, **changed: Any) -> Grants:
+        """The grants of these settings, with some changed."""
+        given: dict[str, Any] = {
+            "surfaces": None if self.surfaces is None else frozenset(self.surfaces),
+            "instructions": self.instructions,
+            "client_tools": self.client_tools,
+            "deployment_tools": None if self.deployment_tools is None else frozenset(self.deployment_tools),
+            "turns_per_minute": self.turns_per_minute,
+            "max_calls": self.max_calls,
+        }
+        return Grants(**{**given, **changed})
+
+
+class ClientsSettings(BaseModel):
+    """Grants by the kind of credential."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    anonymous: GrantSettings = Field(
+        GrantSettings(),
+        description="without a credential, counted by address; max_calls null: three quarters of the lines, "
+        "so that one address never holds all of them",
+    )
+    key: GrantSettings = Field(
+        GrantSettings(turns_per_minute=2_400),
+        description="a key of call_keys_env; its users are counted with it; max_calls null: every line",
+    )
+    user: GrantSettings = Field(
+        GrantSettings(turns_per_minute=60),
+        description="a token of a key, where POST /api/token says nothing else; never more than the key",
+    )
+    key_sessions_per_minute: int = Field(
+        1_200,
+        ge=1,
+        le=1_000_000,
+        description="new sessions of one key, where a stranger has sessions_per_minute",
+    )

@@ -1,0 +1,124 @@
+"""Usage of one client: sessions and model requests per minute, and concurrent calls.
+
+Counted by identity (``core.grants``): for an application and its users by owner, for an anonymous client by
+address. The operator is not counted, and neither is an identity without owner and address (a call on this
+machine). One object of each for the whole process, shared by every surface: a client does not get a new
+allowance with another protocol.
+"""
+
+from collections.abc import Mapping
+
+from core.grants import ClientIdentity
+from serving.gateway.limits import Place, Rate, ShareError
+from serving.gateway.settings import ServerSettings
+
+# Of the model requests of a minute, so many at once: 60 of 240 by default.
+REQUESTS_AT_ONCE = 0.25
+
+
+class UsageLimits:
+    """Rates of every client.
+
+    Args:
+        settings: of the server.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._requests = Rate(
+            1,
+            "over {limit} model requests a minute of this client, try again later",
+            clients=settings.counted_clients,
+            burst=REQUESTS_AT_ONCE,
+        )
+        self._sessions = Rate(
+            settings.sessions_per_minute,
+            "over {limit} new sessions a minute from this address, try again later",
+            clients=settings.counted_clients,
+        )
+
+    def take(self, identity: ClientIdentity) -> None:
+        """Count one model request.
+
+        Raises:
+            ShareError: the client has made all that it may for now.
+        """
+        if identity.is_operator:
+            return
+        clients = self._settings.clients
+        limit = identity.grants.turns_per_minute
+        if not identity.owner:
+            if identity.address:
+                self._requests.take(identity.address, limit=limit or clients.anonymous.turns_per_minute)
+            return
+        if not identity.is_application:
+            self._requests.take(identity.owner, limit=limit or clients.user.turns_per_minute)
+        # Requests of its users count for the application too: it is the one that pays.
+        self._requests.take(identity.application, limit=clients.key.turns_per_minute)
+
+    def take_session(self, identity: ClientIdentity) -> None:
+        """Count one new session.
+
+        Raises:
+            ShareError: the client has begun all that it may for now.
+        """
+        if identity.is_operator:
+            return
+        if identity.is_application:
+            self._sessions.take(identity.owner, limit=self._settings.clients.key_sessions_per_minute)
+        else:
+            self._sessions.take(identity.address)
+
+
+class CallShares:
+    """Concurrent calls of every client.
+
+    Args:
+        settings: of the server.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._clients = settings.clients
+        self._max_calls = settings.max_calls
+        self._address_calls = settings.calls_per_address
+        self._taken: dict[str, int] = {}
+
+    def check(self, identity: ClientIdentity) -> None:
+        """Find out whether the client may have one call more.
+
+        Raises:
+            ShareError: it has all that it may have at a time.
+        """
+        for client, limit in self._limits(identity).items():
+            if self._taken.get(client, 0) >= limit:
+                raise ShareError(
+                    f"this client has {limit} calls, as many as it may have at a time", limit=limit
+                )
+
+    def take(self, identity: ClientIdentity) -> Place:
+        """Take a share for one call. Raises as ``check``."""
+        self.check(identity)
+        limits = self._limits(identity)
+        for client in limits:
+            self._taken[client] = self._taken.get(client, 0) + 1
+        return Place(lambda: self._free(limits))
+
+    def _free(self, clients: Mapping[str, int]) -> None:
+        for client in clients:
+            self._taken[client] -= 1
+            if not self._taken[client]:
+                del self._taken[client]
+
+    def _limits(self, identity: ClientIdentity) -> dict[str, int]:
+        """Every count that a call of this client is part of, with its limit."""
+        if identity.is_operator:
+            return {}
+        limits: dict[str, int] = {}
+        if identity.owner:
+            limits[identity.application] = self._clients.key.max_calls or self._max_calls
+        if not identity.is_application:
+            if identity.owner and identity.grants.max_calls is not None:
+                limits[identity.owner] = identity.grants.max_calls
+            if identity.address:
+                limits[f"address {identity.address}"] = self._address_calls
+        return limits

@@ -1,0 +1,124 @@
+"""Usage of clients: model requests and sessions per minute, concurrent calls."""
+
+import asyncio
+
+import pytest
+
+from core.grants import ClientIdentity, Grants
+from serving.gateway.limits import ShareError
+from serving.gateway.settings import ServerSettings
+from serving.gateway.usage import CallShares, UsageLimits
+from tests.virtual_time import run
+
+STRANGER = ClientIdentity(address="203.0.113.7")
+NEIGHBOUR = ClientIdentity(address="203.0.113.8")
+KEY = ClientIdentity(owner="k" * 32, address="203.0.113.7")
+USER = ClientIdentity(owner=f"{'k' * 32}:ann", address="203.0.113.7")
+OPERATOR = ClientIdentity(is_operator=True, address="203.0.113.7")
+
+
+def taken(usage: UsageLimits, identity: ClientIdentity, *, most: int = 10_000) -> int:
+    for number in range(most):
+        try:
+            usage.take(identity)
+        except ShareError:
+            return number
+    return most
+
+
+def test_an_address_makes_a_quarter_of_its_requests_at_once_and_the_rest_over_a_minute():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerSettings())
+        assert taken(usage, STRANGER) == 60
+        assert taken(usage, NEIGHBOUR) == 60
+        await asyncio.sleep(10)
+        # 338 in ten seconds were possible where nothing was counted.
+        assert taken(usage, STRANGER) == 40
+
+    run(scenario())
+
+
+def test_a_grant_replaces_the_limit_of_the_deployment():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerSettings())
+        narrow = ClientIdentity(owner=USER.owner, grants=Grants(turns_per_minute=8))
+        assert taken(usage, narrow) == 2
+
+    run(scenario())
+
+
+def test_users_of_a_key_have_limits_of_their_own_within_that_of_the_key():
+    async def scenario() -> None:
+        usage = UsageLimits(
+            ServerSettings.model_validate(
+                {"clients": {"key": {"turns_per_minute": 80}, "user": {"turns_per_minute": 60}}}
+            )
+        )
+        other = ClientIdentity(owner=f"{KEY.owner}:bob")
+        assert taken(usage, USER) == 15
+        assert taken(usage, other) == 5
+
+    run(scenario())
+
+
+def test_the_operator_and_a_call_on_this_machine_are_not_counted():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerSettings())
+        for identity in (OPERATOR, ClientIdentity()):
+            assert taken(usage, identity, most=1_000) == 1_000
+
+    run(scenario())
+
+
+def test_a_key_begins_more_sessions_than_a_stranger():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerSettings(sessions_per_minute=2))
+        for _ in range(100):
+            usage.take_session(KEY)
+        for identity in (STRANGER, NEIGHBOUR):
+            usage.take_session(identity)
+            usage.take_session(identity)
+            with pytest.raises(ShareError, match="over 2 new sessions a minute"):
+                usage.take_session(identity)
+        # A user of the key is one of its address.
+        with pytest.raises(ShareError):
+            usage.take_session(USER)
+
+    run(scenario())
+
+
+def test_one_address_never_holds_every_line():
+    shares = CallShares(ServerSettings(max_calls=8))
+    held = [shares.take(STRANGER) for _ in range(6)]
+    with pytest.raises(ShareError, match="this client has 6 calls"):
+        shares.take(STRANGER)
+    # Users with a token count with their address, a key does not.
+    with pytest.raises(ShareError):
+        shares.take(USER)
+    for identity in (NEIGHBOUR, KEY, OPERATOR):
+        shares.take(identity)
+    held[0].give_back()
+    shares.take(STRANGER)
+
+
+def test_the_calls_of_users_are_calls_of_their_key():
+    shares = CallShares(ServerSettings.model_validate({"clients": {"key": {"max_calls": 2}}}))
+    shares.take(USER)
+    shares.take(KEY)
+    for identity in (USER, KEY):
+        with pytest.raises(ShareError, match="has 2 calls"):
+            shares.check(identity)
+
+
+def test_a_token_may_allow_fewer_calls_than_its_key():
+    shares = CallShares(ServerSettings())
+    narrow = ClientIdentity(owner=USER.owner, address="203.0.113.7", grants=Grants(max_calls=1))
+    place = shares.take(narrow)
+    with pytest.raises(ShareError):
+        shares.take(narrow)
+    place.give_back()
+    shares.take(narrow)
+
+
+def test_a_server_with_one_line_gives_it_to_any_address():
+    CallShares(ServerSettings(max_calls=1)).take(STRANGER)
