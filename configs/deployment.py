@@ -246,31 +246,6 @@ class Phone(PhoneRoutesSettings):
             raise ValueError("voicemail: full duplex does not find out who answered; set mode: cascade")
 
 
-class AnonymousClients(_Part):
-    """Grants of clients that present no key."""
-
-    instructions: bool = Field(
-        False,
-        description="their instructions are added after ``bot.system_prompt``; a call in which they are has "
-        "none of ``thinking.tools``",
-    )
-    client_tools: bool = Field(False, description="tools that they declare and run are offered to the model")
-
-
-class Clients(_Part):
-    """Grants and limits of clients, whatever they speak."""
-
-    anonymous: AnonymousClients = AnonymousClients()
-    turns_per_minute: int = Field(
-        300,
-        ge=1,
-        le=100_000,
-        description="turns that the language model answers for one client (an owner of a key, else an "
-        "address, else a call) in all its calls and typed turns; a quarter may come at once. A caller with "
-        "more hears ``remembering.gate.over_limit``. A number in the client's own grants counts instead",
-    )
-
-
 class Deployment(_Part):
     """One deployment."""
 
@@ -283,7 +258,6 @@ class Deployment(_Part):
     duplex: Duplex = Duplex()
     remembering: Remembering = Remembering()
     server: ServerSettings = ServerSettings()
-    clients: Clients = Clients()
     sockets: SocketSettings = Field(SocketSettings(), description="clients of /v1/realtime and of /ws/...")
     phone: Phone | None = Field(None, description="calls of Twilio; null: there are none")
     operations: OperationsSettings = OperationsSettings()

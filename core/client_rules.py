@@ -5,6 +5,7 @@ in which it has added any has none of the deployment's tools until it ends: text
 what the model said, and a tool call after it would still follow from that text.
 """
 
+from dataclasses import replace
 from enum import StrEnum
 from uuid import uuid4
 
@@ -39,13 +40,13 @@ class ClientRules:
 
     Attributes:
         identity: of the client.
-        key: under which its use is counted: its owner, else its address, else the call itself.
+        counted: the identity that its usage is counted by; one of this call where the client has none.
         has_text: text of the client is part of the prompt or of the dialogue, or was earlier in the call.
     """
 
     def __init__(self, identity: ClientIdentity = ANONYMOUS) -> None:
         self.identity = identity
-        self.key = usage_key(identity)
+        self.counted = _counted(identity)
         self.has_text = False
         self._was_ignored = False
 
@@ -89,8 +90,8 @@ class ClientRules:
         return is_first
 
 
-def usage_key(identity: ClientIdentity) -> str:
-    """Return the key under which the use of a client is counted; a new one for a client without a name."""
-    if identity.owner:
-        return f"owner.{identity.owner}"
-    return f"address.{identity.address}" if identity.address else f"call.{uuid4().hex}"
+def _counted(identity: ClientIdentity) -> ClientIdentity:
+    """Return an identity that usage can be counted by: a call by telephone has neither owner nor address."""
+    if identity.owner or identity.address or identity.is_operator:
+        return identity
+    return replace(identity, address=f"call {uuid4().hex}")

@@ -22,6 +22,7 @@ from configs.deployment import Choice, Deployment, Thinking
 from configs.engines import settings_model
 from core.client_rules import ClientRules, prompt_of
 from core.errors import ConfigError, EngineError
+from core.grants import ANONYMOUS, ClientIdentity
 from models.llm import LLM, LanguageModel, Message
 from models.llm.hosted.engine import HostedLlm, WorkerLlm
 from models.llm.kv import Replies
@@ -35,7 +36,7 @@ from processors.dialogue.reply_watch import Circuit
 from processors.dialogue.services import LLM_SERVICES, Documents, LlmRow, Pool, Transformers, Worker
 from processors.service_rows import ServiceRow, Shared
 from runtime.engine_thread import EngineThread
-from serving.gateway.turn_allowance import TurnAllowance
+from serving.gateway.usage import UsageLimits
 from serving.pool.streams import StreamWorkers, pooled_llm
 from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from session_store.conversation import Conversation
@@ -160,7 +161,7 @@ class Answering:
 
     Attributes:
         documents: the embedded model, or None.
-        allowance: turns that the model answers for each client, on every surface.
+        usage: model requests of each client, on every surface.
     """
 
     def __init__(
@@ -171,7 +172,8 @@ class Answering:
         causal: "Causal | HostedLlm | None" = None,
     ) -> None:
         self.documents = documents
-        self.allowance = TurnAllowance(per_minute=deployment.clients.turns_per_minute)
+        self.usage = UsageLimits(deployment.server)
+        self._anonymous = deployment.server.clients.anonymous.grants()
         self._causal = causal
         self._plan = plan
         self._name = deployment.thinking.llm.name
@@ -289,6 +291,12 @@ class Answering:
             service, self.documents, self._guard, circuit=self._circuit, on_failover=_log_failover
         )
         return list(guard.processors)
+
+    def rules(self, identity: ClientIdentity = ANONYMOUS) -> ClientRules:
+        """Return the rules of a new call; a client without a credential has the grants of those."""
+        if not identity.owner and not identity.is_operator:
+            identity = replace(identity, grants=self._anonymous)
+        return ClientRules(identity)
 
     def instruction(self, added: str | None = None) -> str:
         """Return the prompt: the deployment's, then what a client adds to it."""

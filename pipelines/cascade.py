@@ -198,7 +198,7 @@ async def _build(
         engines={Source.STT: hearing.stt.name},
         notice=on_perceived,
     )
-    guard, allowance = deployment.thinking.guard, engines.answering.allowance
+    guard, usage = deployment.thinking.guard, engines.answering.usage
 
     def on_wait(waiting: bool) -> None:
         idle.on_waiting(waiting)
@@ -224,8 +224,8 @@ async def _build(
         asking=asking,
         answers=call.answers,
         on_unasked=lambda: on_guess(None),
-        take_turn=lambda _question: allowance.try_take(call.rules),
-        has_turn=lambda: allowance.has(call.rules),
+        take_turn=lambda _question: usage.try_take(call.rules.counted),
+        has_turn=lambda: usage.has_request(call.rules.counted),
         own_instructions=(OPENING,),
     )
 
@@ -382,7 +382,7 @@ async def _build(
         unseen=[speculation.head, *thinking],
         rtvi=rtvi,
         reads_rtvi=call.client.reads_rtvi,
-        refuses_turn=lambda: "" if allowance.has(call.rules) else OVER_LIMIT,
+        refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
     )
     call.report = worker.queue_frame
     greet(worker, transport, call, deployment.bot)

@@ -130,7 +130,7 @@ async def ask(
         supersedes: keys of earlier turns that these words take the place of.
         instruction: what the client adds to the deployment's prompt, where its rules permit it.
         memory: what the model has read of the conversation so far.
-        rules: of the client; None: those of an anonymous one, whose turns are counted by its session.
+        rules: of the client; None: those of an anonymous one, whose turns are not counted.
 
     Raises:
         ShareError: the client has used up its turns; nothing was committed.
@@ -138,13 +138,11 @@ async def ask(
         StoreError: the session is no longer ours, or its store is away; CapacityError: too much waits for it.
         EngineError: nothing answered.
     """
-    if rules is None:
-        rules = ClientRules()
-        rules.key = f"session.{conversation.session_id}"
+    rules = rules or answering.rules()
     if has_brought_replies(conversation):
         rules.add_text()
     # Before the commit: what is refused has changed nothing, and may be sent again.
-    answering.allowance.take(rules)
+    answering.usage.take(rules.counted)
     before_seq = conversation.last_seq
     try:
         async with asyncio.timeout(COMMIT_WAIT_S):

@@ -30,6 +30,7 @@ from pipelines.answering import Memory
 from pipelines.chat import COMMIT_WAIT_S, Answered, Asked, Piece, ask, context_of
 from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from pipelines.engines import Engines
+from pipelines.lifetime import OVER_LIMIT
 from pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from protocols.chat_ws import (
     AUDIO_RATE_HZ,
@@ -47,7 +48,6 @@ from protocols.chat_ws import (
     streaming_message,
 )
 from protocols.surface import STOPPING, Message, Refusal
-from serving.gateway.limits import ShareError
 from session_store.conversation import Conversation, Conversations
 from session_store.events import Draft, Event, Kind
 from session_store.history import Parting, Said, parting
@@ -154,10 +154,8 @@ class _Talk:
     async def _begin(self, asked: Given, shown: list[Said], last: Said) -> _Question:
         conversation = self._conversation
         async with conversation.turn:
-            try:
-                self._engines.answering.allowance.check(self._rules)
-            except ShareError as spent:
-                raise Refusal(str(spent), code="rate_limit_exceeded") from spent
+            if not self._engines.answering.usage.has_request(self._rules.counted):
+                raise Refusal(OVER_LIMIT, code="rate_limit_exceeded")
             parted = await self._parting(asked, shown)
             self._instruct(asked.instruction)
             brought = self._brought(parted)

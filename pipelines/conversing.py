@@ -8,15 +8,13 @@ owns the task and hangs the peer up.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 from pipecat.runner.types import RunnerArguments, SmallWebRTCRunnerArguments
 from pipecat.runner.utils import create_transport
 from pipecat.transports.base_transport import BaseTransport, TransportParams, VideoInSourceParams
 
 from audio.comfort_noise import ComfortNoise
-from core.client_rules import ClientRules
-from core.grants import ANONYMOUS, ClientIdentity
+from core.grants import ANONYMOUS
 from pipelines.call import Call, playout_settings
 from pipelines.cascade import run_conversation
 from pipelines.chat_sockets import hold_chat
@@ -77,7 +75,7 @@ async def converse(
             follows_packets=is_browser,
             playout=playout_settings(engines.deployment),
             peer_cancels_echo=told if isinstance(told, bool) else None,
-            rules=rules_of(engines, getattr(runner_args, "identity", ANONYMOUS)),
+            rules=engines.answering.rules(getattr(runner_args, "identity", ANONYMOUS)),
         )
         wanted = body.get("mode")
         chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
@@ -90,7 +88,7 @@ async def converse_by_socket(
     engines: Engines, conversations: Conversations, arguments: SocketArguments
 ) -> None:
     """Hold one conversation with a client that speaks a protocol of its own."""
-    deployment, rules = engines.deployment, rules_of(engines, arguments.identity)
+    deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
     arguments.dialect.permit(instructions=rules.may_instruct)
     peer = StarlettePeer(arguments.websocket, most_bytes=deployment.server.max_socket_bytes)
     session = SurfaceSession(
@@ -125,7 +123,7 @@ async def converse_by_chat(engines: Engines, conversations: Conversations, argum
     """Hold one conversation with a client of a turn-based socket."""
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
     session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
-    rules = rules_of(engines, arguments.identity)
+    rules = engines.answering.rules(arguments.identity)
     await hold_chat(
         engines, conversations, peer, protocol=arguments.protocol, session_id=session_id, rules=rules
     )
@@ -168,21 +166,6 @@ async def converse_by_phone(
             await phones.hold(phone, stream, hold_one)
     finally:
         await stream.close(stream.end[1])
-
-
-def rules_of(engines: Engines, identity: ClientIdentity) -> ClientRules:
-    """Return the rules of a new call: by the grants of its client, and what the deployment gives to all."""
-    if not identity.owner and not identity.is_operator:
-        anonymous, grants = engines.deployment.clients.anonymous, identity.grants
-        identity = replace(
-            identity,
-            grants=replace(
-                grants,
-                instructions=grants.instructions or anonymous.instructions,
-                client_tools=grants.client_tools or anonymous.client_tools,
-            ),
-        )
-    return ClientRules(identity)
 
 
 def pipeline_of(mode: str) -> Pipeline:

@@ -304,7 +304,7 @@ async def _build(
         engines={Source.STT: hearing.stt.name},
         notice=on_perceived,
     )
-    guard, allowance = deployment.thinking.guard, engines.answering.allowance
+    guard, usage = deployment.thinking.guard, engines.answering.usage
 
     def is_asked(frame: LLMContextFrame) -> bool:
         """Whether the deployment's model answers: an engine of its own words has heard the question."""
@@ -329,8 +329,8 @@ async def _build(
         answers=call.answers,
         on_unasked=lambda: speculation.withdraw(),
         # An engine of its own words is ticked all the time: what the deployment's model answers is counted.
-        take_turn=lambda question: not is_asked(question) or allowance.try_take(call.rules),
-        has_turn=lambda: allowance.has(call.rules),
+        take_turn=lambda question: not is_asked(question) or usage.try_take(call.rules.counted),
+        has_turn=lambda: usage.has_request(call.rules.counted),
         own_instructions=(OPENING,),
     )
     speculation = Speculation(
@@ -505,7 +505,7 @@ async def _build(
         unseen=[speculation.head, *thinking, *([tts] if all(is_two_tier) else [])],
         rtvi=rtvi,
         reads_rtvi=call.client.reads_rtvi,
-        refuses_turn=lambda: "" if allowance.has(call.rules) else OVER_LIMIT,
+        refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
     )
     call.report = worker.queue_frame
     greet(worker, transport, call, deployment.bot)

@@ -285,7 +285,7 @@ async def build_realtime(
             f"{row.name} takes no typed words in a call. Please say it." if row.typing is Typing.NONE else ""
         ),
         # What is spoken goes to the service as it comes; typed words are turns of their own.
-        refuses_turn=lambda: "" if engines.answering.allowance.try_take(call.rules) else OVER_LIMIT,
+        refuses_turn=lambda: "" if engines.answering.usage.try_take(call.rules.counted) else OVER_LIMIT,
     )
     call.report = worker.queue_frame
     record_turns(worker, assistant, call, rtvi=rtvi)

@@ -10,7 +10,6 @@ from contextlib import aclosing, asynccontextmanager
 from loguru import logger
 
 from configs.deployment import Deployment
-from core.client_rules import ClientRules
 from core.grants import ANONYMOUS, ClientIdentity
 from pipelines.answering import Answering
 from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
@@ -66,7 +65,7 @@ class TypedTurns:
     async def __call__(
         self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
     ) -> AsyncGenerator[TurnEvent, None]:
-        """See ``Typing``. The turns of an anonymous client without an address are counted by their session.
+        """See ``Typing``.
 
         Raises:
             StoreError: there is no such session, or it is no longer ours.
@@ -94,8 +93,6 @@ class TypedTurns:
         identity: ClientIdentity,
         events: asyncio.Queue[TurnEvent],
     ) -> None:
-        is_known = identity.owner or identity.address or identity.is_operator
-        rules = ClientRules(identity) if is_known else None
         async with (
             self._conversations.open(session_id) as conversation,
             conversation.turn,
@@ -106,7 +103,7 @@ class TypedTurns:
                     text,
                     key=key,
                     store=self._conversations.store,
-                    rules=rules,
+                    rules=self._answering.rules(identity),
                 )
             ) as answer,
         ):

@@ -366,7 +366,7 @@ def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
                     )
             case Pictures() if not (mode == "duplex" and engines.sees):
                 raise Refusal("nobody sees pictures here", code="not_supported", param="input_image")
-            case Typed() | Respond() if not answering.allowance.has(rules):
+            case Typed() | Respond() if not answering.usage.has_request(rules.counted):
                 raise Refusal(OVER_LIMIT, code="rate_limit_exceeded")
         return permitted(action, rules)
 

@@ -33,7 +33,7 @@ def test_an_unknown_deployment_lists_the_known_ones():
     [
         (
             "colour: red",
-            "unknown field 'colour' .known: bot, chat_sockets, clients, duplex, hearing, models_dir, name, operations",
+            "unknown field 'colour' .known: bot, chat_sockets, duplex, hearing, models_dir, name, operations",
         ),
         (
             "bot: {nmae: x}",

@@ -50,9 +50,9 @@ def test_a_call_with_text_of_its_client_has_no_tool_of_the_deployments_until_it_
     assert own.permits("refund")
 
 
-def test_use_is_counted_by_owner_then_by_address_then_by_call():
-    at_home = ClientIdentity(owner="shop", address="10.0.0.1")
-    assert ClientRules(at_home).key == ClientRules(KEYED).key
+def test_usage_is_counted_by_who_it_is_and_else_by_the_call():
+    assert ClientRules(KEYED).counted == KEYED
     here = ClientIdentity(address="10.0.0.1")
-    assert ClientRules(here).key == ClientRules(here).key != ClientRules(at_home).key
-    assert ClientRules().key != ClientRules().key
+    assert ClientRules(here).counted == here
+    first, second = ClientRules().counted, ClientRules().counted
+    assert first.address and first != second

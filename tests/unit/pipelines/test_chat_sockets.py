@@ -328,7 +328,9 @@ async def test_a_session_that_is_deleted_ends_the_conversation_with_the_reason(t
         session = (await run.client.until("queue_done"))["session_id"]
         await run.conversations.delete(session)
         run.client.say(type="prefill", messages=[HELLO])
-        assert "was deleted" in (await run.client.until("error"))["error"]
+        # Which is seen first, the loss of the session or its absence in the store, is a race.
+        told = (await run.client.until("error"))["error"]
+        assert "no session" in told or "was deleted" in told
         assert (await run.over())[0] == 1011
 
 
