@@ -29,7 +29,8 @@ class ToolClients(StrEnum):
 def prompt_of(system_prompt: str, *client_texts: str | None) -> str:
     """Return the prompt of the model: the deployment's, then the texts of the client under a heading."""
     added = [text.strip() for text in client_texts if text and text.strip()]
-    return "\n\n".join([system_prompt, CLIENT_HEADING, *added]).strip() if added else system_prompt
+    above = [system_prompt, CLIENT_HEADING] if system_prompt.strip() and added else [system_prompt]
+    return "\n\n".join(part for part in (*above, *added) if part)
 
 
 class ClientRules:

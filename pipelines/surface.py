@@ -345,16 +345,16 @@ def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
     def check(action: Action) -> Action:
         match action:
             case Wish(tools=(_, *_) as tools):
-                if not rules.may_declare_tools:
-                    raise Refusal(
-                        "session.tools: tools of a client are not taken in this call",
-                        code="not_permitted",
-                        param="session.tools",
-                    )
                 if is_service or not answering.calls_tools:
                     raise Refusal(
                         "session.tools: what answers in this deployment calls no tools",
                         code="not_supported",
+                        param="session.tools",
+                    )
+                if not rules.may_declare_tools:
+                    raise Refusal(
+                        "session.tools: tools of a client are not taken in this call",
+                        code="not_permitted",
                         param="session.tools",
                     )
                 taken = sorted(answering.tool_names & {tool.name for tool in tools})

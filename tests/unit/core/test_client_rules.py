@@ -13,6 +13,7 @@ def test_the_deployments_prompt_stands_first_and_alone_where_nothing_is_added():
     assert prompt_of("Be kind.", "Be brief.", "Ada calls.") == "\n\n".join(
         ["Be kind.", CLIENT_HEADING, "Be brief.", "Ada calls."]
     )
+    assert prompt_of("", "Be brief.") == "Be brief."
 
 
 def test_nothing_of_an_anonymous_client_is_taken_by_default():
