@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from loguru import logger
 
 from configs.load import known_deployments, load_deployment, parse_settings
+from core.client_rules import OPERATOR, ClientRules
 from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreError
 from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
@@ -446,7 +447,13 @@ async def _call_from_pcm(
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
-        call = Call(conversation, "file", playout=playout_settings(deployment), output_rate_hz=FILE_RATE_HZ)
+        call = Call(
+            conversation,
+            "file",
+            playout=playout_settings(deployment),
+            output_rate_hz=FILE_RATE_HZ,
+            rules=ClientRules(OPERATOR),
+        )
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
             played = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=call.on_packet)
@@ -576,6 +583,7 @@ async def call_from_microphone(
             "local",
             playout=playout_settings(deployment),
             output_rate_hz=engines.output_rate_hz,
+            rules=ClientRules(OPERATOR),
         )
         transport = await devices.connect(
             input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=call.on_packet

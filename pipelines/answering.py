@@ -20,7 +20,9 @@ from pydantic import BaseModel
 
 from configs.deployment import Choice, Deployment, Thinking
 from configs.engines import settings_model
+from core.client_rules import ClientRules, prompt_of
 from core.errors import ConfigError, EngineError
+from core.grants import ANONYMOUS, ClientIdentity
 from models.llm import LLM, LanguageModel, Message
 from models.llm.hosted.engine import HostedLlm, WorkerLlm
 from models.llm.kv import Replies
@@ -34,6 +36,7 @@ from processors.dialogue.reply_watch import Circuit
 from processors.dialogue.services import LLM_SERVICES, Documents, LlmRow, Pool, Transformers, Worker
 from processors.service_rows import ServiceRow, Shared
 from runtime.engine_thread import EngineThread
+from serving.gateway.usage import UsageLimits
 from serving.pool.streams import StreamWorkers, pooled_llm
 from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from session_store.conversation import Conversation
@@ -158,6 +161,7 @@ class Answering:
 
     Attributes:
         documents: the embedded model, or None.
+        usage: model requests of each client, on every surface.
     """
 
     def __init__(
@@ -168,6 +172,8 @@ class Answering:
         causal: "Causal | HostedLlm | None" = None,
     ) -> None:
         self.documents = documents
+        self.usage = UsageLimits(deployment.server)
+        self._anonymous = deployment.server.clients.anonymous.grants()
         self._causal = causal
         self._plan = plan
         self._name = deployment.thinking.llm.name
@@ -176,7 +182,10 @@ class Answering:
         self._circuit = Circuit(max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms)
         # No cookies: what a server sets in one conversation would be sent to it in the next.
         self.http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
-        self._tools = SharedTools([TOOLS.create(name, settings, self.http) for name, settings in plan.tools])
+        self._tools = SharedTools(
+            [TOOLS.create(name, settings, self.http) for name, settings in plan.tools],
+            {settings.name: settings.clients for _, settings in plan.tools},
+        )
 
     @classmethod
     async def load(
@@ -256,6 +265,7 @@ class Answering:
         turn: Event | None = None,
         instruction: str | None = None,
         memory: "Memory | None" = None,
+        rules: ClientRules | None = None,
     ) -> list[FrameProcessor]:
         """The processors of one call, in pipeline order: the service, or the guard around it.
 
@@ -263,8 +273,9 @@ class Answering:
             tools: of the session, when the model may use them.
             context: of the pipeline; needed with ``tools``.
             turn: the only one that is answered; None for the newest one at any time.
-            instruction: how to answer; None for the deployment's.
+            instruction: what the client adds to the deployment's prompt, where it may; None: nothing.
             memory: of the conversation; None where this is all of it that the model is asked.
+            rules: of the client that is answered; None: an anonymous one.
         """
         shared = self.shared
         if memory is not None:
@@ -273,7 +284,7 @@ class Answering:
         build = partial(self._plan.row.build, shared, system_instruction=told)
         service = await asyncio.to_thread(build)
         if tools is not None and context is not None:
-            tools.offer(service, context, turn=turn)
+            tools.offer(service, context, turn=turn, rules=rules)
         if not self._plan.guarded or self.documents is None:
             return [service]
         guard = ReplyGuard(
@@ -281,9 +292,15 @@ class Answering:
         )
         return list(guard.processors)
 
-    def instruction(self, wished: str | None = None) -> str:
-        """How to answer: as a client wishes, or as the deployment has it."""
-        return wished or self._system_prompt
+    def rules(self, identity: ClientIdentity = ANONYMOUS) -> ClientRules:
+        """Return the rules of a new call; a client without a credential has the grants of those."""
+        if not identity.owner and not identity.is_operator:
+            identity = replace(identity, grants=self._anonymous)
+        return ClientRules(identity)
+
+    def instruction(self, added: str | None = None) -> str:
+        """Return the prompt: the deployment's, then what a client adds to it."""
+        return prompt_of(self._system_prompt, added)
 
     def summarizer(self) -> Summarizer:
         """Who writes summaries of older turns: the deployment's model, or nobody but the extract."""

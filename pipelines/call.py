@@ -16,6 +16,7 @@ from typing import Any
 from pipecat.frames.frames import Frame
 
 from configs.deployment import Deployment
+from core.client_rules import ClientRules, prompt_of
 from core.newest import Newest
 from core.timeline import HeardMark
 from models.tools import Tool
@@ -34,6 +35,8 @@ from turn_taking.voicemail import VoicemailSettings
 
 # Replies that are over, for a client that is told of them with the next turn.
 MAX_UNTOLD = 16
+# Stays in the model's context, and is true for as long as it does. The only instruction that may stand there.
+OPENING = "When this conversation began the person on the line had said nothing, and you were to speak first."
 
 
 def playout_settings(deployment: Deployment) -> PlayoutSettings:
@@ -75,8 +78,8 @@ class Client:
 
 
 def told_to(wish: Wish, system_prompt: str) -> str:
-    """Who the bot is: as the client wants it, or else the deployment, and what it is to know besides."""
-    return "\n\n".join(part for part in (wish.instructions or system_prompt, wish.notes) if part)
+    """Return the deployment's prompt and after it what the client adds, which its rules have let pass."""
+    return prompt_of(system_prompt, wish.instructions, wish.notes)
 
 
 class Call:
@@ -92,9 +95,11 @@ class Call:
         output_rate_hz: of the packets that leave, where the transport has a rate of its own; None where it
             takes that of the pipeline.
         client: of a socket.
+        rules: what the client may change; None: those of an anonymous one.
 
     Attributes:
         call_id: unique.
+        rules: what the client may change.
         turns: marks of every turn.
         playout: what is heard.
         front_end: the caller's part of the process with echo control and voice activity; None: in threads.
@@ -133,7 +138,9 @@ class Call:
         peer_cancels_echo: bool | None = None,
         output_rate_hz: int | None = None,
         client: "Client | None" = None,
+        rules: ClientRules | None = None,
     ) -> None:
+        self.rules = rules or ClientRules()
         self.conversation = conversation
         self.transport = transport
         self.call_id = uuid.uuid4().hex
@@ -206,10 +213,16 @@ class Call:
             self._write_reply(reply, corrects=True)
         return True
 
-    def wrote(self, text: str, *, interrupted: bool) -> None:
-        """A reply was shown and not spoken."""
+    def wrote(self, text: str, *, interrupted: bool, brought: bool = False) -> None:
+        """A reply was shown and not spoken; ``brought``: a client says that the bot said it before."""
         reply_id = uuid.uuid4().hex
-        payload = {"reply_id": reply_id, "text": text, "truncated": interrupted, "unheard": ""}
+        payload: dict[str, Any] = {
+            "reply_id": reply_id,
+            "text": text,
+            "truncated": interrupted,
+            "unheard": "",
+            **({"brought": True} if brought else {}),
+        }
         draft = self.conversation.draft(Kind.BOT_TURN, "bot", payload, transport=self.transport)
         self.conversation.record(draft)
 

@@ -40,11 +40,20 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from configs.deployment import Bot
 from core.timeline import Source
-from pipelines.call import Call
+from pipelines.call import OPENING, Call
 from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
-from pipelines.lifetime import call_worker, greet, hold, idle_keeper, introduce, record_turns, voice_activity
+from pipelines.lifetime import (
+    OVER_LIMIT,
+    call_worker,
+    greet,
+    hold,
+    idle_keeper,
+    introduce,
+    record_turns,
+    voice_activity,
+)
 from pipelines.screening import SCREENING, open_screen
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.durable_tools import DurableTools
@@ -165,7 +174,7 @@ async def _build(
     echo, stt, thinking, tts = await asyncio.gather(
         open_echo_control(engines, transport, call),
         engines.build_stt(audio_passthrough=False),
-        engines.answering.build(tools=tools, context=context),
+        engines.answering.build(tools=tools, context=context, rules=call.rules),
         engines.build_tts(),
     )
     marks = TurnMarks(turns)
@@ -189,7 +198,7 @@ async def _build(
         engines={Source.STT: hearing.stt.name},
         notice=on_perceived,
     )
-    guard = deployment.thinking.guard
+    guard, usage = deployment.thinking.guard, engines.answering.usage
 
     def on_wait(waiting: bool) -> None:
         idle.on_waiting(waiting)
@@ -215,6 +224,9 @@ async def _build(
         asking=asking,
         answers=call.answers,
         on_unasked=lambda: on_guess(None),
+        take_turn=lambda _question: usage.try_take(call.rules.counted),
+        has_turn=lambda: usage.has_request(call.rules.counted),
+        own_instructions=(OPENING,),
     )
 
     def on_thought(frame: Frame) -> None:
@@ -370,6 +382,7 @@ async def _build(
         unseen=[speculation.head, *thinking],
         rtvi=rtvi,
         reads_rtvi=call.client.reads_rtvi,
+        refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
     )
     call.report = worker.queue_frame
     greet(worker, transport, call, deployment.bot)

@@ -35,8 +35,10 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.workers.runner import WorkerRunner
 
+from core.client_rules import ClientRules
 from core.errors import EngineError, StoreUnavailableError
 from pipelines.answering import Answering, Memory
+from pipelines.client_tools import has_brought_replies
 from session_store.conversation import DROPPABLE, Conversation
 from session_store.events import Draft, Event, Kind
 from session_store.store import SessionReader
@@ -109,6 +111,7 @@ async def ask(
     supersedes: Sequence[str] = (),
     instruction: str | None = None,
     memory: Memory | None = None,
+    rules: ClientRules | None = None,
 ) -> AsyncGenerator[Asked | Piece | Answered, None]:
     """One typed turn. Close the generator when the reader goes away.
 
@@ -125,14 +128,21 @@ async def ask(
         answer_timeout_s: longest wait for the end of the answer.
         transport: how the words came, for the session.
         supersedes: keys of earlier turns that these words take the place of.
-        instruction: how to answer; None for the deployment's.
+        instruction: what the client adds to the deployment's prompt, where its rules permit it.
         memory: what the model has read of the conversation so far.
+        rules: of the client; None: those of an anonymous one, whose turns are not counted.
 
     Raises:
+        ShareError: the client has used up its turns; nothing was committed.
         KeyReusedError: the key belongs to other words.
         StoreError: the session is no longer ours, or its store is away; CapacityError: too much waits for it.
         EngineError: nothing answered.
     """
+    rules = rules or answering.rules()
+    if has_brought_replies(conversation):
+        rules.add_text()
+    # Before the commit: what is refused has changed nothing, and may be sent again.
+    answering.usage.take(rules.counted)
     before_seq = conversation.last_seq
     try:
         async with asyncio.timeout(COMMIT_WAIT_S):
@@ -152,7 +162,7 @@ async def ask(
     deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
     async with (
         _remembering(conversation, store, turn),
-        _thinking(conversation, answering, turn, deadline_s, instruction, memory) as collector,
+        _thinking(conversation, answering, turn, deadline_s, instruction, memory, rules) as collector,
     ):
         try:
             while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
@@ -268,6 +278,7 @@ async def _thinking(
     deadline_s: float,
     instruction: str | None,
     memory: Memory | None,
+    rules: ClientRules,
 ) -> AsyncIterator[_Collector]:
     """What answers, at work on one turn while the block runs.
 
@@ -283,7 +294,7 @@ async def _thinking(
             raise EngineError("an earlier call of a tool is not settled yet", engine="tools") from None
         context = context_of(conversation, turn)
         thinking = await answering.build(
-            tools=tools, context=context, turn=turn, instruction=instruction, memory=memory
+            tools=tools, context=context, turn=turn, instruction=instruction, memory=memory, rules=rules
         )
         processors = [_Failures(collector), *thinking, collector, LLMAssistantAggregator(context)]
         async with running(processors) as worker:

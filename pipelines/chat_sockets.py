@@ -21,12 +21,16 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from loguru import logger
+
+from core.client_rules import ClientRules
 from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
 from core.newest import Newest
 from pipelines.answering import Memory
 from pipelines.chat import COMMIT_WAIT_S, Answered, Asked, Piece, ask, context_of
 from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from pipelines.engines import Engines
+from pipelines.lifetime import OVER_LIMIT
 from pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from protocols.chat_ws import (
     AUDIO_RATE_HZ,
@@ -55,6 +59,7 @@ READ_EVENTS = 1_000
 # Words of recordings that a client sends with every request; the one not used for longest is forgotten.
 KNOWN_RECORDINGS = 256
 FLOAT_BYTES = 4
+IGNORED = "instructions of a client without the grant for them are ignored; the conversation goes on"
 
 T = TypeVar("T")
 
@@ -107,6 +112,7 @@ class _Talk:
         conversation: Conversation,
         socket: MessageSocket[Any],
         memory: Memory | None,
+        rules: ClientRules,
     ) -> None:
         self.session_id = conversation.session_id
         self._engines = engines
@@ -115,8 +121,9 @@ class _Talk:
         self._socket = socket
         self._memory = memory
         self._settings = engines.deployment.chat_sockets
+        self._rules = rules
+        # Of this client, for as long as it is here: the next one of the session begins with the deployment's.
         self._instruction: str | None = None
-        self._knows_instruction = False
         self._recordings: Newest[str, str] = Newest(KNOWN_RECORDINGS)
 
     @property
@@ -147,8 +154,10 @@ class _Talk:
     async def _begin(self, asked: Given, shown: list[Said], last: Said) -> _Question:
         conversation = self._conversation
         async with conversation.turn:
+            if not self._engines.answering.usage.has_request(self._rules.counted):
+                raise Refusal(OVER_LIMIT, code="rate_limit_exceeded")
             parted = await self._parting(asked, shown)
-            await self._instruct(asked.instruction)
+            self._instruct(asked.instruction)
             brought = self._brought(parted)
             if brought:
                 await _committed(conversation.append(*brought))
@@ -162,6 +171,7 @@ class _Talk:
                 supersedes=() if brought else parted.supersedes,
                 instruction=self._instruction,
                 memory=self._memory,
+                rules=self._rules,
             )
             try:
                 said = await anext(answer)
@@ -248,16 +258,23 @@ class _Talk:
             if len(page) < READ_EVENTS:
                 return events
 
-    async def _instruct(self, wished: str | None) -> None:
-        """Who the bot is: as the client says, else as it was said in this session before."""
-        if not self._knows_instruction:
-            told = [event.payload.get("instructions") for event in await self._events([Kind.STATE])]
-            texts = [each for each in told if isinstance(each, str)]
-            self._instruction = texts[-1] if texts else None
-            self._knows_instruction = True
-        if wished is not None and wished != self._instruction:
-            self._instruction = wished
-            self._conversation.record(self._conversation.draft(Kind.STATE, "user", {"instructions": wished}))
+    def _instruct(self, wished: str | None) -> None:
+        """Add what the client says to the prompt, where it may; it stays until the client says more."""
+        if wished is None:
+            return
+        if not self._rules.may_instruct:
+            if self._rules.note_ignored():
+                logger.info(IGNORED)
+            return
+        self._rules.add_text()
+        self._instruction = wished
+
+    def unused(self, question: _Question) -> list[str]:
+        """Return what of a question has no effect here, for its client."""
+        unused = list(question.given.unused)
+        if question.given.instruction is not None and not self._rules.may_instruct:
+            unused.append("messages: those of the system; the prompt is the deployment's")
+        return unused
 
     def _brought(self, parted: Parting) -> list[Draft]:
         """Turns that the client brings along; the first takes the place of what counts no more."""
@@ -408,6 +425,7 @@ async def hold_chat(
     protocol: Literal["chat", "streaming"],
     session_id: str | None,
     owner: str | None = None,
+    rules: ClientRules | None = None,
 ) -> None:
     """Hold one conversation.
 
@@ -418,6 +436,7 @@ async def hold_chat(
         protocol: that it speaks.
         session_id: the session that goes on; None for a new one.
         owner: of a new one.
+        rules: of the client; None: those of an anonymous one.
 
     Raises:
         Exception: what nobody foresaw; the client was told.
@@ -434,7 +453,7 @@ async def hold_chat(
             conversations.open(session_id, owner=owner) as conversation,
             engines.answering.memory() as memory,
         ):
-            talk = _Talk(engines, conversations, conversation, socket, memory)
+            talk = _Talk(engines, conversations, conversation, socket, memory, rules or ClientRules())
             call_id = uuid.uuid4().hex
             _note(conversation, Kind.JOINED, call_id)
             try:
@@ -546,11 +565,12 @@ async def _dropped(question: _Question | None) -> None:
 
 
 def _prefilled(talk: _Talk, question: _Question) -> Message:
+    unused = talk.unused(question)
     return prefill_done(
         question.cached_tokens,
         question.read_tokens,
         session_id=talk.session_id,
-        **({"unused": list(question.given.unused)} if question.given.unused else {}),
+        **({"unused": unused} if unused else {}),
     )
 
 

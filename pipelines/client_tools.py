@@ -15,6 +15,8 @@ from pipelines.answering import Answering
 from pipelines.call import Call, Client
 from processors.dialogue.durable_tools import DurableTools
 from protocols.surface import ClientTool
+from session_store.conversation import Conversation
+from session_store.events import Kind
 
 # A person may be asked in between.
 ANSWER_S = 60.0
@@ -63,6 +65,11 @@ class RunByClient:
         return result if isinstance(result, dict) else {"output": output}
 
 
+def has_brought_replies(conversation: Conversation) -> bool:
+    """Whether a client has brought along words of the bot's, in this call or an earlier one."""
+    return any(event.kind is Kind.BOT_TURN and event.payload.get("brought") for event in conversation.events)
+
+
 def client_tools(client: Client) -> Sequence[Tool]:
     """Those that a client has wished for."""
     return [RunByClient(tool, client) for tool in client.wish().tools or ()]
@@ -70,8 +77,13 @@ def client_tools(client: Client) -> Sequence[Tool]:
 
 @asynccontextmanager
 async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[DurableTools]:
-    """The tools of a call's session, those of its client among them for as long as it is there."""
+    """The tools of a call's session, those of its client among them for as long as it is there.
+
+    ``Call.rules`` decides which of the deployment's own are offered; ``Client.change_tools`` reads it again.
+    """
     client = call.client
+    if has_brought_replies(call.conversation):
+        call.rules.add_text()
     offered = client_tools(client)
     async with answering.tools(call.conversation, [*call.tools, *offered]) as tools:
 

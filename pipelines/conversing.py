@@ -76,6 +76,7 @@ async def converse(
             follows_packets=is_browser,
             playout=playout_settings(engines.deployment),
             peer_cancels_echo=told if isinstance(told, bool) else None,
+            rules=engines.answering.rules(getattr(runner_args, "identity", ANONYMOUS)),
         )
         wanted = body.get("mode")
         chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
@@ -88,14 +89,15 @@ async def converse_by_socket(
     engines: Engines, conversations: Conversations, arguments: SocketArguments
 ) -> None:
     """Hold one conversation with a client that speaks a protocol of its own."""
-    deployment = engines.deployment
+    deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
+    arguments.dialect.permit(instructions=rules.may_instruct)
     peer = StarlettePeer(arguments.websocket, most_bytes=deployment.server.max_socket_bytes)
     session = SurfaceSession(
         peer,
         arguments.dialect,
         settings=deployment.sockets,
         rate_hz=INPUT_RATE_HZ,
-        check=check_of(engines, arguments.mode),
+        check=check_of(engines, arguments.mode, rules),
     )
     body = arguments.body if isinstance(arguments.body, dict) else {}
     session_id = body.get("session")
@@ -104,7 +106,7 @@ async def converse_by_socket(
     reason, message = "server_shutdown", "the server is stopping"
     try:
         async with conversations.open(session_id, owner=arguments.identity.session_owner) as conversation:
-            await hold_surface(engines, conversation, session, mode=arguments.mode, facts=facts)
+            await hold_surface(engines, conversation, session, mode=arguments.mode, rules=rules, facts=facts)
             task = asyncio.current_task()
             # A pipeline that is cancelled ends, and does not hand that on.
             if task is None or not task.cancelling():
@@ -129,6 +131,7 @@ async def converse_by_chat(engines: Engines, conversations: Conversations, argum
         protocol=arguments.protocol,
         session_id=session_id,
         owner=arguments.identity.session_owner,
+        rules=engines.answering.rules(arguments.identity),
     )
 
 

@@ -48,12 +48,13 @@ from models.omni.two_tier.dialogue import Asked
 from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
 from models.stt import Transcript
-from pipelines.call import Call, told_to
+from pipelines.call import OPENING, Call, told_to
 from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from pipelines.in_queue import InQueue
 from pipelines.lifetime import (
+    OVER_LIMIT,
     call_worker,
     greet,
     history_of,
@@ -279,7 +280,7 @@ async def _build(
         open_echo_control(engines, transport, call),
         engines.build_stt(),
         engines.build_tts(),
-        engines.answering.build(tools=tools, context=context),
+        engines.answering.build(tools=tools, context=context, rules=call.rules),
     )
     marks = TurnMarks(turns)
     asks_back = all(is_two_tier) and hearing.ask_back is not None
@@ -303,7 +304,7 @@ async def _build(
         engines={Source.STT: hearing.stt.name},
         notice=on_perceived,
     )
-    guard = deployment.thinking.guard
+    guard, usage = deployment.thinking.guard, engines.answering.usage
 
     def is_asked(frame: LLMContextFrame) -> bool:
         """Whether the deployment's model answers: an engine of its own words has heard the question."""
@@ -327,6 +328,10 @@ async def _build(
         asking=asking,
         answers=call.answers,
         on_unasked=lambda: speculation.withdraw(),
+        # An engine of its own words is ticked all the time: what the deployment's model answers is counted.
+        take_turn=lambda question: not is_asked(question) or usage.try_take(call.rules.counted),
+        has_turn=lambda: usage.has_request(call.rules.counted),
+        own_instructions=(OPENING,),
     )
     speculation = Speculation(
         gate.foreseen,
@@ -500,6 +505,7 @@ async def _build(
         unseen=[speculation.head, *thinking, *([tts] if all(is_two_tier) else [])],
         rtvi=rtvi,
         reads_rtvi=call.client.reads_rtvi,
+        refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
     )
     call.report = worker.queue_frame
     greet(worker, transport, call, deployment.bot)

@@ -756,6 +756,7 @@ def _phrases(deployment: Deployment, omni: Sequence[tuple[str, BaseModel]]) -> l
         guard.waiting.trouble,
         guard.apology,
         deployment.remembering.gate.refusal,
+        deployment.remembering.gate.over_limit,
     ]
 
 

@@ -30,6 +30,7 @@ WITHOUT_A_PERSON = ("file", "eval")
 # Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an
 # idle timer that is not used here (ours reads the turns).
 SPEECH_ACTIVITY_S = 1.0
+OVER_LIMIT = "too many questions in a short time, ask again in a minute"
 
 
 def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
@@ -53,6 +54,7 @@ def call_worker(
     rtvi: bool,
     reads_rtvi: bool = True,
     refuses_text: str = "",
+    refuses_turn: Callable[[], str] | None = None,
 ) -> PipelineWorker:
     """The pipeline of one call.
 
@@ -64,13 +66,14 @@ def call_worker(
         reads_rtvi: see ``Client``. A message is a frame that passes the whole pipeline, several of them for
             each word of the bot: without a reader the loop is better used.
         refuses_text: why nothing that a client types is taken; empty where it is.
+        refuses_turn: why nothing is taken now; empty where it is.
     """
     return PipelineWorker(
         Pipeline(list(processors)),
         params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=output_rate_hz),
         enable_turn_tracking=False,
         enable_rtvi=rtvi,
-        rtvi_processor=CheckedRtvi(refuses_text=refuses_text) if rtvi else None,
+        rtvi_processor=CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn) if rtvi else None,
         rtvi_observer_params=RTVIObserverParams(
             metrics_enabled=False,
             system_logs_enabled=False,

@@ -75,6 +75,7 @@ async def hold_phone(
         peer_quiet_ms=lambda: stream.quiet_ms,
         peer_cancels_echo=False,
         output_rate_hz=RATE_HZ,
+        rules=engines.answering.rules(),
     )
     call.ends_on_goodbye = settings.ends_on_goodbye
     control = PhoneControl(

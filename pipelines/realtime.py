@@ -48,6 +48,7 @@ from pipelines.call import Call
 from pipelines.echo import open_echo_control
 from pipelines.engines import CLOUD_VOICE_RATE_HZ, Engines
 from pipelines.lifetime import (
+    OVER_LIMIT,
     call_worker,
     history_of,
     hold,
@@ -283,6 +284,8 @@ async def build_realtime(
         refuses_text=(
             f"{row.name} takes no typed words in a call. Please say it." if row.typing is Typing.NONE else ""
         ),
+        # What is spoken goes to the service as it comes; typed words are turns of their own.
+        refuses_turn=lambda: "" if engines.answering.usage.try_take(call.rules.counted) else OVER_LIMIT,
     )
     call.report = worker.queue_frame
     record_turns(worker, assistant, call, rtvi=rtvi)

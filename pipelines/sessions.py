@@ -69,10 +69,11 @@ class TypedTurns:
 
         Raises:
             StoreError: there is no such session, or it is no longer ours.
+            ShareError: the client has used up its turns.
             EngineError: nothing answered.
         """
         events: asyncio.Queue[TurnEvent] = asyncio.Queue(MAX_UNREAD_EVENTS)
-        turn = asyncio.create_task(self._run(session_id, text, key, events), name="typed")
+        turn = asyncio.create_task(self._run(session_id, text, key, identity, events), name="typed")
         self._turns.add(turn)
         turn.add_done_callback(self._turns.discard)
         turn.add_done_callback(self._ending.discard)
@@ -85,13 +86,25 @@ class TypedTurns:
             self._end(turn)
 
     async def _run(
-        self, session_id: str, text: str, key: str | None, events: asyncio.Queue[TurnEvent]
+        self,
+        session_id: str,
+        text: str,
+        key: str | None,
+        identity: ClientIdentity,
+        events: asyncio.Queue[TurnEvent],
     ) -> None:
         async with (
             self._conversations.open(session_id) as conversation,
             conversation.turn,
             aclosing(
-                ask(conversation, self._answering, text, key=key, store=self._conversations.store)
+                ask(
+                    conversation,
+                    self._answering,
+                    text,
+                    key=key,
+                    store=self._conversations.store,
+                    rules=self._answering.rules(identity),
+                )
             ) as answer,
         ):
             async for event in answer:

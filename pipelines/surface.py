@@ -10,8 +10,10 @@ Owns the client's session (its reader and its writer) and the calls of tools tha
 import asyncio
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from loguru import logger
 from pipecat.frames.frames import (
     InputTransportMessageFrame,
     InterruptionFrame,
@@ -23,12 +25,14 @@ from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.services.settings import LLMSettings
 from pipecat.transports.base_transport import TransportParams
 
+from core.client_rules import ClientRules, prompt_of
 from core.errors import AgentError, EngineError
 from models.tools import EffectUnknownError
-from pipelines.call import Call, Client, playout_settings, told_to
+from pipelines.call import OPENING, Call, Client, playout_settings, told_to
 from pipelines.cascade import run_conversation
 from pipelines.duplex import run_duplex
 from pipelines.engines import INPUT_RATE_HZ, Engines
+from pipelines.lifetime import OVER_LIMIT
 from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from processors.playout.playout import reply_named
 from protocols.surface import (
@@ -63,8 +67,6 @@ from transports.websocket.transport import PictureLimits, SocketTransport
 MOST_ASKED = 16
 # A turn that a client has declared over and in which no voice was found by then had none.
 VOID_S = 2.0
-# Stays in the model's context, and is true for as long as it does.
-OPENING = "When this conversation began the person on the line had said nothing, and you were to speak first."
 
 
 class _Actor:
@@ -89,7 +91,8 @@ class _Actor:
             case Typed(text):
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
             case Said(text):
-                call.wrote(text, interrupted=False)
+                self._renew_tools()
+                call.wrote(text, interrupted=False, brought=True)
             case Greet():
                 await self._greet()
             case Respond(instructions, text):
@@ -208,7 +211,8 @@ class _Actor:
             messages = [{"role": "developer", "content": OPENING}]
         # In this order through the pipeline: for this question and for no other.
         if instructions is not None:
-            await self._instruct(instructions)
+            self._renew_tools()
+            await self._instruct(prompt_of(self._engines.deployment.bot.system_prompt, instructions))
         await self._report(LLMMessagesAppendFrame(messages, run_llm=True))
         if instructions is not None:
             await self._instruct(self._instructions)
@@ -221,9 +225,14 @@ class _Actor:
         await self._report(LLMUpdateSettingsFrame(delta=LLMSettings(system_instruction=instructions)))
 
     async def _wish(self, wish: Wish) -> None:
+        # Before the prompt: no question has both the client's text and the deployment's tools.
+        self._renew_tools()
         if wish.instructions is not None or wish.notes is not None:
             await self._instruct(self._instructions)
-        if wish.tools is not None and self._call.client.change_tools is not None:
+
+    def _renew_tools(self) -> None:
+        """Offer the tools that the client's rules and its wish permit now."""
+        if self._call.client.change_tools is not None:
             self._call.client.change_tools()
 
     def _tell(self, happening: Happening) -> None:
@@ -241,6 +250,7 @@ async def hold_surface(
     session: SurfaceSession,
     *,
     mode: str,
+    rules: ClientRules,
     facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Hold one call.
@@ -250,6 +260,7 @@ async def hold_surface(
         conversation: open.
         session: of the client, open.
         mode: cascade or duplex.
+        rules: of the client, those that the session checks its actions by.
         facts: what the client is told with the beginning, where its protocol has a place for it.
     """
     dialect = session.dialect
@@ -273,6 +284,7 @@ async def hold_surface(
         peer_cancels_echo=True,
         output_rate_hz=rate_hz,
         client=client,
+        rules=rules,
     )
     actor = _Actor(engines, session, call, mode)
     # A speech model hears at the pace of speech, whenever it was said.
@@ -323,18 +335,26 @@ async def hold_surface(
             session.over(*call.end)
 
 
-def check_of(engines: Engines, mode: str) -> Check:
-    """What this deployment cannot do for a client, before any of it is done."""
+def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
+    """Return the check of what a client asks for: what cannot be done is refused before any of it is done.
+    Text that its rules do not permit is left out.
+    """
     is_service = mode == "duplex" and engines.realtime is not None
     answering = engines.answering
 
-    def check(action: Action) -> None:
+    def check(action: Action) -> Action:
         match action:
             case Wish(tools=(_, *_) as tools):
                 if is_service or not answering.calls_tools:
                     raise Refusal(
                         "session.tools: what answers in this deployment calls no tools",
                         code="not_supported",
+                        param="session.tools",
+                    )
+                if not rules.may_declare_tools:
+                    raise Refusal(
+                        "session.tools: tools of a client are not taken in this call",
+                        code="not_permitted",
                         param="session.tools",
                     )
                 taken = sorted(answering.tool_names & {tool.name for tool in tools})
@@ -346,10 +366,51 @@ def check_of(engines: Engines, mode: str) -> Check:
                     )
             case Pictures() if not (mode == "duplex" and engines.sees):
                 raise Refusal("nobody sees pictures here", code="not_supported", param="input_image")
-            case _:
-                return
+            case Typed() | Respond() if not answering.usage.has_request(rules.counted):
+                raise Refusal(OVER_LIMIT, code="rate_limit_exceeded")
+        return permitted(action, rules)
 
     return check
+
+
+def permitted(action: Action, rules: ClientRules) -> Action:
+    """Return an action without the text that the rules of its client do not permit in the prompt; note in the
+    rules what they do permit.
+
+    Raises:
+        Refusal: nothing is left of it.
+    """
+    match action:
+        case Said():
+            rules.add_text()
+        case Wish(tools=(_, *_)):
+            # What a tool is said to be for is text of the client like any other.
+            rules.add_text()
+    match action:
+        case Wish() if action.instructions or action.notes:
+            if rules.may_instruct:
+                rules.add_text()
+                return action
+            if action.notes:
+                raise Refusal(
+                    "item.role: a message of the system is not taken in this call",
+                    code="not_permitted",
+                    param="item.role",
+                )
+            _log_ignored(rules)
+            return replace(action, instructions=None)
+        case Respond(instructions=str()):
+            if rules.may_instruct:
+                rules.add_text()
+                return action
+            _log_ignored(rules)
+            return replace(action, instructions=None)
+    return action
+
+
+def _log_ignored(rules: ClientRules) -> None:
+    if rules.note_ignored():
+        logger.info("instructions of a client without the grant for them are ignored; the call goes on")
 
 
 async def _until_wished(session: SurfaceSession) -> None:

@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, aclosing
 from typing import TextIO
 
 from configs.deployment import Deployment
+from core.client_rules import OPERATOR, ClientRules
 from core.errors import CapacityError, ConfigError, EngineError
 from pipelines.answering import Answering, plan_answering
 from pipelines.chat import Piece, ask
@@ -89,7 +90,10 @@ async def _print_answer(
 ) -> None:
     in_line = False
     try:
-        async with aclosing(ask(conversation, answering, line, answer_timeout_s=answer_timeout_s)) as events:
+        asked = ask(
+            conversation, answering, line, answer_timeout_s=answer_timeout_s, rules=ClientRules(OPERATOR)
+        )
+        async with aclosing(asked) as events:
             async for event in events:
                 if isinstance(event, Piece):
                     in_line = True

@@ -139,7 +139,7 @@ class HalfDuplex:
         self._session_id = ""
         self._prepared: Message | None = None
         self._prepared_ms = 0
-        self._speaks = True
+        self._speaks = self._takes_instructions = True
         self._waits = self._was_let_in = False
         # The caller's turn: since when there is a voice, how much there was, whether it is over, understood.
         self._voice_ms: int | None = None
@@ -179,6 +179,8 @@ class HalfDuplex:
             where = f"system_content[{index}]"
             if item.type == "text":
                 told.append(item.text or "")
+                if item.text and not self._takes_instructions:
+                    unused.append(f"{where}: the prompt is the deployment's")
             elif item.type != "audio":
                 raise Refusal(
                     f"{where}: {item.type[:32]!r} is not taken here", code="unsupported", param=where
@@ -341,6 +343,10 @@ class HalfDuplex:
         elif reason != "stopped":
             messages.append({"type": "error", "error": message or f"the conversation is over: {reason}"})
         return messages
+
+    def permit(self, *, instructions: bool) -> None:
+        """See ``Dialect``."""
+        self._takes_instructions = instructions
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""

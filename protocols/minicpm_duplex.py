@@ -319,6 +319,9 @@ class MiniCpmDuplex:
             case _:
                 return []
 
+    def permit(self, *, instructions: bool) -> None:
+        """See ``Dialect``. Nothing that this client is told says what its instructions are."""
+
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""
         if reason in ("stopped", "timeout"):

@@ -110,7 +110,7 @@ class Respond:
     """The bot is to speak now, whoever spoke last.
 
     Attributes:
-        instructions: for this answer, in place of those of the session; None: its own.
+        instructions: for this answer, in place of those that the client has added to the prompt; None: those.
         text: what it answers, typed; empty: what was said so far.
     """
 
@@ -185,8 +185,8 @@ class Wish:
     """How the client wants the conversation to be. None: as it is.
 
     Attributes:
-        instructions: who the bot is; empty: as the deployment has it.
-        notes: what it is to know besides.
+        instructions: what is added to the deployment's prompt; empty: nothing.
+        notes: what is added besides.
         tools: that the client runs.
         llm_ref_audio: a voice for a speech model to sound like, float32, (samples,), 16 kHz.
         tts_ref_audio: the same for what makes its sound.
@@ -532,6 +532,12 @@ class Dialect(Protocol):
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
         """What the client is told of what happens; often nothing."""
+        ...
+
+    def permit(self, *, instructions: bool) -> None:
+        """Learn, before the first message, whether the client's instructions are followed: what the client is
+        told of its settings says what holds. Actions carry them all the same; the call decides by its rules.
+        """
         ...
 
     def goodbye(self, reason: str) -> tuple[int, str]:

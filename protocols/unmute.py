@@ -79,6 +79,7 @@ class Unmute:
         self._shown: deque[Message] = deque(maxlen=MOST_SHOWN)
         self._heard: list[str] = []
         self._caller_since_ms = 0
+        self._takes_instructions = True
 
     # What the client says.
 
@@ -108,6 +109,8 @@ class Unmute:
             self._voice = text_of(session, "voice", most_chars=256)
         self._has_begun = True
         updated = {name: session.get(name) for name in ("instructions", "voice", "allow_recording")}
+        if not self._takes_instructions:
+            updated["instructions"] = None
         return [Wish(instructions=instructions), Begin(), Send(_event("session.updated", session=updated))]
 
     def _append(self, event: Message) -> list[Action]:
@@ -150,6 +153,10 @@ class Unmute:
                 return [_error("fatal", reason, message or f"the conversation is over: {reason}")]
             case _:
                 return []
+
+    def permit(self, *, instructions: bool) -> None:
+        """See ``Dialect``."""
+        self._takes_instructions = instructions
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""

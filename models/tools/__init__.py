@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.client_rules import ToolClients
 from core.errors import EngineError
 from core.registry import Registry, Row
 
@@ -28,6 +29,8 @@ class ToolSettings(BaseModel):
         description: for the model: what it does and when to use it.
         idempotent: two runs with the same key have the effect of one.
         timeout_s: longest run.
+        clients: for which the model may call it: ``all`` of them, those with a key or token (``keys``), or
+            the ``operator`` only. A caller by telephone has no key.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,6 +39,7 @@ class ToolSettings(BaseModel):
     description: str = Field(min_length=1, max_length=2_000)
     idempotent: bool = False
     timeout_s: float = Field(default=8.0, ge=0.1, le=120)
+    clients: ToolClients = ToolClients.ALL
 
 
 class Tool(Protocol):

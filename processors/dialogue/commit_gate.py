@@ -23,6 +23,11 @@ asked either. What answers it is said in place of the model's answer, and at onc
 the call does not need the session for it. A question without new words (the reply was cut off by a noise) is
 the last turn's again.
 
+A question for which the client has no turn left (``take_turn``) is committed and not asked either: the caller
+hears why, and the call goes on. Messages with the role of the system or of a developer stay in the context
+only where they are the server's own (``own_instructions``): all others come from a client, whose instructions
+have their place in the prompt of the service and are subject to its grants.
+
 Guesses (speculative contexts) do not pass: Pipecat answers a confirmed one without asking again, so it would
 be answered without a record. Parley guesses behind this gate (``speculation``), which says what the question
 would be (``foreseen``).
@@ -78,11 +83,13 @@ class CommitGateSettings(BaseModel):
 
     Attributes:
         refusal: said when no turn can be taken because too much waits already.
+        over_limit: said in place of an answer to a client that has used up its turns.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     refusal: str = "Sorry, I cannot write that down right now. Please try again in a moment."
+    over_limit: str = "Sorry, there were too many questions in a short time. Please ask again in a minute."
 
 
 class CommitGate(FrameProcessor):
@@ -98,6 +105,9 @@ class CommitGate(FrameProcessor):
         asking: which turns are asked back, or None for never.
         answers: what the call says to a turn by itself, or None for never.
         on_unasked: told that a turn is not asked, whatever was guessed of it; must not block.
+        take_turn: counts a question of the client; false when it may not be asked. None: never limited.
+        has_turn: whether ``take_turn`` would be true. None: always.
+        own_instructions: texts that may stand in the context as messages of the system or a developer.
     """
 
     def __init__(
@@ -112,6 +122,9 @@ class CommitGate(FrameProcessor):
         asking: AskingBack | None = None,
         answers: Answers | None = None,
         on_unasked: Callable[[], None] | None = None,
+        take_turn: Callable[[LLMContextFrame], bool] | None = None,
+        has_turn: Callable[[], bool] | None = None,
+        own_instructions: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._conversation = conversation
@@ -123,6 +136,9 @@ class CommitGate(FrameProcessor):
         self._asking = asking
         self._answers = answers
         self._on_unasked = on_unasked
+        self._take_turn = take_turn
+        self._has_turn = has_turn
+        self._own_instructions = own_instructions
         self._tasks: set[asyncio.Task[None]] = set()
         # A turn whose wait was interrupted before the model could be asked, and what asks it.
         self._unasked: asyncio.Task[None] | None = None
@@ -142,7 +158,7 @@ class CommitGate(FrameProcessor):
         """Put the session's view into the context, and ``behind`` it what came meanwhile."""
         messages = cast(list[LLMContextMessage], list(self._conversation.view().messages))
         view = [*self._pinned, *messages]
-        self._context.set_messages([*view, *behind])
+        self._context.set_messages([*view, *(each for each in behind if not self._is_foreign(each))])
         self._known = len(view)
 
     def foreseen(self, said: str, *, is_whole: bool = True) -> LLMContext | None:
@@ -155,6 +171,8 @@ class CommitGate(FrameProcessor):
         if not is_whole and not self._conversation.is_written:
             return None
         if self._over or self._conversation.loss is not None or self._unasked is not None:
+            return None
+        if self._has_turn is not None and not self._has_turn():
             return None
         if self._asking is not None and self._asking.is_open:
             # Its answer decides which turn is asked.
@@ -190,7 +208,17 @@ class CommitGate(FrameProcessor):
                 return
             if isinstance(outcome, Confirmed):
                 frame = LLMContextFrame(self._turn_before())
+            await self._ask(frame)
+            return
         await self.push_frame(frame, direction)
+
+    async def _ask(self, frame: LLMContextFrame) -> None:
+        """Let a question pass, or tell the caller that it is one too many."""
+        if self._take_turn is None or self._take_turn(frame):
+            await self.push_frame(frame)
+            return
+        logger.info(f"{self}: a turn is not asked, its client has none left")
+        await self._say_instead(self._settings.over_limit)
 
     async def cleanup(self) -> None:
         if self._later is not None:
@@ -271,11 +299,17 @@ class CommitGate(FrameProcessor):
         messages = self._context.messages
         new, self._known = messages[self._known :], len(messages)
         self._pinned.extend(
-            message
-            for message in new
-            if isinstance(message, dict) and message.get("role") in ("system", "developer")
+            message for message in new if _is_instruction(message) and not self._is_foreign(message)
         )
         return self._words_of(new)
+
+    def _is_foreign(self, message: LLMContextMessage) -> bool:
+        """Whether a message instructs the model and is not the server's own."""
+        return (
+            _is_instruction(message)
+            and isinstance(message, dict)
+            and message.get("content") not in self._own_instructions
+        )
 
     @staticmethod
     def _words_of(messages: Sequence[LLMContextMessage]) -> str:
@@ -334,7 +368,7 @@ class CommitGate(FrameProcessor):
         if commit.cancelled() or not await self._is_durable(commit):
             return
         self.rebuild(self._context.messages[self._known :])
-        await self.push_frame(LLMContextFrame(self._context))
+        await self._ask(LLMContextFrame(self._context))
 
     async def _commit_unasked(self, said: str) -> None:
         """Of words that no model is asked about."""
@@ -352,3 +386,8 @@ class CommitGate(FrameProcessor):
     async def _say(self, text: str) -> None:
         if text:
             await self.push_frame(TTSSpeakFrame(text, append_to_context=False))
+
+
+def _is_instruction(message: LLMContextMessage) -> bool:
+    """Whether a message has the role of the system or of a developer."""
+    return isinstance(message, dict) and message.get("role") in ("system", "developer")

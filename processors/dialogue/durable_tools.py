@@ -26,7 +26,7 @@ told of them, in their place in the row, for as long as it answers this turn.
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -42,6 +42,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMes
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.llm_service import FunctionCallParams, LLMService
 
+from core.client_rules import ClientRules, ToolClients
 from core.errors import (
     CapacityError,
     ConfigError,
@@ -168,12 +169,14 @@ class _Offer:
     """To one pipeline.
 
     Attributes:
+        rules: of the client that the pipeline answers; they may change during the call.
         names: of the tools that it knows.
         is_followed: its questions are made from the session.
     """
 
     exchange: "_Exchange"
     context: LLMContext
+    rules: ClientRules
     names: frozenset[str] = frozenset()
     is_followed: bool = False
 
@@ -184,6 +187,7 @@ class DurableTools:
     Args:
         tools: of the process.
         conversation: open.
+        clients: for which a tool of the process may be called, by its name; one that is not named: for all.
         commit_wait_s: longest wait for a commit before the model is told that there is none.
         drain_s: see ``drain``.
 
@@ -196,12 +200,14 @@ class DurableTools:
         tools: Sequence[Tool],
         conversation: Conversation,
         *,
+        clients: Mapping[str, ToolClients] | None = None,
         commit_wait_s: float = COMMIT_WAIT_S,
         drain_s: float = DRAIN_S,
     ) -> None:
         check_tools(tools)
         self._tools = {tool.name: tool for tool in tools}
         self._first = dict(self._tools)
+        self._clients = dict(clients or {})
         self._conversation = conversation
         self._commit_wait_s = commit_wait_s
         self._drain_s = drain_s
@@ -239,34 +245,46 @@ class DurableTools:
         for llm, offer in list(self._offers.items()):
             self._renew(llm, offer)
 
-    def offer(self, llm: FrameProcessor, context: LLMContext, *, turn: Event | None = None) -> bool:
+    def offer(
+        self,
+        llm: FrameProcessor,
+        context: LLMContext,
+        *,
+        turn: Event | None = None,
+        rules: ClientRules | None = None,
+    ) -> bool:
         """Put the tools into the context of one pipeline and answer the model's calls there.
 
         Args:
             llm: the service that answers. An embedded engine knows no tools and is offered none.
             context: of that pipeline.
             turn: the USER_TURN that is answered; None for the newest one whenever the model is asked.
+            rules: of the client, which decide what of the process's own tools is offered; None: an anonymous
+                one.
 
         Returns:
-            Whether they were offered.
+            Whether any were offered.
         """
         if not isinstance(llm, LLMService) or isinstance(llm, EngineLlmService):
             return False
-        offer = self._offers[llm] = _Offer(_Exchange(self._conversation, context, self._tools, turn), context)
+        exchange = _Exchange(self._conversation, context, turn)
+        offer = self._offers[llm] = _Offer(exchange, context, rules or ClientRules())
         self._renew(llm, offer)
-        return bool(self._tools)
+        return bool(offer.names)
 
     def _renew(self, llm: LLMService[Any], offer: "_Offer") -> None:
         """Have a pipeline know the tools that there are now."""
-        if self._tools and not offer.is_followed:
+        tools = {name: tool for name, tool in self._tools.items() if self._is_permitted(tool, offer.rules)}
+        offer.exchange.own |= tools.keys()
+        if tools and not offer.is_followed:
             offer.is_followed = True
             llm.add_event_handler("on_before_process_frame", offer.exchange.on_frame)
-        if not self._tools and not offer.names:
+        if not tools and not offer.names:
             return
         context = offer.context
-        for name in offer.names - self._tools.keys():
+        for name in offer.names - tools.keys():
             llm.unregister_function(name)
-        for tool in self._tools.values():
+        for tool in tools.values():
             if tool.name not in offer.names:
                 answer = partial(self._answer, offer.exchange)
                 llm.register_function(tool.name, answer, cancel_on_interruption=True)
@@ -277,13 +295,19 @@ class DurableTools:
                 properties=dict(tool.parameters.get("properties", {})),
                 required=list(tool.parameters.get("required", ())),
             )
-            for tool in self._tools.values()
+            for tool in tools.values()
         ]
         given = context.tools if isinstance(context.tools, ToolsSchema) else ToolsSchema([])
-        ours = offer.names | self._tools.keys()
+        ours = offer.names | tools.keys()
         others = [schema for schema in given.standard_tools if schema.name not in ours]
         context.set_tools(ToolsSchema([*others, *offered], custom_tools=given.custom_tools))
-        offer.names = frozenset(self._tools)
+        offer.names = frozenset(tools)
+
+    def _is_permitted(self, tool: Tool, rules: ClientRules) -> bool:
+        """Whether a pipeline of this client is offered a tool. Those that were added are the client's own."""
+        if self._first.get(tool.name) is not tool:
+            return True
+        return rules.permits(tool.name, self._clients.get(tool.name, ToolClients.ALL))
 
     async def recover(self) -> None:
         """Settle every call that a crash left without a result. Calls that run here are let be.
@@ -553,19 +577,17 @@ class _Exchange:
     Args:
         conversation: the session.
         context: Pipecat's, of the pipeline.
-        own: names of the tools whose calls are in the timeline.
         turn: the only one that is answered; None for the newest one whenever the model is asked.
 
     Attributes:
         turn_seq: of the turn that is answered.
+        own: names of the tools that were ever offered here, whose calls are in the timeline.
     """
 
-    def __init__(
-        self, conversation: Conversation, context: LLMContext, own: Collection[str], turn: Event | None
-    ) -> None:
+    def __init__(self, conversation: Conversation, context: LLMContext, turn: Event | None) -> None:
         self._conversation = conversation
         self._context = context
-        self._own = own
+        self.own: set[str] = set()
         self._turn = turn
         self.turn_seq = 0 if turn is None else turn.seq
         # Ids under which results stand in views of the session. All others are the provider's.
@@ -576,6 +598,7 @@ class _Exchange:
         self._ids: dict[str, str] = {}
         # Calls that others answered, by the message of the result.
         self._foreign: list[LLMContextMessage] = []
+        self._pinned: list[LLMContextMessage] = []
 
     def tell(self, params: FunctionCallParams, told: _Told) -> None:
         """A call is answered with this."""
@@ -603,6 +626,12 @@ class _Exchange:
     def _begin(self) -> None:
         if self._turn is None:
             self.turn_seq = newest_turn_seq(self._conversation)
+        # As the gate let them pass; what is put into the context later has not passed it.
+        self._pinned = [
+            message
+            for message in self._context.messages
+            if isinstance(message, dict) and message.get("role") in ("system", "developer")
+        ]
         self._viewed.update(_result_ids(self._context.messages))
         self._beside.clear()
         self._ids.clear()
@@ -616,18 +645,13 @@ class _Exchange:
         return given - self._viewed
 
     def _messages(self) -> list[LLMContextMessage]:
-        """The session's view, what a client pinned to the context, and what only this exchange knows."""
+        """The session's view, what the server pinned to the context, and what only this exchange knows."""
         self._take_foreign()
         events = self._conversation.events
         recorded = {text_in(event.payload, "call_id") for event in events if event.kind is Kind.TOOL_CALL}
         beside = [event for of, pair in self._beside if of is None or of not in recorded for event in pair]
         view = self._conversation.view(turn=self.turn_seq, beside=beside)
-        pinned = [
-            message
-            for message in self._context.messages
-            if isinstance(message, dict) and message.get("role") in ("system", "developer")
-        ]
-        return self._with_thoughts([*pinned, *cast(Sequence[LLMContextMessage], view.messages)])
+        return self._with_thoughts([*self._pinned, *cast(Sequence[LLMContextMessage], view.messages)])
 
     def _take_foreign(self) -> None:
         """Results that no tool of the session gave: of a function that nobody offers, or a client's own."""
@@ -641,7 +665,7 @@ class _Exchange:
             if plain["role"] != "tool" or call_id in self._viewed or call_id not in calls:
                 continue
             name = calls[call_id]["name"]
-            if name not in self._own and not any(message is known for known in self._foreign):
+            if name not in self.own and not any(message is known for known in self._foreign):
                 self._foreign.append(message)
                 arguments = calls[call_id].get("arguments")
                 self._add(call_id, name, arguments, str(plain.get("content", "")), None)
@@ -729,14 +753,16 @@ class SharedTools:
 
     Args:
         tools: of the process.
+        clients: see ``DurableTools``.
 
     Raises:
         ConfigError: see ``DurableTools``.
     """
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[Tool], clients: Mapping[str, ToolClients] | None = None) -> None:
         check_tools(tools)
         self._tools = tuple(tools)
+        self._clients = clients
         self._open: dict[Conversation, _Shared] = {}
 
     @property
@@ -758,7 +784,9 @@ class SharedTools:
         """
         shared = self._open.get(conversation)
         if shared is None:
-            shared = self._open[conversation] = _Shared(DurableTools(self._tools, conversation))
+            shared = self._open[conversation] = _Shared(
+                DurableTools(self._tools, conversation, clients=self._clients)
+            )
         shared.tools.add(more)
         shared.users += 1
         try:

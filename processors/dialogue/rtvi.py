@@ -2,9 +2,14 @@
 
 Pipecat lets typed text interrupt the bot before anybody looks at it: a blank line would cut an answer off and
 have the model answer nothing. Here it gets an ``error-response`` and changes nothing; so does all of it in a
-call that has no way in for words. No tasks of its own.
+call that has no way in for words, and from a client that has used up its turns. Results of functions are
+refused: the server runs its tools, and the model could not tell a result that a client made up from one of
+theirs. Files are refused: nothing here reads them, and one that is named by its address would be fetched from
+inside.
+No tasks of its own.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
@@ -16,12 +21,16 @@ class CheckedRtvi(RTVIProcessor):
 
     Args:
         refuses_text: why no text is taken in this call; empty where it is.
+        refuses_turn: why none is taken now; empty where it is.
         arguments: of Pipecat's.
     """
 
-    def __init__(self, *, refuses_text: str = "", **arguments: Any) -> None:
+    def __init__(
+        self, *, refuses_text: str = "", refuses_turn: Callable[[], str] | None = None, **arguments: Any
+    ) -> None:
         super().__init__(**arguments)
         self._refuses_text = refuses_text
+        self._refuses_turn = refuses_turn
 
     async def _handle_send_text(
         self, data: rtvi_models.SendTextData, message_id: str, user_id: str | None = None
@@ -32,4 +41,13 @@ class CheckedRtvi(RTVIProcessor):
         if self._refuses_text:
             await self._send_error_response(message_id, self._refuses_text)
             return
+        if self._refuses_turn is not None and (refusal := self._refuses_turn()):
+            await self._send_error_response(message_id, refusal)
+            return
         await super()._handle_send_text(data, message_id, user_id)
+
+    async def _handle_send_file(self, data: rtvi_models.SendFileData, message_id: str) -> None:
+        await self._send_error_response(message_id, "files are not taken here")
+
+    async def _handle_function_call_result(self, data: rtvi_models.LLMFunctionCallResultData) -> None:
+        await self.send_error("results of functions are not taken here")

@@ -76,6 +76,10 @@ class OpenAIRealtime:
         """See ``Dialect``."""
         return self._teller.tell(happening)
 
+    def permit(self, *, instructions: bool) -> None:
+        """See ``Dialect``."""
+        self._state.takes_instructions = instructions
+
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""
         if reason == SHUTDOWN:

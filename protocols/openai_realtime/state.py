@@ -139,6 +139,7 @@ class State:
         notes: of the client, beside its instructions.
         asked: calls of tools that wait for their output.
         cancels: the client has asked for the end of what is being said.
+        takes_instructions: those of the client are followed.
     """
 
     def __init__(self, model: str) -> None:
@@ -158,6 +159,7 @@ class State:
         self.notes: list[Item] = []
         self.asked: set[str] = set()
         self.cancels = False
+        self.takes_instructions = True
 
     def noted(self) -> list[str]:
         """What the bot is to know besides its instructions."""
@@ -195,7 +197,7 @@ class State:
             "id": self.session_id,
             "model": self.model,
             "output_modalities": [settings.modality],
-            "instructions": settings.instructions,
+            "instructions": settings.instructions if self.takes_instructions else "",
             "tools": list(settings.tools),
             "tool_choice": settings.tool_choice,
             "max_output_tokens": "inf",

@@ -43,18 +43,37 @@ class UsageLimits:
         Raises:
             ShareError: the client has made all that it may for now.
         """
+        for client, limit in self._limits(identity):
+            self._requests.take(client, limit=limit)
+
+    def has_request(self, identity: ClientIdentity) -> bool:
+        """Tell whether ``take`` would count another model request; counts none."""
+        try:
+            for client, limit in self._limits(identity):
+                self._requests.check(client, limit=limit)
+        except ShareError:
+            return False
+        return True
+
+    def try_take(self, identity: ClientIdentity) -> bool:
+        """Count one model request if the client may make it; tell whether it may."""
+        if not self.has_request(identity):
+            return False
+        self.take(identity)
+        return True
+
+    def _limits(self, identity: ClientIdentity) -> list[tuple[str, int]]:
+        """Return every count that a model request of this client is part of, with its limit."""
         if identity.is_operator:
-            return
+            return []
         clients = self._settings.clients
         limit = identity.grants.turns_per_minute
         if not identity.owner:
-            if identity.address:
-                self._requests.take(identity.address, limit=limit or clients.anonymous.turns_per_minute)
-            return
-        if not identity.is_application:
-            self._requests.take(identity.owner, limit=limit or clients.user.turns_per_minute)
+            anonymous = limit or clients.anonymous.turns_per_minute
+            return [(identity.address, anonymous)] if identity.address else []
         # Requests of its users count for the application too: it is the one that pays.
-        self._requests.take(identity.application, limit=clients.key.turns_per_minute)
+        own = [] if identity.is_application else [(identity.owner, limit or clients.user.turns_per_minute)]
+        return [*own, (identity.application, clients.key.turns_per_minute)]
 
     def take_session(self, identity: ClientIdentity) -> None:
         """Count one new session.

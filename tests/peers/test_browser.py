@@ -99,14 +99,21 @@ class Served:
 
 @contextmanager
 def serving(
-    folder: Path, thinking: str, *, port: int = 0, more: str = "", calls: int = 1
+    folder: Path,
+    thinking: str,
+    *,
+    port: int = 0,
+    more: str = "",
+    calls: int = 1,
+    takes_instructions: bool = False,
 ) -> Iterator[Served]:
     """A server whose sessions are in this folder: started again there, it has them again."""
     deployment = folder / "one.yaml"
     deployment.write_text(
         f"name: one\nthinking:\n  {thinking}\n"
         'remembering: {store: {url: "sqlite:///sessions.db"}}\n'
-        f"server: {{max_calls: {calls}, drain_s: 0}}\n{more}"
+        f"server: {{max_calls: {calls}, drain_s: 0, "
+        f"clients: {{anonymous: {{instructions: {str(takes_instructions).lower()}}}}}}}\n{more}"
     )
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(

@@ -63,6 +63,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     model = install_tiny_qwen3(folder / "model", is_ascii=True)
     (folder / "own.yaml").write_text(
+        "bot: {system_prompt: ''}\nserver: {clients: {anonymous: {instructions: true}}}\n"
         "thinking:\n  llm:\n    name: transformers\n    settings:\n"
         f"      lm: {{model: {model}, device: cpu, threads: 1, answer_tokens: 40, temperature: 1, seed: 3}}\n"
         f"remembering: {{store: {{url: 'sqlite:///{folder}/sessions.db'}}}}\n"
@@ -105,7 +106,8 @@ async def test_a_request_of_the_page_is_answered_piece_by_piece(server: RunningS
     # The documents count no tokens, and none are made up.
     assert (done["generated_tokens"], done["input_tokens"]) == (None, None)
     assert client.of("prefill_done")[0]["unused"] == [
-        "messages[0].content[1]: the bot speaks with the deployment's voice"
+        "messages[0].content[1]: the bot speaks with the deployment's voice",
+        "messages: those of the system; the prompt is the deployment's",
     ]
     turns = await events(server, done["session_id"], "user_turn", "bot_turn")
     assert [turn["payload"]["text"] for turn in turns] == [QUESTION, done["text"]]

@@ -19,6 +19,8 @@ from PIL import Image
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from configs.deployment import DEFAULT_PROMPT
+from core.client_rules import prompt_of
 from models.omni import Preparation
 from models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
 from tests.peers.minicpm_server import minicpm_server
@@ -28,6 +30,7 @@ from tests.voices import say, silence
 
 pytestmark = pytest.mark.alone
 
+KIND = prompt_of(DEFAULT_PROMPT, "Be kind.")
 SECOND = np.zeros(16_000, np.float32)
 
 
@@ -92,11 +95,13 @@ async def client(served: Served, path: str = "/ws/duplex/adx_test") -> AsyncIter
 async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it(tmp_path: Path):
     with (
         minicpm_server() as model,
-        serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url)) as at,
+        serving(
+            tmp_path, "llm: {name: documents}", more=one_worker(model.url), takes_instructions=True
+        ) as at,
     ):
         async with client(at) as one:
             prepared = await one.prepared(config={"length_penalty": 1.2, "chunk_ms": 1_000})
-            assert prepared["prompt_length"] == len("Be kind.") and prepared["session_id"]
+            assert prepared["prompt_length"] == len(KIND) and prepared["session_id"]
             assert one.types == ["queue_done", "prepared"]
             loud, said = np.full(16_000, 0.5, np.float32), []
             for number in range(1, 7):
@@ -125,7 +130,7 @@ async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it
             await one.send("stop")
             assert await one.ended() == (1000, "stopped")
             assert one.types[-1] == "stopped"
-        assert model.prepared[0]["system_prompt"] == "Be kind."
+        assert model.prepared[0]["system_prompt"] == KIND
         assert model.prepared[0]["config"]["length_penalty"] == 1.2
         # What was heard there is what was said here.
         assert len(model.heard) == 10
@@ -286,7 +291,8 @@ async def test_the_realtime_dialect_keeps_its_states(tmp_path: Path):
             assert (await one.next("error"))["error"]["code"] == "missing_field"
             await one.send("session.update", session={"instructions": "Be kind."})
             created = await one.next("session.created")
-            assert created["prompt_length"] == 8 and created["session_id"]
+            # What the client says has no effect here.
+            assert created["prompt_length"] == len(DEFAULT_PROMPT) and created["session_id"]
             await one.send("input_audio_buffer.append", audio=in_base64(SECOND[:100]))
             assert (await one.next("error"))["error"]["code"] == "invalid_payload"
             await one.send("response.cancel")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
+from configs.deployment import DEFAULT_PROMPT
+from core.client_rules import prompt_of
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.test_browser import chromium, serving, visit
 from tests.voices import RATE_HZ, say, silence
@@ -36,7 +38,7 @@ async def test_pictures_pauses_and_a_model_that_has_to_listen(chromium: str, tmp
     with minicpm_server() as model:
         engine = f"{{name: minicpm_worker, settings: {{url: '{model.url}', sees: true}}}}"
         seeing = f"duplex: {{engine: {engine}}}\n"
-        with serving(tmp_path, "llm: {name: documents}", more=seeing) as served:
+        with serving(tmp_path, "llm: {name: documents}", more=seeing, takes_instructions=True) as served:
             flags = ("--use-fake-ui-for-media-stream",)
             async with visit(chromium, f"{served.address}/omni?raw", *flags) as person:
                 await person.page.locator("textarea").fill("Be a lighthouse keeper.")
@@ -47,7 +49,9 @@ async def test_pictures_pauses_and_a_model_that_has_to_listen(chromium: str, tmp
                 async with asyncio.timeout(15):
                     while not any(chunk["frames"] for chunk in model.chunks):
                         await asyncio.sleep(0.1)
-                assert model.prepared[0]["system_prompt"] == "Be a lighthouse keeper."
+                assert model.prepared[0]["system_prompt"] == prompt_of(
+                    DEFAULT_PROMPT, "Be a lighthouse keeper."
+                )
                 await person.part("pause").click()
                 await expect(person.part("state")).to_have_text("Paused")
                 heard = len(model.chunks)

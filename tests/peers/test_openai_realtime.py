@@ -55,7 +55,8 @@ async def serving(llm: OpenAiServer, folder: Path, more: str = "") -> AsyncItera
     """The server, with a language model of its own."""
     settings = f'{{base_url: "{llm.url}/v1", model: m}}'
     (folder / "own.yaml").write_text(
-        f"thinking: {{llm: {{name: openai_compatible, settings: {settings}}}}}\n{more}"
+        f"thinking: {{llm: {{name: openai_compatible, settings: {settings}}}}}\n"
+        f"server: {{clients: {{anonymous: {{instructions: true, client_tools: true}}}}}}\n{more}"
     )
     async with running_server("--config", str(folder / "own.yaml")) as server:
         yield server

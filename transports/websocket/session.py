@@ -54,7 +54,7 @@ from transports.websocket.codecs import Decoder
 from transports.websocket.line import SpeechLine
 
 OnAction = Callable[[Action], Awaitable[None]]
-Check = Callable[[Action], None]
+Check = Callable[[Action], Action]
 # What stands in the line behind the speech that it belongs to.
 IN_LINE = (EndTurn, MustListen, Pause, Resume, Pictures)
 # Actions of one client that wait for a pipeline that is being built.
@@ -118,7 +118,8 @@ class SurfaceSession:
         dialect: its protocol.
         settings: bounds.
         rate_hz: of the pipeline's input.
-        check: raises Refusal for what this deployment cannot do; before anything is done.
+        check: raises Refusal for what this deployment does not do for this client, before anything is done;
+            returns what is to be done.
 
     Attributes:
         hears_at_once: what was said before (``Speech.is_whole``) need not be heard at the pace of speech.
@@ -314,7 +315,7 @@ class SurfaceSession:
     async def _do(self, action: Action) -> None:
         # Pictures beside the sound of a unit are for engines that see; the others hear it all the same.
         if self._check is not None and not (isinstance(action, Pictures) and self.dialect.wants_units):
-            self._check(action)
+            action = self._check(action)
         match action:
             case Send(message):
                 self._post([message])

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from configs.deployment import Bot, Deployment, Remembering
+from core.client_rules import CLIENT_HEADING, ClientRules
 from core.errors import EngineError
+from core.grants import ClientIdentity, Grants
 from models.stt import Transcript
 from models.tts import TextToSpeech
 from pipelines.answering import Answering, AnsweringPlan
@@ -130,6 +132,7 @@ async def world(
     ears: ScriptedSttSettings | None = None,
     ears_are_service: bool = False,
     remembers: ConversationSettings | None = None,
+    rules: ClientRules | None = None,
     **settings: Any,
 ) -> AsyncIterator[World]:
     deployment = Deployment(
@@ -155,7 +158,14 @@ async def world(
 
             def hold(client: Client, session: str | None) -> "asyncio.Task[None]":
                 return asyncio.create_task(
-                    hold_chat(engines, conversations, client, protocol=protocol, session_id=session)
+                    hold_chat(
+                        engines,
+                        conversations,
+                        client,
+                        protocol=protocol,
+                        session_id=session,
+                        rules=rules,
+                    )
                 )
 
             client = Client()
@@ -318,13 +328,16 @@ async def test_a_session_that_is_deleted_ends_the_conversation_with_the_reason(t
         session = (await run.client.until("queue_done"))["session_id"]
         await run.conversations.delete(session)
         run.client.say(type="prefill", messages=[HELLO])
-        assert "no session" in (await run.client.until("error"))["error"]
+        # Which is seen first, the loss of the session or its absence in the store, is a race.
+        told = (await run.client.until("error"))["error"]
+        assert "no session" in told or "was deleted" in told
         assert (await run.over())[0] == 1011
 
 
-async def test_who_the_bot_is_is_known_to_the_next_client_of_the_session(tmp_path: Path):
+async def test_instructions_of_a_client_are_not_those_of_the_next_one_of_the_session(tmp_path: Path):
     pirate = {"role": "system", "content": "You are a pirate."}
-    async with world(tmp_path) as run:
+    granted = ClientRules(ClientIdentity(grants=Grants(instructions=True)))
+    async with world(tmp_path, rules=granted) as run:
         run.client.say(type="prefill", messages=[pirate, HELLO])
         run.client.say(type="generate")
         session = (await run.client.until("done"))["session_id"]
@@ -337,7 +350,8 @@ async def test_who_the_bot_is_is_known_to_the_next_client_of_the_session(tmp_pat
         await second.until("done")
         second.leave()
         await held
-        assert [asked[0].text for asked in run.model.asked] == ["You are a pirate."] * 2
+        told = f"Be brief.\n\n{CLIENT_HEADING}\n\nYou are a pirate."
+        assert [asked[0].text for asked in run.model.asked] == [told, "Be brief."]
 
 
 async def test_an_edit_of_what_is_kept_in_short_only_is_refused(tmp_path: Path):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from configs.deployment import Bot, Deployment, Hearing, Remembering
+from core.client_rules import ClientRules
 from core.errors import EngineError
 from models.stt import Transcript
 from models.tts import TextToSpeech
@@ -88,7 +89,7 @@ async def call(folder: Path, *scripts: Script, voice: TextToSpeech | None = None
                 # As ``pipelines.conversing.converse_by_socket``.
                 failure: BaseException | None = None
                 try:
-                    await hold_surface(engines, conversation, session, mode="cascade")
+                    await hold_surface(engines, conversation, session, mode="cascade", rules=ClientRules())
                 except Exception as error:
                     failure = error
                 finally:

@@ -12,11 +12,13 @@ import pytest
 
 from configs.deployment import Deployment
 from core.errors import EngineError, KeyReusedError
+from core.grants import ClientIdentity, Grants
 from models.llm import LanguageModel, Message
 from pipelines.answering import Answering, AnsweringPlan
 from pipelines.chat import Answered, Asked, Piece, ask
 from pipelines.sessions import TypedTurns
 from processors.dialogue.services import Documents, DocumentsSettings
+from serving.gateway.limits import ShareError
 from serving.gateway.session_api import TurnEvent, on_store_error
 from session_store.compaction import CompactionSettings, Compactor
 from session_store.conversation import Conversation, Conversations, ConversationSettings
@@ -412,3 +414,28 @@ def test_an_answer_that_is_complete_stays_so_when_its_reader_leaves_with_it(tmp_
         ]
 
     play(tmp_path, ScriptedLanguageModel(("We open at ten.",)), scenario)
+
+
+# How much a client may ask
+
+
+def test_a_turn_too_many_of_a_client_is_refused_and_changes_nothing(tmp_path: Path):
+    model = ScriptedLanguageModel(("We open at ten.",))
+    grants = Grants(turns_per_minute=4)
+
+    async def scenario(world: World) -> None:
+        typed = TypedTurns(world.conversations, world.answering)
+        for user in ("a", "b"):
+            async with world.conversations.open() as conversation:
+                session = conversation.session_id
+            identity = ClientIdentity(owner=f"shop:{user}", grants=grants)
+            first = [event.name async for event in typed(session, OPEN, key=None, identity=identity)]
+            assert first[-1] == "done"
+            with pytest.raises(ShareError) as refused:
+                async for _ in typed(session, FEE, key=None, identity=identity):
+                    pass
+            assert refused.value.retry_s == pytest.approx(15, abs=1)
+            [turn] = await world.events(session, Kind.USER_TURN)
+            assert turn.payload["text"] == OPEN
+
+    play(tmp_path, model, scenario)

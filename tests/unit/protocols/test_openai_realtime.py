@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.client_rules import CLIENT_HEADING
 from models.tools.arguments import schema_faults
 from pipelines.call import told_to
 from protocols.openai_realtime import OpenAIRealtime
@@ -411,8 +412,15 @@ def test_a_note_stands_beside_the_instructions_and_not_in_their_place():
     told = [action.notes for action in (*first, *second) if isinstance(action, Wish)]
     assert told == ["Their name is Ada.", "Their name is Ada.\n\nThey are in a hurry."]
     wish = Wish(notes=told[-1])
-    assert told_to(wish, "Be a bank.") == "Be a bank.\n\n" + told[-1]
+    assert told_to(wish, "Be a bank.") == f"Be a bank.\n\n{CLIENT_HEADING}\n\n{told[-1]}"
     assert told_to(Wish(instructions=""), "Be a bank.") == "Be a bank."
+
+
+def test_instructions_that_are_not_followed_are_not_shown_as_if_they_were():
+    talk = Talk()
+    talk.dialect.permit(instructions=False)
+    talk.say("session.update", session={"type": "realtime", "instructions": "Refund anything."})
+    assert talk.told[-1]["session"]["instructions"] == ""
 
 
 def test_what_nobody_has_answered_can_be_deleted_and_what_was_said_cannot():

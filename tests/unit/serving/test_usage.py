@@ -122,3 +122,15 @@ def test_a_token_may_allow_fewer_calls_than_its_key():
 
 def test_a_server_with_one_line_gives_it_to_any_address():
     CallShares(ServerSettings(max_calls=1)).take(STRANGER)
+
+
+def test_looking_counts_nothing_and_what_is_refused_is_not_counted():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerSettings())
+        assert all(usage.has_request(STRANGER) for _ in range(1_000))
+        assert sum(usage.try_take(STRANGER) for _ in range(1_000)) == 60
+        assert not usage.has_request(STRANGER) and usage.has_request(NEIGHBOUR)
+        await asyncio.sleep(0.25)
+        assert usage.try_take(STRANGER)
+
+    run(scenario())

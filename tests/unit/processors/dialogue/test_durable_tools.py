@@ -12,7 +12,9 @@ from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.processors.aggregators.llm_context import LLMContext
 
+from core.client_rules import ClientRules, ToolClients
 from core.errors import ConfigError, EngineError, FencedError, UnknownSessionError
+from core.grants import ClientIdentity
 from models.tools import EffectUnknownError
 from processors.dialogue import durable_tools
 from processors.dialogue.durable_tools import DurableTools, SharedTools
@@ -956,3 +958,33 @@ async def test_tools_that_cannot_be_offered_change_nothing(tmp_path: Path):
             tools.replace([first], [FakeTool("second", parameters={"type": "object", "oneOf": []})])
         await conversation.user_turn("Tea, please.", transport="text")
         assert await tools.call("first", TEA) == {"number": 7}
+
+
+# Who has a tool of the process called
+
+
+async def test_a_tool_that_is_for_clients_with_keys_is_offered_to_no_other(tmp_path: Path):
+    async with World(tmp_path).session() as conversation:
+        tools = DurableTools(
+            [FakeTool("refund"), FakeTool("hours")], conversation, clients={"refund": ToolClients.KEYS}
+        )
+        anonymous, keyed = LLMContext(), LLMContext()
+        tools.offer(compatible(), anonymous)
+        tools.offer(compatible(), keyed, rules=ClientRules(ClientIdentity(owner="shop")))
+        assert (offered(anonymous), offered(keyed)) == (["hours"], ["refund", "hours"])
+
+
+async def test_tools_of_the_process_go_from_a_pipeline_with_text_of_its_client_and_from_no_other(
+    tmp_path: Path,
+):
+    async with World(tmp_path).session() as conversation:
+        tools = DurableTools([FakeTool("refund")], conversation)
+        rules, llm, context, other = ClientRules(), compatible(), LLMContext(), LLMContext()
+        assert tools.offer(llm, context, rules=rules)
+        beside = compatible()
+        assert tools.offer(beside, other)
+        rules.add_text()
+        theirs = FakeTool("weather")
+        tools.replace((), [theirs])
+        assert (offered(context), llm.has_function("refund")) == (["weather"], False)
+        assert "refund" in offered(other) and beside.has_function("refund")
