@@ -122,3 +122,16 @@ def test_a_token_may_allow_fewer_calls_than_its_key():
 
 def test_a_server_with_one_line_gives_it_to_any_address():
     CallShares(ServerSettings(max_calls=1)).take(STRANGER)
+
+
+def test_grants_end_in_a_call_too():
+    async def scenario() -> None:
+        now_s = 1_000.0
+        usage = UsageLimits(ServerSettings(), wall_s=lambda: now_s)
+        identity = ClientIdentity(owner=USER.owner, grants=Grants(expires_s=1_001.0))
+        usage.take(identity)
+        now_s = 1_001.0
+        with pytest.raises(ShareError, match="have ended"):
+            usage.take(identity)
+
+    run(scenario())
