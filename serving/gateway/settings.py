@@ -117,22 +117,19 @@ class ServerSettings(BaseModel):
     )
     admin_token_env: str = Field(
         "PARLEY_ADMIN_TOKEN",
-        description="variable with the operator's token (docs/operations.md); while it is not set whoever is "
-        "on this machine is the operator, on a loopback address only",
+        description="variable with the operator's token (docs/operations.md); while it is not set one is "
+        "made at the first start, and kept in operations.data_dir",
     )
     call_keys_env: str = Field(
         "PARLEY_CALL_KEYS",
         description="variable with the keys, separated by commas, of applications whose users may begin "
-        "calls; while it is not set everybody may who reaches the server",
+        "calls; while it is not set everybody may who reaches the server: see open",
     )
     call_token_s: float = Field(
         120.0, ge=1, le=3_600, description="a token that an application gets for a user is good for so long"
     )
     call_token_renewed_s: float = Field(
         28_800.0, ge=0, le=604_800, description="so long the same user gets another one with every beginning"
-    )
-    wrong_tokens_per_minute: int = Field(
-        30, ge=1, le=10_000, description="of one client address; more get 429"
     )
     ice_servers: tuple[str, ...] = Field((), description="STUN urls for browsers behind NAT")
     allowed_origins: tuple[str, ...] = Field(

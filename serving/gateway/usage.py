@@ -6,7 +6,8 @@ machine). One object of each for the whole process, shared by every surface: a c
 allowance with another protocol.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from core.grants import ClientIdentity
 from serving.gateway.limits import Place, Rate, ShareError
@@ -21,10 +22,12 @@ class UsageLimits:
 
     Args:
         settings: of the server.
+        wall_s: Unix time.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
         self._settings = settings
+        self._wall_s = wall_s
         self._requests = Rate(
             1,
             "over {limit} model requests a minute of this client, try again later",
@@ -41,7 +44,7 @@ class UsageLimits:
         """Count one model request.
 
         Raises:
-            ShareError: the client has made all that it may for now.
+            ShareError: the client has made all that it may for now, or its grants have ended.
         """
         for client, limit in self._limits(identity):
             self._requests.take(client, limit=limit)
@@ -66,6 +69,9 @@ class UsageLimits:
         """Return every count that a model request of this client is part of, with its limit."""
         if identity.is_operator:
             return []
+        expires_s = identity.grants.expires_s
+        if expires_s is not None and expires_s <= self._wall_s():
+            raise ShareError("the grants of this client have ended, get another token", limit=0)
         clients = self._settings.clients
         limit = identity.grants.turns_per_minute
         if not identity.owner:

@@ -160,6 +160,48 @@ async def test_a_port_in_use_is_said_before_anything_is_loaded():
 
 
 @pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ("phone: {public_url: 'https://talk.example.org'}", "phone.public_url"),
+        ("server: {host: 0.0.0.0}", "server.host 0.0.0.0"),
+        ("server: {allowed_hosts: [talk.example.org]}", "server.allowed_hosts"),
+    ],
+)
+async def test_a_server_that_strangers_reach_does_not_start_without_keys_unless_it_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, named: str
+):
+    monkeypatch.setenv("TWILIO_AUTH_TOKEN", "t" * 32)
+    monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
+    (tmp_path / "public.yaml").write_text(f"{settings}\n")
+    status, _, error = await command("--config", str(tmp_path / "public.yaml"), within_s=20)
+    assert status == 2
+    said = complaint(error)
+    assert named in said and "PARLEY_CALL_KEYS" in said and "server.open: true" in said
+
+
+async def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PARLEY_ADMIN_TOKEN", raising=False)
+    (tmp_path / "own.yaml").write_text("operations: {data_dir: data}\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "operator_token").write_text("t" * 40)
+    (tmp_path / "data" / "operator_token").chmod(0o644)
+    status, _, error = await command("--config", str(tmp_path / "own.yaml"), within_s=20)
+    assert status == 2
+    assert "could be read by others (mode 0644): delete it" in complaint(error)
+
+
+def test_the_operators_address_is_shown_where_the_token_was_made():
+    import bot
+    from serving.gateway.operator_token import OperatorToken
+
+    names = {"stt": "moonshine", "turn": "-", "llm": "-", "tts": "-", "deployment": "test"}
+    made = OperatorToken("t" * 43, generated=True, path=Path("/data/operator_token"))
+    shown = bot.banner(dict(names), "http://localhost:7860", made)
+    assert f"operator: http://localhost:7860/admin#token={'t' * 43} (kept in /data/operator_token)" in shown
+    assert "t" * 32 not in bot.banner(dict(names), "http://localhost:7860", OperatorToken("t" * 32))
+
+
+@pytest.mark.parametrize(
     ("host", "address"),
     [
         ("127.0.0.1", "http://localhost:7860"),

@@ -134,3 +134,16 @@ def test_looking_counts_nothing_and_what_is_refused_is_not_counted():
         assert usage.try_take(STRANGER)
 
     run(scenario())
+
+
+def test_grants_end_in_a_call_too():
+    async def scenario() -> None:
+        now_s = 1_000.0
+        usage = UsageLimits(ServerSettings(), wall_s=lambda: now_s)
+        identity = ClientIdentity(owner=USER.owner, grants=Grants(expires_s=1_001.0))
+        usage.take(identity)
+        now_s = 1_001.0
+        with pytest.raises(ShareError, match="have ended"):
+            usage.take(identity)
+
+    run(scenario())
