@@ -2,7 +2,7 @@
 
 A pattern may come from a client and the text from a model that a caller steers, so neither may choose how
 long the search takes. RE2 has no backtracking: the time grows with the length of the text, times the size of
-the compiled pattern, and both have a bound here. It reads the syntax of JSON schemas except for lookaround and
+the compiled pattern, and both have a bound here. It reads the syntax of JSON schemas without lookaround and
 back-references, which no engine searches in linear time.
 
 Measured at the bounds: 0.7 ms to compile, 14 ms to search. Python's ``re`` took 17 s for a message of 24 kB.

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -132,6 +133,38 @@ def test_messages_that_come_too_fast_are_refused_until_time_has_passed():
     assert set(peer.codes()) == {"rate_limited"}
     assert peer.sent[-1]["type"] == "input_audio_buffer.cleared"
     assert len([m for m in peer.sent if m["type"].endswith("cleared")]) == 11
+
+
+def test_a_client_that_keeps_the_loop_busy_is_read_more_slowly_and_loses_nothing():
+    peer = ScriptedPeer([message for number in range(20) for message in typed(f"Tea {number}.")])
+    done: list[int] = []
+
+    async def during(session: SurfaceSession) -> None:
+        came = 0
+
+        async def act(_action: Action) -> None:
+            nonlocal came
+            came += 1
+            until_ns = time.thread_time_ns() + 30_000_000
+            while time.thread_time_ns() < until_ns:
+                pass
+
+        await session.attend(act)
+        for wait_s in (1, 30):
+            await asyncio.sleep(wait_s)
+            done.append(came)
+
+    held(peer, during, busy_ms_per_s=50)
+    # A burst of 250 ms, and one that began within it.
+    assert 8 <= done[0] <= 11
+    assert done[1] == 20
+
+
+def test_a_client_that_sends_more_bytes_than_its_share_is_read_more_slowly():
+    clear = event("input_audio_buffer.clear", event_id="x" * 40_000)
+    peer = ScriptedPeer([(0.0, clear)] * 10)
+    held(peer, second, bytes_per_s=10_000, burst_bytes=100_000)
+    assert len([m for m in peer.sent if m["type"].endswith("cleared")]) == 3
 
 
 def test_a_client_that_does_not_read_is_given_up_when_too_much_waits():
