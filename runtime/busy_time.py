@@ -32,6 +32,8 @@ class Metered(Generic[T]):
                 result: T = done.value
                 return result
             finally:
+                # An exception that was passed in would be held by its own traceback.
+                value = None
                 self.busy_us += (time.thread_time_ns() - began_ns) // 1000
             try:
                 value = yield awaited

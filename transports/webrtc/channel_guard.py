@@ -28,7 +28,7 @@ from transports.client_budget import ClientBudget, ClientShare, TokenBucket
 
 # A page types, presses keys and says once a second that it is there; a picture that it sends is one message.
 SHARE = ClientShare(
-    messages_per_s=20, burst_messages=100, bytes_per_s=200_000, burst_bytes=4_000_000, busy_ms_per_s=50
+    messages_per_s=20, burst_messages=50, bytes_per_s=200_000, burst_bytes=4_000_000, busy_ms_per_s=50
 )
 PACKETS_PER_S, BURST_PACKETS = 400, 4_000
 MOST_MESSAGE_BYTES = 3_000_000
