@@ -18,8 +18,6 @@ from loguru import logger
 from serving.gateway.settings import ServerSettings
 
 LOOK_S = 0.1
-# Messages of each socket that wait to be read. With uvicorn's 32 a client that is read slowly holds 128 MB.
-SOCKET_QUEUE = 4
 # Said by uvicorn, as an error, of every socket that is refused with a reason.
 REFUSED = "ASGI callable returned without completing handshake."
 
@@ -65,7 +63,6 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
         log_level="warning",
         lifespan="on",
         ws_max_size=settings.max_socket_bytes,
-        ws_max_queue=SOCKET_QUEUE,
         # Audio in base64 gets little shorter, and a second of it takes 4 ms each way, on the loop.
         ws_per_message_deflate=False,
         # A path holds the id of a session, and whoever knows that may use it.
