@@ -19,6 +19,7 @@ that is told reaches anybody.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
@@ -28,9 +29,9 @@ from pydantic import Field
 from core.errors import ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import (
-    SAMPLE_BYTES,
     Action,
     Begin,
+    Codec,
     Dialect,
     EndAfter,
     EndTurn,
@@ -52,7 +53,7 @@ from protocols.surface import (
 )
 from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
-from transports.client_budget import ClientBudget, ClientShare
+from transports.client_budget import ClientBudget, ClientShare, TokenBucket
 from transports.websocket.codecs import Decoder
 from transports.websocket.line import SpeechLine
 
@@ -62,8 +63,12 @@ Check = Callable[[Action], None]
 IN_LINE = (EndTurn, MustListen, Pause, Resume, Pictures)
 # Actions of one client that wait for a pipeline that is being built.
 MOST_EARLY = 256
-# Speech that is longer is decoded in a thread.
-AT_ONCE_MS = 2_000
+# Speech that is longer is decoded in a thread, and Opus always. A client has one message there at a time,
+# so as many wait as there are clients.
+AT_ONCE_MS = 200
+_DECODERS = ThreadPoolExecutor(2, thread_name_prefix="socket.decode")
+# What a client may send at once beyond its rate: two recordings of the longest that it may have waiting.
+BURST_LINES = 2
 # Behind a turn of a client whose microphone is off: voices and recognisers take their end from silence.
 QUIET_MS = 600
 
@@ -92,6 +97,9 @@ class SocketSettings(ClientShare):
     """Bounds of one client."""
 
     most_refusals: int = Field(50, ge=1, le=10_000, description="in a row, and the client is given up")
+    audio_s_per_s: float = Field(
+        4.0, ge=1, le=1_000, description="speech that a client may send in a second, beyond a burst"
+    )
     line_ms: int = Field(60_000, ge=1_000, le=600_000, description="speech that may wait to be heard")
     ahead_ms: int = Field(
         200, ge=20, le=2_000, description="speech so far ahead of the clock is heard at once"
@@ -161,6 +169,7 @@ class SurfaceSession:
         self._close: tuple[int, str] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._budget = ClientBudget(self.settings)
+        self._audio_ms = TokenBucket(self.settings.audio_s_per_s * 1000, BURST_LINES * self.settings.line_ms)
         self._refusals = 0
         self._was_told_over = False
         self._expected: asyncio.TimerHandle | None = None
@@ -329,17 +338,7 @@ class SurfaceSession:
             case Begin():
                 self.began.set()
             case Speech(data, is_whole):
-                format_ = self.dialect.input_format
-                long_ms = len(data) * 1000 / (SAMPLE_BYTES.get(format_.codec, 4_000) * format_.rate_hz)
-                self.line.check_room(long_ms)
-                try:
-                    if long_ms > AT_ONCE_MS:
-                        # A minute takes half a second.
-                        pcm = await asyncio.to_thread(self._decoder.decode, data, format_)
-                    else:
-                        pcm = self._decoder.decode(data, format_)
-                except ShapeError as error:
-                    raise Refusal(str(error), code="invalid_payload", param="audio") from error
+                pcm = await self._decoded(data)
                 self.line.speak(pcm, at_once=is_whole and self.hears_at_once)
                 self.spoke.set()
             case EndAfter(limit_ms):
@@ -359,6 +358,26 @@ class SurfaceSession:
                 if isinstance(action, Wish):
                     self.wish = _merged(self.wish, action)
                 await self.act(action)
+
+    async def _decoded(self, data: bytes) -> bytes:
+        """PCM of what the client says; refused before it is decoded where there is no room for it."""
+        format_ = self.dialect.input_format
+        try:
+            coded = self._decoder.open(data, format_)
+            self.line.check_room(coded.long_ms)
+            if not self._audio_ms.take(coded.long_ms, self._clock.now_us()):
+                raise Refusal(
+                    f"over {self.settings.audio_s_per_s:g} s of speech a second: send it as it is said",
+                    code="too_fast",
+                    param="audio",
+                )
+            # A second takes 8 ms to resample, and a message of Opus up to 18 ms to decode.
+            if format_.codec is Codec.OGG_OPUS or coded.long_ms > AT_ONCE_MS:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(_DECODERS, self._decoder.decode, coded)
+            return self._decoder.decode(coded)
+        except ShapeError as error:
+            raise Refusal(str(error), code="invalid_payload", param="audio") from error
 
     def _time_out(self) -> None:
         self.over("timeout")
