@@ -326,5 +326,5 @@ def test_speech_that_comes_faster_than_its_rate_is_refused_whatever_is_heard_of_
             await asyncio.sleep(0.005)
 
     held(peer, during, line_ms=4_000, audio_s_per_s=1)
-    # Two lines at once, and what comes back meanwhile: 8.6 s of the 12.
-    assert peer.codes() == ["too_fast"] * 17
+    # Two lines at once, and what comes back meanwhile, to a piece: 8.6 s of the 12.
+    assert set(peer.codes()) == {"too_fast"} and 17 <= len(peer.codes()) <= 18
