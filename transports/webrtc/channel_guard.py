@@ -21,10 +21,11 @@ from aiortc import RTCSctpTransport
 from aiortc.rtcsctptransport import WEBRTC_DCEP
 from loguru import logger
 
+from core.token_bucket import TokenBucket
 from protocols.surface import Refusal, json_object
 from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
-from transports.client_budget import ClientBudget, ClientShare, TokenBucket
+from transports.client_budget import ClientBudget, ClientShare
 
 # A page types, presses keys and says once a second that it is there; a picture that it sends is one message.
 SHARE = ClientShare(

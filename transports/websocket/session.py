@@ -28,6 +28,7 @@ from pydantic import Field
 
 from core.errors import ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE
+from core.token_bucket import TokenBucket
 from protocols.surface import (
     Action,
     Begin,
@@ -53,7 +54,7 @@ from protocols.surface import (
 )
 from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
-from transports.client_budget import ClientBudget, ClientShare, TokenBucket
+from transports.client_budget import ClientBudget, ClientShare
 from transports.websocket.codecs import Decoder
 from transports.websocket.line import SpeechLine
 

@@ -1,6 +1,7 @@
 """What a client may ask of the process: pure, times are given."""
 
-from transports.client_budget import ClientBudget, ClientShare, TokenBucket
+from core.token_bucket import TokenBucket
+from transports.client_budget import ClientBudget, ClientShare
 
 S = 1_000_000
 
