@@ -28,6 +28,12 @@ class TokenBucket:
         self._left -= count
         return True
 
+    def take_or_wait_us(self, count: float, now_us: int) -> int:
+        """Take tokens when there are so many and return 0; otherwise return when there will be."""
+        if self.take(count, now_us):
+            return 0
+        return max(1, round((count - self._left) * _US_PER_S / self._per_s))
+
     def overdraw(self, count: float, now_us: int) -> None:
         """Take tokens, there or not."""
         self._refill(now_us)

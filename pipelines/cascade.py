@@ -370,6 +370,7 @@ async def _build(
         unseen=[speculation.head, *thinking],
         rtvi=rtvi,
         reads_rtvi=call.client.reads_rtvi,
+        take_typed=call.conversation.take_typed,
     )
     call.report = worker.queue_frame
     greet(worker, transport, call, deployment.bot)

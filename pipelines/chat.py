@@ -37,6 +37,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from core.errors import EngineError, StoreUnavailableError
 from pipelines.answering import Answering, Memory
+from serving.gateway.limits import ShareError
 from session_store.conversation import DROPPABLE, Conversation
 from session_store.events import Draft, Event, Kind
 from session_store.store import SessionReader
@@ -130,9 +131,13 @@ async def ask(
 
     Raises:
         KeyReusedError: the key belongs to other words.
-        StoreError: the session is no longer ours, or its store is away; CapacityError: too much waits for it.
+        StoreError: the session is no longer ours, or its store is away; CapacityError: too much waits for it,
+            or was typed into it (ShareError).
         EngineError: nothing answered.
     """
+    wait_s = conversation.take_typed(text)
+    if wait_s:
+        raise ShareError("too much was typed into this session, try again later", limit=0, retry_s=wait_s)
     before_seq = conversation.last_seq
     try:
         async with asyncio.timeout(COMMIT_WAIT_S):

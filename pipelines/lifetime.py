@@ -53,6 +53,7 @@ def call_worker(
     rtvi: bool,
     reads_rtvi: bool = True,
     refuses_text: str = "",
+    take_typed: Callable[[str], float] | None = None,
 ) -> PipelineWorker:
     """The pipeline of one call.
 
@@ -64,13 +65,14 @@ def call_worker(
         reads_rtvi: see ``Client``. A message is a frame that passes the whole pipeline, several of them for
             each word of the bot: without a reader the loop is better used.
         refuses_text: why nothing that a client types is taken; empty where it is.
+        take_typed: see ``CheckedRtvi``.
     """
     return PipelineWorker(
         Pipeline(list(processors)),
         params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=output_rate_hz),
         enable_turn_tracking=False,
         enable_rtvi=rtvi,
-        rtvi_processor=CheckedRtvi(refuses_text=refuses_text) if rtvi else None,
+        rtvi_processor=CheckedRtvi(refuses_text=refuses_text, take_typed=take_typed) if rtvi else None,
         rtvi_observer_params=RTVIObserverParams(
             metrics_enabled=False,
             system_logs_enabled=False,

@@ -1,10 +1,11 @@
 """What a client may say by RTVI, checked before it acts.
 
 Pipecat lets typed text interrupt the bot before anybody looks at it: a blank line would cut an answer off and
-have the model answer nothing. Here it gets an ``error-response`` and changes nothing; so does all of it in a
-call that has no way in for words. No tasks of its own.
+have the model answer nothing. Here it gets an ``error-response`` and changes nothing; so does text over what
+may be typed in a minute, and all of it in a call that has no way in for words. No tasks of its own.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
@@ -12,15 +13,19 @@ from pipecat.processors.frameworks.rtvi import models as rtvi_models
 
 
 class CheckedRtvi(RTVIProcessor):
-    """Pipecat's RTVI processor that refuses blank text.
+    """Pipecat's RTVI processor that refuses blank text, and too much of it.
 
     Args:
         refuses_text: why no text is taken in this call; empty where it is.
+        take_typed: counts a text and returns after how many seconds it may be taken, 0 for now.
         arguments: of Pipecat's.
     """
 
-    def __init__(self, *, refuses_text: str = "", **arguments: Any) -> None:
+    def __init__(
+        self, *, refuses_text: str = "", take_typed: Callable[[str], float] | None = None, **arguments: Any
+    ) -> None:
         super().__init__(**arguments)
+        self._take_typed = take_typed
         self._refuses_text = refuses_text
 
     async def _handle_send_text(
@@ -31,5 +36,9 @@ class CheckedRtvi(RTVIProcessor):
             return
         if self._refuses_text:
             await self._send_error_response(message_id, self._refuses_text)
+            return
+        wait_s = 0.0 if self._take_typed is None else self._take_typed(data.content)
+        if wait_s:
+            await self._send_error_response(message_id, f"too much text, try again in {wait_s:.0f} s")
             return
         await super()._handle_send_text(data, message_id, user_id)

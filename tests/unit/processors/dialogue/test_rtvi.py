@@ -41,3 +41,16 @@ async def test_text_that_is_refused_interrupts_nobody(refuses: str, text: str, m
     [refusal] = told
     assert refusal["id"] == "7" and refusal["data"]["error"] == message
     assert not any(isinstance(each, InterruptionFrame | LLMMessagesAppendFrame) for each in frames)
+
+
+async def test_text_over_what_may_be_typed_interrupts_nobody():
+    counted: list[str] = []
+
+    def take_typed(text: str) -> float:
+        counted.append(text)
+        return 12.0
+
+    told, frames = await answered(CheckedRtvi(take_typed=take_typed), "How much?")
+    [refusal] = told
+    assert counted == ["How much?"] and "12 s" in refusal["data"]["error"]
+    assert not any(isinstance(each, InterruptionFrame | LLMMessagesAppendFrame) for each in frames)
