@@ -383,6 +383,7 @@ async def _build(
         rtvi=rtvi,
         reads_rtvi=call.client.reads_rtvi,
         refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
+        take_typed=call.conversation.take_typed,
     )
     call.report = worker.queue_frame
     greet(worker, transport, call, deployment.bot)

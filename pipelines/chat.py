@@ -39,6 +39,7 @@ from core.client_rules import ClientRules
 from core.errors import EngineError, StoreUnavailableError
 from pipelines.answering import Answering, Memory
 from pipelines.client_tools import has_brought_replies
+from serving.gateway.limits import ShareError
 from session_store.conversation import DROPPABLE, Conversation
 from session_store.events import Draft, Event, Kind
 from session_store.store import SessionReader
@@ -135,7 +136,8 @@ async def ask(
     Raises:
         ShareError: the client has used up its turns; nothing was committed.
         KeyReusedError: the key belongs to other words.
-        StoreError: the session is no longer ours, or its store is away; CapacityError: too much waits for it.
+        StoreError: the session is no longer ours, or its store is away; CapacityError: too much waits for it,
+            or was typed into it (ShareError).
         EngineError: nothing answered.
     """
     rules = rules or answering.rules()
@@ -143,6 +145,9 @@ async def ask(
         rules.add_text()
     # Before the commit: what is refused has changed nothing, and may be sent again.
     answering.usage.take(rules.counted)
+    wait_s = conversation.take_typed(text)
+    if wait_s:
+        raise ShareError("too much was typed into this session, try again later", limit=0, retry_s=wait_s)
     before_seq = conversation.last_seq
     try:
         async with asyncio.timeout(COMMIT_WAIT_S):

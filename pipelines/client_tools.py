@@ -14,7 +14,7 @@ from models.tools import EffectUnknownError, Tool
 from pipelines.answering import Answering
 from pipelines.call import Call, Client
 from processors.dialogue.durable_tools import DurableTools
-from protocols.surface import ClientTool
+from protocols.surface import ClientTool, Refusal, json_object
 from session_store.conversation import Conversation
 from session_store.events import Kind
 
@@ -58,11 +58,10 @@ class RunByClient:
             raise EffectUnknownError("the client is gone", engine=self.name)
         output = await self._client.run_tool(key, self.name, json.dumps(arguments), self.timeout_s)
         try:
-            result = json.loads(output)
-        except (ValueError, RecursionError):
-            result = None
-        # Many clients answer in plain words.
-        return result if isinstance(result, dict) else {"output": output}
+            return json_object(output)
+        except Refusal:
+            # Many clients answer in plain words.
+            return {"output": output}
 
 
 def has_brought_replies(conversation: Conversation) -> bool:

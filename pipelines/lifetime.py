@@ -55,6 +55,7 @@ def call_worker(
     reads_rtvi: bool = True,
     refuses_text: str = "",
     refuses_turn: Callable[[], str] | None = None,
+    take_typed: Callable[[str], float] | None = None,
 ) -> PipelineWorker:
     """The pipeline of one call.
 
@@ -67,13 +68,19 @@ def call_worker(
             each word of the bot: without a reader the loop is better used.
         refuses_text: why nothing that a client types is taken; empty where it is.
         refuses_turn: why nothing is taken now; empty where it is.
+        take_typed: see ``CheckedRtvi``.
     """
+    checked = CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed)
     return PipelineWorker(
         Pipeline(list(processors)),
         params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=output_rate_hz),
         enable_turn_tracking=False,
         enable_rtvi=rtvi,
-        rtvi_processor=CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn) if rtvi else None,
+        rtvi_processor=CheckedRtvi(
+            refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed
+        )
+        if rtvi
+        else None,
         rtvi_observer_params=RTVIObserverParams(
             metrics_enabled=False,
             system_logs_enabled=False,

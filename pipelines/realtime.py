@@ -281,6 +281,7 @@ async def build_realtime(
         unseen=[service],
         rtvi=rtvi,
         reads_rtvi=call.client.reads_rtvi,
+        take_typed=call.conversation.take_typed,
         refuses_text=(
             f"{row.name} takes no typed words in a call. Please say it." if row.typing is Typing.NONE else ""
         ),

@@ -202,6 +202,9 @@ class _Actor:
             return
         messages: list[LLMContextMessage] = []
         if text:
+            wait_s = self._call.conversation.take_typed(text)
+            if wait_s:
+                raise Refusal(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
             await self._report(InterruptionFrame())
             messages = [{"role": "user", "content": text}]
         elif self._is_new:

@@ -52,6 +52,7 @@ from session_store.memory import (
 from session_store.prompt import PromptView, prompt_view
 from session_store.rows import SHOWN_CHARS, shown_id
 from session_store.store import SessionStore, SessionWriter
+from session_store.typed_share import TypedShares
 
 READ_EVENTS = 1_000
 # Behind a whole deadline of the writer, which has backed off already.
@@ -77,6 +78,7 @@ class ConversationSettings(BaseModel):
         linger_ms: how long what nobody waits for may wait for more of its kind: one commit for all.
         close_s: how long what waits may take when the conversation is closed.
         compaction: when and how older turns are summarised.
+        typed_bytes_per_minute: that may be typed into one session, in UTF-8; a turn counts 200 at least.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -87,6 +89,7 @@ class ConversationSettings(BaseModel):
     linger_ms: int = Field(default=100, ge=0, le=5_000)
     close_s: float = Field(default=5.0, ge=0.1, le=60)
     compaction: CompactionSettings = CompactionSettings()
+    typed_bytes_per_minute: int = Field(default=150_000, ge=1_000, le=1_000_000_000)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,8 +127,10 @@ class Conversation:
         events: Sequence[Event],
         settings: ConversationSettings,
         compactor: Compactor,
+        typed: TypedShares,
     ) -> None:
         self.session_id = writer.session_id
+        self._typed = typed
         self.clock = writer.clock
         self.lost = asyncio.Event()
         self.turn = asyncio.Lock()
@@ -187,6 +192,10 @@ class Conversation:
     def state(self) -> SessionState:
         """Speaker, intent and slots."""
         return fold_state(self._events)
+
+    def take_typed(self, text: str) -> float:
+        """Count a typed turn before it is taken; return 0, or for how many seconds it may not be."""
+        return self._typed.take(self.session_id, text)
 
     def view(self, *, turn: int | None = None, beside: Sequence[Event] = ()) -> PromptView:
         """What the model is given, made from the committed events alone.
@@ -560,6 +569,7 @@ class Conversations:
         self._settings = settings or ConversationSettings()
         self._compactor = compactor
         self._open: dict[str, _Open] = {}
+        self._typed = TypedShares(self._settings.typed_bytes_per_minute)
 
     def get(self, session_id: str) -> Conversation | None:
         """The session, when somebody here holds it."""
@@ -696,7 +706,8 @@ class Conversations:
 
     async def _claim(self, session_id: str) -> Conversation:
         writer = await self.store.claim(session_id)
-        return Conversation(writer, await self._read(session_id), self._settings, self._compactor)
+        events = await self._read(session_id)
+        return Conversation(writer, events, self._settings, self._compactor, self._typed)
 
     async def _read(self, session_id: str) -> list[Event]:
         """The events that the view is made of: from the newest summary on."""

@@ -1,14 +1,33 @@
 """What the transactions that read do. Plain functions over a connection, the same for both databases."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from core.errors import UnknownSessionError
 from session_store.events import Event, Kind
-from session_store.rows import MAX_INT, SessionInfo, event_of, session_info, shown_id
+from session_store.rows import MAX_INT, SessionInfo, event_of, event_text, session_info, shown_id
 from session_store.schema import event_table, session_table
+
+# Of one page that is read as JSON: a thousand events may be a thousand times a payload of a megabyte.
+PAGE_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPage:
+    """Events as JSON texts, in order.
+
+    Attributes:
+        last: ``(event_us, seq)`` of the last one; None when there is none.
+        is_last: nothing more stands behind it.
+    """
+
+    texts: tuple[str, ...]
+    last: tuple[int, int] | None
+    is_last: bool
+
 
 _session = sa.select(session_table).where(session_table.c.id == sa.bindparam("id"))
 _by_creation = (
@@ -138,6 +157,62 @@ def read_timeline(
     return _page(connection, statement, session_id, kinds, {"event_us": event_us, "seq": seq, "limit": limit})
 
 
+def read_json_timeline(
+    connection: sa.Connection,
+    session_id: str,
+    *,
+    after: tuple[int, int] | None,
+    limit: int,
+    kinds: Collection[Kind] | None = None,
+    newest_first: bool = False,
+) -> JsonPage:
+    """A page as ``read_timeline``, of ``PAGE_BYTES`` or one event more, as JSON.
+
+    Raises:
+        As ``read_timeline``.
+    """
+    if after is None:
+        after = (MAX_INT, MAX_INT) if newest_first else (-1, 0)
+    statement = _back_in_time if newest_first else _by_time
+    parameters = {"event_us": after[0], "seq": after[1], "limit": limit}
+    return _json_page(connection, statement, session_id, kinds, parameters, with_session=True)
+
+
+def read_json_events(connection: sa.Connection, session_id: str, *, after_seq: int, limit: int) -> JsonPage:
+    """A page as ``read_events``, of ``PAGE_BYTES`` or one event more, as JSON without the session's id.
+
+    Raises:
+        As ``read_events``.
+    """
+    parameters = {"after": after_seq, "limit": limit}
+    return _json_page(connection, _by_seq, session_id, None, parameters, with_session=False)
+
+
+def _json_page(
+    connection: sa.Connection,
+    statement: sa.Select[Any],
+    session_id: str,
+    kinds: Collection[Kind] | None,
+    parameters: dict[str, Any],
+    *,
+    with_session: bool,
+) -> JsonPage:
+    texts: list[str] = []
+    size = 0
+    last: tuple[int, int] | None = None
+    is_cut = False
+    for row in _rows(connection, statement, session_id, kinds, parameters):
+        is_cut = size >= PAGE_BYTES
+        if is_cut:
+            break
+        texts.append(event_text(row, with_session=with_session))
+        size += len(texts[-1])
+        last = (row["event_us"], row["seq"])
+    if last is None:
+        read_session(connection, session_id)
+    return JsonPage(tuple(texts), last, not is_cut and len(texts) < parameters["limit"])
+
+
 def _page(
     connection: sa.Connection,
     statement: sa.Select[Any],
@@ -145,13 +220,24 @@ def _page(
     kinds: Collection[Kind] | None,
     parameters: dict[str, Any],
 ) -> list[Event]:
-    others = [] if kinds is None else [kind.value for kind in Kind if kind not in kinds]
-    if others:
-        statement = statement.where(_without)
-        parameters["others"] = others
-    rows = connection.execute(statement, {"id": session_id, **parameters})
-    events = [event_of(dict(row)) for row in rows.mappings()]
+    events = [event_of(row) for row in _rows(connection, statement, session_id, kinds, parameters)]
     if not events:
         # Nothing there, or nothing new?
         read_session(connection, session_id)
     return events
+
+
+def _rows(
+    connection: sa.Connection,
+    statement: sa.Select[Any],
+    session_id: str,
+    kinds: Collection[Kind] | None,
+    parameters: dict[str, Any],
+) -> Iterator[Mapping[str, Any]]:
+    others = [] if kinds is None else [kind.value for kind in Kind if kind not in kinds]
+    if others:
+        statement = statement.where(_without)
+        parameters = {**parameters, "others": others}
+    with connection.execute(statement, {"id": session_id, **parameters}) as rows:
+        for row in rows.mappings():
+            yield dict(row)

@@ -138,6 +138,20 @@ def event_of(row: Mapping[str, Any]) -> Event:
     return _event(row, json.loads(row["payload"]), row["session_id"], row["seq"], row["epoch"])
 
 
+def event_text(row: Mapping[str, Any], *, with_session: bool) -> str:
+    """A whole row of ``event`` as JSON; the payload is JSON already, and is not read for it.
+
+    Raises:
+        StoreError: it is of a kind that this release does not know.
+    """
+    if row["kind"] not in _KINDS:
+        raise _unknown_kind(row["kind"])
+    place = ("session_id", "seq", "epoch", "kind") if with_session else ("seq", "epoch", "kind")
+    before = _encoder.encode({name: row[name] for name in place})
+    after = _encoder.encode({name: row[name] for name in DRAFT_COLUMNS if name not in ("kind", "payload")})
+    return f'{before[:-1]},"payload":{row["payload"]},{after[1:]}'
+
+
 def new_event(draft: Row, *, session_id: str, seq: int, epoch: int) -> Event:
     """What ``event_of`` makes of a ``draft_row`` that has got its place.
 
@@ -148,10 +162,14 @@ def new_event(draft: Row, *, session_id: str, seq: int, epoch: int) -> Event:
     return _event(draft, payload, session_id, seq, epoch)
 
 
+def _unknown_kind(kind: object) -> StoreError:
+    return StoreError(f"an event is of the kind {kind!r}, which a newer release has written")
+
+
 def _event(row: Mapping[str, Any], payload: Any, session_id: str, seq: int, epoch: int) -> Event:
     kind = _KINDS.get(row["kind"])
     if kind is None:
-        raise StoreError(f"an event is of the kind {row['kind']!r}, which a newer release has written")
+        raise _unknown_kind(row["kind"])
     return Event(
         session_id=session_id,
         seq=seq,

@@ -44,7 +44,10 @@ from session_store.database import Database, ReadDatabase, Work, database, read_
 from session_store.events import Event, Kind
 from session_store.following import Followers, listen
 from session_store.reading import (
+    JsonPage,
     read_events,
+    read_json_events,
+    read_json_timeline,
     read_keyed,
     read_newest,
     read_session,
@@ -61,6 +64,8 @@ __all__ = ["SessionClock", "SessionInfo", "SessionReader", "SessionStore", "Sess
 T = TypeVar("T")
 
 PAGE_EVENTS = 500
+# Pages of timelines and exports that are read at a time, of the database's four readers.
+BULK_READS = 2
 READ_RETRY_S = 0.1
 # Of one transaction of the retention: a few tens of milliseconds in which nothing else is written.
 EXPIRE_SESSIONS = 100
@@ -75,6 +80,7 @@ class SessionReader:
         self._source = opened
         self._settings = settings
         self._closed = False
+        self._bulk = asyncio.Semaphore(BULK_READS)
 
     @classmethod
     async def open(cls, settings: StoreSettings) -> "SessionReader":
@@ -196,6 +202,32 @@ class SessionReader:
             )
         )
 
+    async def json_timeline(
+        self,
+        session_id: str,
+        *,
+        after: tuple[int, int] | None = None,
+        limit: int,
+        kinds: Collection[Kind] | None = None,
+        newest_first: bool = False,
+    ) -> JsonPage:
+        """A page as ``timeline``, made to JSON where it is read; also bounded in bytes.
+
+        Raises:
+            As ``timeline``.
+        """
+        _check_id(session_id)
+        place = None if after is None else (_within_range(after[0]), _within_range(after[1]))
+        work = partial(
+            read_json_timeline,
+            session_id=session_id,
+            after=place,
+            limit=_size(limit),
+            kinds=kinds,
+            newest_first=newest_first,
+        )
+        return await self._read_in_bulk(work)
+
     async def export(self, session_id: str) -> AsyncIterator[str]:
         """A session as lines of JSON, see ``transfer``.
 
@@ -204,13 +236,24 @@ class SessionReader:
             StoreUnavailableError: the database does not answer.
         """
         info = await self.info(session_id)
-        async for line in export_lines(info, partial(self.events, session_id, limit=PAGE_EVENTS)):
+
+        async def read(*, after_seq: int) -> JsonPage:
+            return await self._read_in_bulk(
+                partial(read_json_events, session_id=session_id, after_seq=after_seq, limit=PAGE_EVENTS)
+            )
+
+        async for line in export_lines(info, read):
             yield line
 
     async def close(self) -> None:
         """Let go of the database."""
         self._closed = True
         await self._source.close()
+
+    async def _read_in_bulk(self, work: Work[T]) -> T:
+        """Read what may be long: some at a time, so that a thread is free for what a call waits for."""
+        async with self._bulk:
+            return await self._read(work)
 
     async def _read(self, work: Work[T]) -> T:
         """Read, again while the database is away, within the deadline."""

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from core.errors import AgentError, StoreError
 from session_store.events import Event
+from session_store.reading import JsonPage
 from session_store.rows import MAX_INT, SESSION_ID, Row, SessionInfo, check_row, is_tenant, payload_json
 from session_store.settings import StoreSettings
 
@@ -34,10 +35,10 @@ _EVENT_FIELDS = tuple(field.name for field in fields(Event) if field.name != "se
 
 
 class Pages(Protocol):
-    """Reads events, a page at a time."""
+    """Reads events as JSON, a page at a time."""
 
-    async def __call__(self, *, after_seq: int) -> list[Event]:
-        """Those behind ``after_seq``."""
+    async def __call__(self, *, after_seq: int) -> JsonPage:
+        """Those behind ``after_seq``, without their session's id."""
         ...
 
 
@@ -49,23 +50,23 @@ async def export_lines(info: SessionInfo, read: Pages) -> AsyncIterator[str]:
     """
     digest = hashlib.sha256()
 
-    def line(content: dict[str, Any]) -> str:
-        text = _encode(content)
+    def line(text: str) -> str:
         digest.update(f"{text}\n".encode())
         return text
 
     header = asdict(info)
     # Credentials are of one deployment: in another one the session is the operator's.
     del header["owner"]
-    yield line({"format": FORMAT, "version": VERSION, **header, "count": info.last_seq})
+    yield line(_encode({"format": FORMAT, "version": VERSION, **header, "count": info.last_seq}))
     seq = 0
     while seq < info.last_seq:
-        page = [event for event in await read(after_seq=seq) if event.seq <= info.last_seq]
-        if not page:
+        page = await read(after_seq=seq)
+        if page.last is None:
             raise StoreError(f"the events from {seq + 1} to {info.last_seq} are missing in the database")
-        for event in page:
-            yield line({name: getattr(event, name) for name in _EVENT_FIELDS})
-        seq = page[-1].seq
+        # By the order of commit there is no gap: what was added since is at the end.
+        for text in page.texts[: info.last_seq - seq]:
+            yield line(text)
+        seq = page.last[1]
     yield _encode({"sha256": digest.hexdigest()})
 
 

@@ -13,6 +13,8 @@ from models.llm.small_talk import spoken_words
 
 # However the session marks a reply that was cut off: a bracketed remark, dashes or dots at its end.
 _CUT_OFF_MARK = re.compile(r"\s*(?:\[[^\]]*\]|\([^)]*\)|<[^>]*>|\u2014|\u2013|\u2026|\.{3}|-+)\s*$")
+# The longest remark is a sentence, and two of them stand together at most.
+_MARK_CHARS, _MOST_MARKS = 200, 8
 _KEY_WORDS = 3
 
 
@@ -123,8 +125,13 @@ class DialogueReader:
 def without_cut_off_mark(text: str) -> str:
     """``text`` without a trailing remark that it was interrupted."""
     bare = text.strip()
-    while _CUT_OFF_MARK.search(bare):
-        bare = _CUT_OFF_MARK.sub("", bare)
+    for _ in range(_MOST_MARKS):
+        # Near the end: over a whole text the search takes the square of its length, 5 s for a page of dots.
+        start = max(0, len(bare) - _MARK_CHARS)
+        found = _CUT_OFF_MARK.search(bare, start)
+        if found is None:
+            break
+        bare = bare[: found.start()]
     return bare
 
 

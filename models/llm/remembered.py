@@ -32,7 +32,10 @@ from models.llm.spoken_text import spoken_list
 # A correction means something that was said in one of this many turns.
 _RECENT_TURNS = 3
 # Remarks that the session puts into messages: where a reply was cut off, what was seen and heard.
-_REMARK = re.compile(r"\s*\[[^\]]*\]")
+# No white space stands before the first one of a run: what is searched from each of a page of spaces takes
+# the square of its length.
+_REMARK = re.compile(r"(?<!\s)\s*\[[^\]]*\]")
+_MOST_PARTS = 100
 _TOPICS = 3
 # More than this nobody listens to; each can be asked for.
 _TOLD_FACTS = 6
@@ -331,7 +334,7 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
             notes, text = found, rest
         if message.role != "system":
             # Turns that followed each other without an answer come in one message, with blank lines between.
-            parts = text.split("\n\n") if message.role == "user" else [text]
+            parts = text.split("\n\n", _MOST_PARTS) if message.role == "user" else [text]
             kept = (replace(message, text=_plain(part, message.role)) for part in parts)
             turns.extend(turn for turn in kept if turn.text or not found)
         elif not found:
@@ -357,11 +360,13 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
 
 def _plain(text: str, role: str) -> str:
     """Without remarks; a reply keeps the last one, by which ``dialogue`` knows that it was cut off."""
+    # Up to the last bracket that closes: behind it each one that opens would be searched to the end.
+    end = text.rfind("]") + 1
+    remarked, rest = text[:end], text[end:]
+    bare = (_REMARK.sub("", remarked) + rest).strip()
     if role == "assistant":
-        last = list(_REMARK.finditer(text))[-1:]
-        kept = last[0][0] if last and last[0].end() == len(text.rstrip()) else ""
-        return _REMARK.sub("", text).strip() + kept
-    bare = _REMARK.sub("", text).strip()
+        last = list(_REMARK.finditer(remarked))[-1:]
+        return bare + (last[0][0] if last and last[0].end() == end and not rest.strip() else "")
     return bare or text.strip()
 
 

@@ -3,15 +3,28 @@
 A part of the standard, the one that models are good at; ``schema_faults`` refuses the rest when a deployment
 is loaded, because a rule that nobody checks is a promise that nobody keeps. ``format``, ``default`` and the
 texts for people are allowed and check nothing, as the standard has it.
+
+A schema may come from a client and arguments come from a model that a caller steers. What a check costs is
+therefore bounded on both sides: schemas in depth and size, one check in steps, and patterns are searched in
+linear time (``models.tools.patterns``).
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from core.errors import ShapeError
+from models.tools.patterns import MAX_TEXT_BYTES, check_pattern, is_searchable, matches
+
 # More do not help a model to mend its call.
 MAX_FAULTS = 5
+# Of a schema: parts that are schemas themselves, how deep they stand in one another, values in all its enums,
+# and patterns. Far more than a model can follow.
+MAX_PARTS, MAX_DEPTH, MAX_VALUES, MAX_PATTERNS = 1_000, 24, 2_000, 64
+# Of one check: a value against a rule each, some 4 us. A search for a pattern is as long as many of them.
+MAX_STEPS, SEARCH_STEPS = 10_000, 100
+# Of a list of allowed values in a fault.
+MAX_SHOWN_CHARS = 1_000
 
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "object": ("an object", lambda value: isinstance(value, dict)),
@@ -54,6 +67,22 @@ _KNOWN = frozenset(
 )
 
 
+class _TooMuchError(Exception):
+    """A check takes more steps than one may."""
+
+
+class _Steps:
+    """Steps that one check may still take."""
+
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
+
+    def take(self, count: int = 1) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise _TooMuchError
+
+
 def argument_faults(schema: Mapping[str, Any], arguments: object) -> list[str]:
     """What is wrong with arguments, a few lines at most; empty when they fit.
 
@@ -62,68 +91,107 @@ def argument_faults(schema: Mapping[str, Any], arguments: object) -> list[str]:
         arguments: as they came from the model's JSON.
     """
     faults: list[str] = []
-    for fault in _faults(schema, arguments, "the arguments"):
-        faults.append(fault)
-        if len(faults) == MAX_FAULTS:
-            break
+    try:
+        for fault in _faults(schema, arguments, "the arguments", _Steps()):
+            faults.append(fault)
+            if len(faults) == MAX_FAULTS:
+                break
+    except (_TooMuchError, RecursionError):
+        faults.append("the arguments are too large to be checked")
     return faults
 
 
 def schema_faults(schema: object) -> list[str]:
     """What is wrong with a tool's ``parameters``; empty when ``argument_faults`` checks all that they say."""
-    faults = list(_schema_faults(schema, "parameters"))
+    faults: list[str] = []
+    for fault in _schema_faults(schema, "parameters", _Size(), depth=0):
+        faults.append(fault)
+        if len(faults) == MAX_FAULTS:
+            break
     if not faults and isinstance(schema, dict) and schema.get("type") != "object":
         faults.append("parameters: needs 'type: object'")
     return faults
 
 
-def _faults(schema: Mapping[str, Any], value: Any, place: str) -> Iterator[str]:
+class _Size:
+    """What a schema holds so far."""
+
+    def __init__(self) -> None:
+        self.parts = self.values = self.patterns = 0
+
+    def add(self, schema: Mapping[str, Any]) -> str:
+        """Count one part; the bound that is passed with it, or nothing."""
+        self.parts += 1
+        enum = schema.get("enum")
+        self.values += len(enum) if isinstance(enum, list) else 0
+        self.patterns += "pattern" in schema
+        if self.parts > MAX_PARTS:
+            return f"over {MAX_PARTS} schemas in one"
+        if self.values > MAX_VALUES:
+            return f"over {MAX_VALUES} values in enums"
+        return f"over {MAX_PATTERNS} patterns" if self.patterns > MAX_PATTERNS else ""
+
+
+def _faults(schema: Mapping[str, Any], value: Any, place: str, steps: _Steps) -> Iterator[str]:
+    steps.take()
     wanted = schema.get("type")
     if wanted is not None:
         types = [wanted] if isinstance(wanted, str) else wanted
         if not any(_TYPES[name][1](value) for name in types):
             yield f"{place} must be {' or '.join(_TYPES[name][0] for name in types)}"
             return
-    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
-        yield f"{place} must be one of {json.dumps(schema['enum'], ensure_ascii=False)}"
-    if "const" in schema and not _same(value, schema["const"]):
-        yield f"{place} must be {json.dumps(schema['const'], ensure_ascii=False)}"
+    if "enum" in schema and not any(_same(value, one, steps) for one in schema["enum"]):
+        yield f"{place} must be one of {_shown(schema['enum'])}"
+    if "const" in schema and not _same(value, schema["const"], steps):
+        yield f"{place} must be {_shown(schema['const'])}"
     for name, (words, holds) in _BOUNDS.items():
         if name in schema and _is_number(value) and not holds(value, schema[name]):
             yield f"{place} must be {words.format(schema[name])}"
     for name, (kind, words, fits) in _SIZES.items():
         if name in schema and isinstance(value, kind) and not fits(len(value), schema[name]):
             yield f"{place} must be {words.format(schema[name])}"
-    if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
-        yield f"{place} must match the pattern {schema['pattern']}"
+    if "pattern" in schema and isinstance(value, str):
+        steps.take(SEARCH_STEPS)
+        if not is_searchable(value):
+            yield f"{place} must have at most {MAX_TEXT_BYTES} characters, to be matched with a pattern"
+        elif not matches(schema["pattern"], value):
+            yield f"{place} must match the pattern {schema['pattern']}"
     if isinstance(value, dict):
-        yield from _object_faults(schema, value, place)
+        yield from _object_faults(schema, value, place, steps)
     if isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
-            yield from _faults(schema["items"], item, f"{_inside(place)}[{index}]")
+            yield from _faults(schema["items"], item, f"{_inside(place)}[{index}]", steps)
     if "anyOf" in schema:
-        readings = [list(_faults(one, value, place)) for one in schema["anyOf"]]
+        readings = [list(_faults(one, value, place, steps)) for one in schema["anyOf"]]
         if all(readings):
             yield " or ".join(reading[0] for reading in readings)
 
 
-def _object_faults(schema: Mapping[str, Any], value: Mapping[str, Any], place: str) -> Iterator[str]:
+def _object_faults(
+    schema: Mapping[str, Any], value: Mapping[str, Any], place: str, steps: _Steps
+) -> Iterator[str]:
     properties = schema.get("properties", {})
     for name in schema.get("required", ()):
+        steps.take()
         if name not in value:
             yield f"{_member(place, name)} is missing"
     more = schema.get("additionalProperties", True)
     for name, member in value.items():
+        steps.take()
         rule = properties.get(name, more)
         if rule is False:
             yield f"{_member(place, name)} is not known"
         elif rule is not True:
-            yield from _faults(rule, member, _member(place, name))
+            yield from _faults(rule, member, _member(place, name), steps)
 
 
-def _schema_faults(schema: object, place: str) -> Iterator[str]:
+def _schema_faults(schema: object, place: str, size: _Size, *, depth: int) -> Iterator[str]:
     if not isinstance(schema, dict):
         yield f"{place}: must be a schema, an object"
+        return
+    excess = size.add(schema) or (f"over {MAX_DEPTH} schemas deep" if depth >= MAX_DEPTH else "")
+    if excess:
+        yield f"{place}: {excess}"
         return
     for name in sorted(str(name) for name in schema.keys() - _KNOWN):
         yield f"{place}: {name!r} is not checked here (known: {', '.join(sorted(_KNOWN))})"
@@ -137,7 +205,7 @@ def _schema_faults(schema: object, place: str) -> Iterator[str]:
     if not isinstance(schema.get("additionalProperties", True), bool):
         parts.append(("additionalProperties", schema["additionalProperties"]))
     for name, part in parts:
-        yield from _schema_faults(part, f"{place}.{name}")
+        yield from _schema_faults(part, f"{place}.{name}", size, depth=depth + 1)
 
 
 def _is_type(value: object) -> bool:
@@ -149,8 +217,8 @@ def _is_pattern(value: object) -> bool:
     if not isinstance(value, str):
         return False
     try:
-        re.compile(value)
-    except re.error:
+        check_pattern(value)
+    except ShapeError:
         return False
     return True
 
@@ -179,21 +247,27 @@ _KEYWORDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("additionalProperties", lambda value: isinstance(value, bool | dict), "true, false or a schema"),
     ("items", lambda value: isinstance(value, dict), "a schema"),
     ("anyOf", lambda value: isinstance(value, list) and bool(value), "a list of schemas"),
-    ("pattern", _is_pattern, "a regular expression"),
+    ("pattern", _is_pattern, "a regular expression as RE2 has it: short, no lookaround, no back-references"),
     *((name, _is_number, "a number") for name in _BOUNDS),
     *((name, _is_size, "a whole number, 0 or more") for name in _SIZES),
 )
 
 
-def _same(a: object, b: object) -> bool:
+def _same(a: object, b: object, steps: _Steps) -> bool:
     """Equal as JSON: 1 is 1.0 and is not true."""
+    steps.take()
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[name], b[name]) for name in a)
+        return a.keys() == b.keys() and all(_same(a[name], b[name], steps) for name in a)
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(_same(x, y, steps) for x, y in zip(a, b, strict=True))
     return a == b
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
 def _inside(place: str) -> str:

@@ -30,6 +30,8 @@ _MAYBE_LAST = frozenset({"a.m", "p.m", "etc", "inc", "ltd", "co", "u.s", "u.k"})
 _CONJUNCTIONS = re.compile(
     r"\s(?=(?:and|or|but|because|which|while|although|so that|unless)\s)", re.IGNORECASE
 )
+# Behind the longest clause.
+_LOOK_AHEAD_CHARS = 100
 _WORD_BEFORE = re.compile(r"[^\s(\"“\[]*$")
 
 
@@ -89,15 +91,16 @@ class ClauseSplitter:
 
     def _find_cut(self, whole_sentences: bool) -> int | None:
         """End of the first complete clause in the buffer, or None while there is none."""
-        text = self._buffer
+        # What stands further behind decides nothing here, and would be looked at for each mark.
+        text = self._buffer[: self._settings.max_chars + _LOOK_AHEAD_CHARS]
         for index, char in enumerate(text):
             if char == "\n":
                 if _speaks(text[:index]):
                     return index
             elif char in _SENTENCE_MARKS or char == "…":
-                end = _after_marks(text, index)
-                if index + 1 < end and text[index - 1 : index] in _SENTENCE_MARKS and index:
+                if index and text[index - 1] in _SENTENCE_MARKS and _is_mark(text[index + 1 : index + 2]):
                     continue
+                end = _after_marks(text, index)
                 if self._ends_sentence(text, index, end, whole_sentences):
                     return end
             elif char in _SOFT_MARKS or char in _DASHES or char == "-":
@@ -184,6 +187,10 @@ def _speaks(text: str) -> bool:
 def _after_marks(text: str, index: int) -> int:
     """Index after the run of marks that begins at ``index``, closing quotes and brackets included."""
     end = index + 1
-    while end < len(text) and (text[end] in _SENTENCE_MARKS or text[end] in _CLOSERS or text[end] == "…"):
+    while _is_mark(text[end : end + 1]):
         end += 1
     return end
+
+
+def _is_mark(char: str) -> bool:
+    return bool(char) and (char in _SENTENCE_MARKS or char in _CLOSERS or char == "…")

@@ -2,11 +2,10 @@
 
 Pipecat lets typed text interrupt the bot before anybody looks at it: a blank line would cut an answer off and
 have the model answer nothing. Here it gets an ``error-response`` and changes nothing; so does all of it in a
-call that has no way in for words, and from a client that has used up its turns. Results of functions are
-refused: the server runs its tools, and the model could not tell a result that a client made up from one of
-theirs. Files are refused: nothing here reads them, and one that is named by its address would be fetched from
-inside.
-No tasks of its own.
+call that has no way in for words, over what may be typed in a minute, and from a client that has used up its
+turns. Results of functions are refused: the server runs its tools, and the model could not tell a result that
+a client made up from one of theirs. Files are refused: nothing here reads them, and one that is named by its
+address would be fetched from inside. No tasks of its own.
 """
 
 from collections.abc import Callable
@@ -17,18 +16,25 @@ from pipecat.processors.frameworks.rtvi import models as rtvi_models
 
 
 class CheckedRtvi(RTVIProcessor):
-    """Pipecat's RTVI processor that refuses blank text.
+    """Pipecat's RTVI processor that refuses blank text, and too much of it.
 
     Args:
         refuses_text: why no text is taken in this call; empty where it is.
         refuses_turn: why none is taken now; empty where it is.
+        take_typed: counts a text and returns after how many seconds it may be taken, 0 for now.
         arguments: of Pipecat's.
     """
 
     def __init__(
-        self, *, refuses_text: str = "", refuses_turn: Callable[[], str] | None = None, **arguments: Any
+        self,
+        *,
+        refuses_text: str = "",
+        refuses_turn: Callable[[], str] | None = None,
+        take_typed: Callable[[str], float] | None = None,
+        **arguments: Any,
     ) -> None:
         super().__init__(**arguments)
+        self._take_typed = take_typed
         self._refuses_text = refuses_text
         self._refuses_turn = refuses_turn
 
@@ -43,6 +49,10 @@ class CheckedRtvi(RTVIProcessor):
             return
         if self._refuses_turn is not None and (refusal := self._refuses_turn()):
             await self._send_error_response(message_id, refusal)
+            return
+        wait_s = 0.0 if self._take_typed is None else self._take_typed(data.content)
+        if wait_s:
+            await self._send_error_response(message_id, f"too much text, try again in {wait_s:.0f} s")
             return
         await super()._handle_send_text(data, message_id, user_id)
 

@@ -37,7 +37,7 @@ class PlacedWord:
 
 def place_words(text: str, start_us: int, end_us: int) -> list[PlacedWord]:
     """Divide a stretch of audio among the words of its text."""
-    tokens = [(found[1], found[2]) for found in _TOKEN.finditer(text)]
+    tokens = [(found[1], found[2]) for found in _TOKEN.finditer(text.rstrip())]
     shares = [_shares(token) for _, token in tokens]
     # The pause behind the last word is the silence in which the audio ends, and is mostly cut off.
     whole = sum(sound + pause for sound, pause in shares) - (shares[-1][1] / 2 if shares else 0.0)

@@ -15,6 +15,8 @@ from protocols.surface import ClientTool, Codec, Format, Message, Refusal, decod
 PCM = Format(Codec.PCM16, 24_000)
 FORMATS = {"audio/pcm": PCM, "audio/pcmu": Format(Codec.PCMU, 8_000), "audio/pcma": Format(Codec.PCMA, 8_000)}
 MOST_CHARS, MOST_TOOLS, MOST_TOOL_CHARS = 32_768, 64, 65_536
+# Of all tools of a client together: each pattern is compiled, and each value of a schema is looked at.
+MOST_TOOL_VALUES, MOST_PATTERNS = 10_000, 32
 MOST_PICTURE_BYTES = 8_000_000
 VOICE = "parley"
 # What a schema's checker finds wrong.
@@ -225,6 +227,7 @@ def _tools(given: object, faults: Faults) -> tuple[list[Message], tuple[ClientTo
         raise Refusal(
             f"session.tools: expected up to {MOST_TOOLS} tools", code="invalid_value", param="session.tools"
         )
+    _check_size(given)
     tools: list[ClientTool] = []
     for index, each in enumerate(given):
         param = f"session.tools[{index}]"
@@ -234,6 +237,26 @@ def _tools(given: object, faults: Faults) -> tuple[list[Message], tuple[ClientTo
     if len({tool.name for tool in tools}) < len(tools):
         raise Refusal("session.tools: two of one name", code="invalid_value", param="session.tools")
     return list(given), tuple(tools)
+
+
+def _check_size(tools: Sequence[object]) -> None:
+    """Refuse tools that take long to look at, before anything looks at them."""
+    values = patterns = 0
+    waiting: list[object] = [tools]
+    while waiting:
+        value = waiting.pop()
+        values += 1
+        if isinstance(value, dict):
+            patterns += "pattern" in value
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        if values + len(waiting) > MOST_TOOL_VALUES or patterns > MOST_PATTERNS:
+            raise Refusal(
+                f"session.tools: over {MOST_TOOL_VALUES} values or {MOST_PATTERNS} patterns in all",
+                code="too_large",
+                param="session.tools",
+            )
 
 
 def _tool(given: Message, param: str, faults: Faults) -> ClientTool:

@@ -20,13 +20,15 @@ A typed turn answers 200 once the turn is durable. Its events are ``turn`` (the 
 request harmless. A reader that goes away ends the turn: what it had been given is committed as cut off.
 
 What an open server can be asked for at a time is bounded (``limits``, ``ServerSettings``): new sessions of
-one address, typed turns and followers, in all and of one session. A refused request has changed nothing.
+one address, typed turns and followers, in all and of one session, and what one address reads (``read_pace``).
+A page holds a megabyte at most, and a page of fewer events than asked for may not be the last: ``after`` says
+so. A refused request has changed nothing.
 """
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -50,7 +52,8 @@ from serving.gateway.audit import AuditLog
 from serving.gateway.event_stream import EventStream
 from serving.gateway.limits import Place, Places
 from serving.gateway.operators import Operators
-from serving.gateway.requests import check_origin, read_lines
+from serving.gateway.read_pace import ReadPace
+from serving.gateway.requests import check_origin, client_of, read_lines
 from serving.gateway.settings import ServerSettings
 from serving.gateway.usage import UsageLimits
 from session_store.conversation import Conversations
@@ -61,8 +64,8 @@ from session_store.rows import SESSION_ID, SHOWN_CHARS, SessionInfo
 PATH = "/api/sessions"
 IMPORT_PATH = f"{PATH}/import"
 MAX_PAGE = 1_000
-# Of a page, between two turns of the loop: a millisecond.
-EVENTS_AT_ONCE = 50
+# Lines of an export that are sent together.
+EXPORT_CHUNK_CHARS = 65_536
 # Events of other kinds have keys too, with a dot in them: a client's key has none.
 CLIENT_KEY = r"^[A-Za-z0-9_-]{1,200}$"
 # A comment now and then tells a proxy, and the server, that the reader is still there.
@@ -107,6 +110,8 @@ def known_id(session_id: str) -> str:
 
 SessionId = Annotated[str, Depends(known_id)]
 Chunks = AsyncGenerator[str, None]
+# Counts bytes that were read, and returns when they may be sent.
+Paced = Callable[[int], Awaitable[None]]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
@@ -143,6 +148,11 @@ def session_api(
         each=settings.max_session_followers,
         each_full=f"{settings.max_session_followers} readers follow this session, try again later",
     )
+
+    pace = ReadPace(settings)
+
+    def client(request: Request) -> str:
+        return client_of(request, trusted_proxies=settings.trusted_proxies)
 
     def origin_allowed(request: Request) -> None:
         check_origin(request, allowed=settings.allowed_origins)
@@ -193,21 +203,26 @@ def session_api(
 
     @router.get("/{session_id}/timeline", dependencies=in_use)
     async def timeline(
+        request: Request,
         session_id: SessionId,
         limit: Limit = 200,
         after: str | None = None,
         kind: Annotated[list[Kind] | None, Query()] = None,
         order: Literal["oldest", "newest"] = "oldest",
     ) -> Response:
-        events = await store.timeline(
-            session_id,
-            after=_place(after),
-            limit=limit,
-            kinds=frozenset(kind) if kind else None,
-            newest_first=order == "newest",
-        )
-        last = events[-1] if len(events) == limit else None
-        return await timeline_page(events, after=f"{last.event_us}.{last.seq}" if last else None)
+        with pace.take(client(request)):
+            page = await store.json_timeline(
+                session_id,
+                after=_place(after),
+                limit=limit,
+                kinds=frozenset(kind) if kind else None,
+                newest_first=order == "newest",
+            )
+            place = None if page.is_last or page.last is None else f"{page.last[0]}.{page.last[1]}"
+            # The store's texts are ASCII.
+            body = f'{{"events":[{",".join(page.texts)}],"after":{json.dumps(place)}}}'.encode("ascii")
+            await pace.read(client(request), len(body))
+        return Response(body, media_type="application/json")
 
     @router.get("/{session_id}/prompt", dependencies=in_use)
     async def prompt(session_id: SessionId) -> dict[str, object]:
@@ -216,6 +231,7 @@ def session_api(
 
     @router.get("/{session_id}/events", dependencies=in_use)
     async def events(
+        request: Request,
         session_id: SessionId,
         after_seq: Annotated[int, Query(ge=0)] = 0,
         last_event_id: Annotated[int | None, Header(ge=0)] = None,
@@ -224,13 +240,14 @@ def session_api(
         # A browser that reconnects says what it has.
         after_seq = after_seq if last_event_id is None else max(after_seq, last_event_id)
         found = store.follow(session_id, after_seq=after_seq)
-        chunks = _followed(found, partial(followers.take, session_id))
+        chunks = _followed(found, partial(followers.take, session_id), partial(pace.read, client(request)))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
 
     @router.get("/{session_id}/export", dependencies=in_use)
-    async def export(session_id: SessionId) -> EventStream:
+    async def export(request: Request, session_id: SessionId) -> EventStream:
+        reader = client(request)
         return EventStream(
-            (f"{line}\n" async for line in store.export(session_id)),
+            _exported(store.export(session_id), partial(pace.take, reader), partial(pace.read, reader)),
             stall_s=settings.reader_stall_s,
             media_type="application/x-ndjson",
             headers={"Content-Disposition": f'attachment; filename="{session_id}.jsonl"'},
@@ -298,25 +315,6 @@ def _place(after: str | None) -> tuple[int, int] | None:
     return int(match.group(1)), int(match.group(2))
 
 
-async def timeline_page(events: Sequence[Event], *, after: str | None) -> Response:
-    """A page as JSON, made in pieces: whole, a thousand long events take 20 ms, in which no audio moves.
-
-    Args:
-        events: in order.
-        after: the place behind the last one when there may be more.
-    """
-    texts: list[str] = []
-    for start in range(0, len(events), EVENTS_AT_ONCE):
-        texts += [_encode(as_json(event)) for event in events[start : start + EVENTS_AT_ONCE]]
-        await asyncio.sleep(0)
-    body = f'{{"events":[{",".join(texts)}],"after":{_encode(after)}}}'
-    return Response(_as_utf8(body), media_type="application/json")
-
-
-def _encode(content: object) -> str:
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
 def _as_utf8(text: str) -> bytes:
     """JSON text. Half of a surrogate pair, which JSON can hold and UTF-8 cannot, is an escape again."""
     return text.encode("utf-8", "backslashreplace")
@@ -351,7 +349,22 @@ def _told(error: Exception) -> str:
     return "the server failed at this turn"
 
 
-async def _followed(events: AsyncGenerator[Event, None], place: Callable[[], Place]) -> Chunks:
+async def _exported(lines: AsyncIterator[str], place: Callable[[], Place], paced: Paced) -> Chunks:
+    with place():
+        held: list[str] = []
+        size = 0
+        async for line in lines:
+            held.append(line)
+            size += len(line) + 1
+            if size >= EXPORT_CHUNK_CHARS:
+                await paced(size)
+                yield "\n".join((*held, ""))
+                held, size = [], 0
+        await paced(size)
+        yield "\n".join((*held, ""))
+
+
+async def _followed(events: AsyncGenerator[Event, None], place: Callable[[], Place], paced: Paced) -> Chunks:
     pending: asyncio.Future[Event] | None = None
     with place():
         try:
@@ -368,7 +381,9 @@ async def _followed(events: AsyncGenerator[Event, None], place: Callable[[], Pla
                 except StopAsyncIteration:
                     return
                 pending = None
-                yield _chunk("event", as_json(event), place=event.seq)
+                chunk = _chunk("event", as_json(event), place=event.seq)
+                await paced(len(chunk))
+                yield chunk
         finally:
             if pending is not None:
                 pending.cancel()

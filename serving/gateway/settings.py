@@ -79,6 +79,19 @@ class ServerSettings(BaseModel):
         le=3_600,
         description="an event stream whose reader takes nothing in for so long is closed",
     )
+    max_client_reads: int = Field(
+        8,
+        ge=1,
+        le=1_000,
+        description="timelines and exports that one client address may have under way; more get 429",
+    )
+    read_bytes_per_s: int = Field(
+        4_000_000,
+        ge=10_000,
+        le=10_000_000_000,
+        description="of timelines, exports and events, to one client address behind a burst; what is over it "
+        "waits",
+    )
     start_body_bytes: int = Field(
         4_096, ge=2, le=100_000, description="what POST /start may keep for its offer; more gets 413"
     )

@@ -22,6 +22,7 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import CapacityError, ConfigError, PeerError
+from transports.webrtc.channel_guard import ChannelGuard
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 # Far above what a browser offers for audio, video, screen and data; not measured.
@@ -108,6 +109,7 @@ class Signaling:
         self._opening = 0
         self._renegotiating: set[SmallWebRTCConnection] = set()
         self._deadlines: dict[SmallWebRTCConnection, asyncio.TimerHandle] = {}
+        self._guards: dict[SmallWebRTCConnection, ChannelGuard] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     @property
@@ -163,6 +165,7 @@ class Signaling:
         try:
             with negotiation("the offer cannot be negotiated"):
                 await connection.initialize(sdp=request.sdp, type=request.type)
+            self._guard(connection)
             answer = _answer(connection)
             self._connections[connection.pc_id] = connection
             self._expect_peer(connection)
@@ -182,6 +185,7 @@ class Signaling:
         try:
             with negotiation("the offer cannot be negotiated"):
                 await known.renegotiate(sdp=request.sdp, type=request.type, restart_pc=restart)
+            self._guard(known)
             answer = _answer(known)
             if restart:
                 self._rename(known)
@@ -194,12 +198,28 @@ class Signaling:
                 # goes on as it was.
                 await self.hang_up(known)
 
+    def _guard(self, connection: SmallWebRTCConnection) -> None:
+        """Bound what comes over the data channel, that of a new peer connection too."""
+        guard = self._guards.get(connection)
+        if guard is None:
+            guard = self._guards[connection] = ChannelGuard(
+                refuse=connection.send_app_message, on_flood=lambda: self._end(connection)
+            )
+        guard.attach(connection.pc.sctp)
+
+    def _end(self, connection: SmallWebRTCConnection) -> None:
+        task = asyncio.create_task(self.hang_up(connection), name=f"hang_up.{connection.pc_id}")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
     def _rename(self, connection: SmallWebRTCConnection) -> None:
         """A new peer connection has a new ``pc_id``, and its peer has to connect again."""
         if connection not in self._connections.values():
             raise PeerError("the call has ended")
+        guard = self._guards.pop(connection)
         self._forget(connection)
         self._connections[connection.pc_id] = connection
+        self._guards[connection] = guard
         self._expect_peer(connection)
 
     def _expect_peer(self, connection: SmallWebRTCConnection) -> None:
@@ -211,9 +231,7 @@ class Signaling:
         if connection.pc.connectionState == "connected":
             return
         logger.info(f"the peer did not connect within {self._connect_s} s, hanging up")
-        task = asyncio.create_task(self.hang_up(connection), name=f"hang_up.{connection.pc_id}")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._end(connection)
 
     def _forget(self, connection: SmallWebRTCConnection) -> None:
         # By identity: the connection may have another pc_id by now than the one it is held under.
@@ -222,6 +240,9 @@ class Signaling:
         deadline = self._deadlines.pop(connection, None)
         if deadline is not None:
             deadline.cancel()
+        guard = self._guards.pop(connection, None)
+        if guard is not None:
+            guard.detach()
 
     async def hang_up(self, connection: SmallWebRTCConnection) -> None:
         """Close a connection, in whatever state it is, and give its line back. Does not raise."""

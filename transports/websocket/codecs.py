@@ -4,13 +4,15 @@ One object for each direction of a call. A format may change between two pieces 
 held of the old one is dropped, which is less than a packet.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from audio import g711
 from audio.resample import Resampler
 from core.errors import ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
-from protocols.surface import Codec, Format
+from protocols.surface import SAMPLE_BYTES, Codec, Format
 from transports.websocket.opus import OpusDecoder, OpusEncoder
 
 BLOCK_SAMPLES = 12_000
@@ -18,8 +20,26 @@ BLOCK_SAMPLES = 12_000
 _LAWS = {Codec.PCMU: g711.Law.MU, Codec.PCMA: g711.Law.A}
 
 
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A piece of a client's audio that is not decoded yet.
+
+    Attributes:
+        parts: its bytes, or its packets.
+        long_ms: how long it lasts.
+    """
+
+    parts: tuple[bytes, ...]
+    format: Format
+    long_ms: float
+
+
 class Decoder:
-    """From a client's bytes to 16-bit PCM at ``rate_hz``."""
+    """From a client's bytes to 16-bit PCM at ``rate_hz``, in two steps: the first tells what the other costs.
+
+    Args:
+        rate_hz: of the PCM.
+    """
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
@@ -27,20 +47,35 @@ class Decoder:
         self._opus: OpusDecoder | None = None
         self._resampler: Resampler | None = None
 
-    def decode(self, data: bytes, format_: Format) -> bytes:
-        """More of the stream.
+    def open(self, data: bytes, format_: Format) -> Coded:
+        """More of the stream, as far as it can be told without decoding it.
 
         Raises:
-            ShapeError: no whole samples.
+            ShapeError: it is not in that format, or too much at a time.
         """
         if format_ != self._format:
             self._format = format_
             self._opus = OpusDecoder() if format_.codec is Codec.OGG_OPUS else None
             rate_hz = format_.rate_hz if self._opus is None else self._opus.rate_hz
             self._resampler = None if rate_hz == self._rate_hz else Resampler(rate_hz, self._rate_hz)
+        if self._opus is not None:
+            packets, samples = self._opus.packets(data)
+            return Coded(tuple(packets), format_, samples * 1000 / self._opus.rate_hz)
+        return Coded((data,), format_, len(data) * 1000 / (SAMPLE_BYTES[format_.codec] * format_.rate_hz))
+
+    def decode(self, coded: Coded) -> bytes:
+        """Decode what was opened last. May run in a thread while nothing else uses this object.
+
+        Raises:
+            ShapeError: no whole samples, or no Opus.
+        """
+        format_ = coded.format
         if self._resampler is None and format_.codec is Codec.PCM16:
-            return data
-        samples = _floats(data, format_.codec) if self._opus is None else self._opus.decode(data)
+            return coded.parts[0]
+        if self._opus is not None:
+            samples = self._opus.decode(coded.parts)
+        else:
+            samples = _floats(coded.parts[0], format_.codec)
         if self._resampler is None:
             return float_to_pcm16(samples)
         # A resampler holds what it works with some fifty times over.

@@ -5,7 +5,8 @@ done in a thread. ``stop`` and the client's leaving are seen at any moment, what
 bytes in a message are written as base64. Decides what a client may do to this process:
 
 * a message that is not taken is answered with the reason; ``most_refusals`` in a row end it;
-* more than ``messages_per_s`` (with a burst) is refused, and so is what comes while ``most_waiting`` wait;
+* what it may send and cost in a second is bounded (``transports.client_budget``), and what comes while
+  ``most_waiting`` wait is refused;
 * a client that does not take in what it is sent within ``send_s`` is given up.
 
 Owns one task, the reader, from ``open`` to ``close``.
@@ -18,10 +19,12 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from protocols.surface import Message, Refusal, written
+from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
+from transports.client_budget import ClientBudget, ClientShare
 from transports.websocket.session import Peer
 
 # Of that, JSON and base64 take a third of a millisecond.
@@ -30,10 +33,8 @@ LARGE_BYTES = 100_000
 T = TypeVar("T")
 
 
-class ChatSocketSettings(BaseModel):
+class ChatSocketSettings(ClientShare):
     """Bounds of one client of ``/ws/chat`` and ``/ws/streaming``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     messages_per_s: float = Field(10.0, ge=0.1, le=10_000)
     burst_messages: int = Field(40, ge=1, le=100_000)
@@ -85,8 +86,7 @@ class MessageSocket(Generic[T]):
         # Of the messages that came: how many, and which the last stop was.
         self._came = self._stop_came = 0
         self._clock = LoopClock()
-        self._counted_us = self._clock.now_us()
-        self._tokens = float(settings.burst_messages)
+        self._budget = ClientBudget(settings)
         self._refusals = 0
         self._sending = asyncio.Lock()
         self._close: tuple[int, str] | None = None
@@ -152,19 +152,30 @@ class MessageSocket(Generic[T]):
                     text = await self._peer.receive()
                     if text is None:
                         return
-                    self._count()
-                    large = len(text) > LARGE_BYTES
-                    message = (
-                        await asyncio.to_thread(self._read_message, text)
-                        if large
-                        else self._read_message(text)
-                    )
-                    self._take(message)
+                    await self._handle(text)
                     self._refusals = 0
                 except Refusal as refusal:
                     await self.refuse(refusal)
+                text = None
+                wait_us = self._budget.wait_us(self._clock.now_us())
+                if wait_us:
+                    await asyncio.sleep(wait_us / 1_000_000)
         finally:
             self._leave()
+
+    async def _handle(self, text: str) -> None:
+        if not self._budget.take(len(text), self._clock.now_us()):
+            raise Refusal(f"over {self._settings.messages_per_s:g} messages a second", code="rate_limited")
+        reading = Metered(self._read_text(text))
+        try:
+            self._take(await reading)
+        finally:
+            self._budget.spend(reading.busy_us, self._clock.now_us())
+
+    async def _read_text(self, text: str) -> T:
+        if len(text) > LARGE_BYTES:
+            return await asyncio.to_thread(self._read_message, text)
+        return self._read_message(text)
 
     def _take(self, message: T) -> None:
         self._came += 1
@@ -184,16 +195,6 @@ class MessageSocket(Generic[T]):
         await self.send({"type": "error", "error": str(refusal), "code": refusal.code})
         if self._refusals >= self._settings.most_refusals:
             self.give_up(1008, f"{self._refusals} messages in a row were refused: {refusal}")
-
-    def _count(self) -> None:
-        now_us = self._clock.now_us()
-        passed_s = (now_us - self._counted_us) / 1_000_000
-        self._counted_us = now_us
-        limit = self._settings
-        self._tokens = min(limit.burst_messages, self._tokens + passed_s * limit.messages_per_s) - 1
-        if self._tokens < 0:
-            self._tokens = 0.0
-            raise Refusal(f"over {limit.messages_per_s:g} messages a second", code="rate_limited")
 
     def _leave(self) -> None:
         if not self.gone.is_set():

@@ -7,8 +7,9 @@ process:
 
 * a message that is not taken is answered with the reason, and the call goes on; ``most_refusals`` in a row
   end it;
-* more than ``messages_per_s`` (with a burst) is refused; more than ``line_ms`` of speech ahead of the clock
-  too;
+* what it may send and cost in a second is bounded (``transports.client_budget``): a message over the rate is
+  refused, and a client that is over its bytes or its time on the loop is read more slowly;
+* more than ``line_ms`` of speech ahead of the clock is refused;
 * a client that does not read is given up when ``most_unsent_bytes`` wait, or one write takes ``send_s``.
 
 Owns two tasks, the reader and the writer, from ``open`` to ``close``. Gone: ``gone`` is set, and nothing
@@ -18,18 +19,20 @@ that is told reaches anybody.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE
+from core.token_bucket import TokenBucket
 from protocols.surface import (
-    SAMPLE_BYTES,
     Action,
     Begin,
+    Codec,
     Dialect,
     EndAfter,
     EndTurn,
@@ -49,7 +52,9 @@ from protocols.surface import (
     Wish,
     json_text,
 )
+from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
+from transports.client_budget import ClientBudget, ClientShare
 from transports.websocket.codecs import Decoder
 from transports.websocket.line import SpeechLine
 
@@ -59,8 +64,12 @@ Check = Callable[[Action], Action]
 IN_LINE = (EndTurn, MustListen, Pause, Resume, Pictures)
 # Actions of one client that wait for a pipeline that is being built.
 MOST_EARLY = 256
-# Speech that is longer is decoded in a thread; a message of so many characters counts as one.
-AT_ONCE_MS, CHARS_PER_MESSAGE = 2_000, 50_000
+# Speech that is longer is decoded in a thread, and Opus always. A client has one message there at a time,
+# so as many wait as there are clients.
+AT_ONCE_MS = 200
+_DECODERS = ThreadPoolExecutor(2, thread_name_prefix="socket.decode")
+# What a client may send at once beyond its rate: two recordings of the longest that it may have waiting.
+BURST_LINES = 2
 # Behind a turn of a client whose microphone is off: voices and recognisers take their end from silence.
 QUIET_MS = 600
 
@@ -85,14 +94,13 @@ class Peer(Protocol):
         ...
 
 
-class SocketSettings(BaseModel):
+class SocketSettings(ClientShare):
     """Bounds of one client."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    messages_per_s: float = Field(200.0, ge=1, le=10_000)
-    burst_messages: int = Field(400, ge=1, le=100_000)
     most_refusals: int = Field(50, ge=1, le=10_000, description="in a row, and the client is given up")
+    audio_s_per_s: float = Field(
+        4.0, ge=1, le=1_000, description="speech that a client may send in a second, beyond a burst"
+    )
     line_ms: int = Field(60_000, ge=1_000, le=600_000, description="speech that may wait to be heard")
     ahead_ms: int = Field(
         200, ge=20, le=2_000, description="speech so far ahead of the clock is heard at once"
@@ -162,8 +170,8 @@ class SurfaceSession:
         self._unsent = asyncio.Event()
         self._close: tuple[int, str] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._tokens = float(self.settings.burst_messages)
-        self._counted_us = self._began_us
+        self._budget = ClientBudget(self.settings)
+        self._audio_ms = TokenBucket(self.settings.audio_s_per_s * 1000, BURST_LINES * self.settings.line_ms)
         self._refusals = 0
         self._was_told_over = False
         self._expected: asyncio.TimerHandle | None = None
@@ -277,18 +285,42 @@ class SurfaceSession:
                     text = await self._peer.receive()
                     if text is None:
                         return
-                    self._count(text)
-                    for action in self.dialect.read(text, self.now_ms):
-                        await self._do(action)
+                    await self._take(text)
                     self._refusals = 0
                 except Refusal as refusal:
                     self.refuse(refusal)
+                # The message is not kept while the next one is waited for.
+                text = None
+                await self._rest()
         except Exception as error:
             # The edge of a client: it loses its call, and nobody else does.
             logger.opt(exception=error).error(f"a client of {self.dialect.name}: {type(error).__name__}")
             self._close = (1011, "the message could not be handled")
         finally:
             self._hang_up()
+
+    async def _take(self, text: str) -> None:
+        # Characters are bytes, or a few: the bound is on what is parsed.
+        if not self._budget.take(len(text), self._clock.now_us()):
+            raise Refusal(
+                f"over {self.settings.messages_per_s:g} messages a second: send longer ones",
+                code="rate_limited",
+            )
+        handling = Metered(self._handle(text))
+        try:
+            await handling
+        finally:
+            self._budget.spend(handling.busy_us, self._clock.now_us())
+
+    async def _handle(self, text: str) -> None:
+        for action in self.dialect.read(text, self.now_ms):
+            await self._do(action)
+
+    async def _rest(self) -> None:
+        """Leave the client unread for as long as it is over its share."""
+        wait_us = self._budget.wait_us(self._clock.now_us())
+        if wait_us:
+            await asyncio.sleep(wait_us / 1_000_000)
 
     def refuse(self, refusal: Refusal) -> None:
         """Something that the client sent is not taken."""
@@ -297,20 +329,6 @@ class SurfaceSession:
         if self._refusals >= self.settings.most_refusals:
             self._close = (1008, f"{self._refusals} messages in a row were refused: {refusal}")
             self._hang_up()
-
-    def _count(self, text: str) -> None:
-        now_us = self._clock.now_us()
-        passed_s = (now_us - self._counted_us) / 1_000_000
-        self._counted_us = now_us
-        limit = self.settings
-        self._tokens = min(limit.burst_messages, self._tokens + passed_s * limit.messages_per_s)
-        # A long one costs the loop as much as many.
-        self._tokens -= max(1.0, len(text) / CHARS_PER_MESSAGE)
-        if self._tokens < 0:
-            self._tokens = 0.0
-            raise Refusal(
-                f"over {limit.messages_per_s:g} messages a second: send longer ones", code="rate_limited"
-            )
 
     async def _do(self, action: Action) -> None:
         # Pictures beside the sound of a unit are for engines that see; the others hear it all the same.
@@ -322,17 +340,7 @@ class SurfaceSession:
             case Begin():
                 self.began.set()
             case Speech(data, is_whole):
-                format_ = self.dialect.input_format
-                long_ms = len(data) * 1000 / (SAMPLE_BYTES.get(format_.codec, 4_000) * format_.rate_hz)
-                self.line.check_room(long_ms)
-                try:
-                    if long_ms > AT_ONCE_MS:
-                        # A minute takes half a second.
-                        pcm = await asyncio.to_thread(self._decoder.decode, data, format_)
-                    else:
-                        pcm = self._decoder.decode(data, format_)
-                except ShapeError as error:
-                    raise Refusal(str(error), code="invalid_payload", param="audio") from error
+                pcm = await self._decoded(data)
                 self.line.speak(pcm, at_once=is_whole and self.hears_at_once)
                 self.spoke.set()
             case EndAfter(limit_ms):
@@ -352,6 +360,26 @@ class SurfaceSession:
                 if isinstance(action, Wish):
                     self.wish = _merged(self.wish, action)
                 await self.act(action)
+
+    async def _decoded(self, data: bytes) -> bytes:
+        """PCM of what the client says; refused before it is decoded where there is no room for it."""
+        format_ = self.dialect.input_format
+        try:
+            coded = self._decoder.open(data, format_)
+            self.line.check_room(coded.long_ms)
+            if not self._audio_ms.take(coded.long_ms, self._clock.now_us()):
+                raise Refusal(
+                    f"over {self.settings.audio_s_per_s:g} s of speech a second: send it as it is said",
+                    code="too_fast",
+                    param="audio",
+                )
+            # A second takes 8 ms to resample, and a message of Opus up to 18 ms to decode.
+            if format_.codec is Codec.OGG_OPUS or coded.long_ms > AT_ONCE_MS:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(_DECODERS, self._decoder.decode, coded)
+            return self._decoder.decode(coded)
+        except ShapeError as error:
+            raise Refusal(str(error), code="invalid_payload", param="audio") from error
 
     def _time_out(self) -> None:
         self.over("timeout")

@@ -281,6 +281,8 @@ def test_an_update_that_this_deployment_cannot_follow_changes_nothing():
         ({"tools": [{**TOOL, "name": "two words"}]}, "session.tools[0].name"),
         ({"tools": [TOOL, TOOL]}, "session.tools"),
         ({"tools": [{**TOOL, "parameters": {"type": "object", "oneOf": []}}]}, "session.tools[0].parameters"),
+        ({"tools": [{**TOOL, "parameters": {"enum": [0] * 10_000}}]}, "session.tools"),
+        ({"tools": [{**TOOL, "parameters": [{"pattern": "a"}] * 33}]}, "session.tools"),
         ({"instructions": "x" * 40_000}, "instructions"),
     ],
 )

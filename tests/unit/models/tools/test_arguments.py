@@ -149,3 +149,58 @@ SCHEMAS = st.recursive(st.just({}), _schemas, max_leaves=6)
 def test_the_verdict_is_that_of_the_reference_implementation(schema: dict[str, Any], value: Any):
     validator = jsonschema.Draft202012Validator(schema)
     assert (argument_faults(schema, value) == []) == validator.is_valid(value)
+
+
+def test_a_pattern_that_backtracking_takes_years_for_is_searched_in_linear_time():
+    schema = {"type": "object", "properties": {"code": {"type": "string", "pattern": "^(a+)+$"}}}
+    assert schema_faults(schema) == []
+    assert argument_faults(schema, {"code": "a" * 900}) == []
+    assert argument_faults(schema, {"code": "a" * 900 + "b"}) == ["code must match the pattern ^(a+)+$"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?=a)b",
+        r"(a)\1",
+        "((a{100}){100}){100}",
+        r"\p{L}{1,1000}",
+        "(?:" * 2_000 + "a" + ")" * 2_000,
+        "\ud800",
+    ],
+)
+def test_a_pattern_without_a_bound_in_time_or_size_is_refused(pattern: str):
+    [fault] = schema_faults({"type": "object", "properties": {"a": {"pattern": pattern}}})
+    assert "a.pattern: must be a regular expression as RE2 has it" in fault
+
+
+def test_a_text_that_is_too_long_to_be_matched_does_not_fit():
+    schema = {"type": "object", "properties": {"code": {"pattern": "a"}}}
+    [fault] = argument_faults(schema, {"code": "a" * 1_001})
+    assert "at most 1000 characters" in fault
+    assert argument_faults(schema, {"code": "\ud800"}) == [fault]
+
+
+def test_a_schema_has_bounds():
+    deep: dict[str, Any] = {"type": "object"}
+    for _ in range(2_000):
+        deep = {"type": "object", "properties": {"a": deep}}
+    assert "schemas deep" in schema_faults(deep)[0]
+    wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(1_001)}}
+    assert "over 1000 schemas" in schema_faults(wide)[0]
+    assert "values in enums" in schema_faults({"type": "object", "enum": list(range(2_001))})[0]
+    coded = {"type": "object", "properties": {f"p{n}": {"pattern": "a"} for n in range(65)}}
+    assert "over 64 patterns" in schema_faults(coded)[0]
+
+
+def test_arguments_that_take_too_many_steps_are_not_checked_to_their_end():
+    choices = {"type": "array", "items": {"anyOf": [{"const": n} for n in range(900)]}}
+    schema = {"type": "object", "properties": {"all": choices}}
+    assert schema_faults(schema) == []
+    assert argument_faults(schema, {"all": [899]}) == []
+    assert argument_faults(schema, {"all": [899] * 10_000})[-1] == "the arguments are too large to be checked"
+
+
+def test_a_fault_shows_the_beginning_of_a_long_list_of_allowed_values():
+    [fault] = argument_faults({"type": "object", "enum": ["x" * 2_000]}, {})
+    assert len(fault) < 1_100 and fault.endswith("...")

@@ -72,3 +72,16 @@ async def test_what_would_put_words_into_the_context_that_nobody_said_is_refused
     told = [each for each in (*down, *up) if isinstance(each, OutputTransportMessageUrgentFrame)]
     assert [each.message["type"].partition("-")[0] for each in told] == ["error"]
     assert len(down) + len(up) == len(told)
+
+
+async def test_text_over_what_may_be_typed_interrupts_nobody():
+    counted: list[str] = []
+
+    def take_typed(text: str) -> float:
+        counted.append(text)
+        return 12.0
+
+    told, frames = await answered(CheckedRtvi(take_typed=take_typed), "How much?")
+    [refusal] = told
+    assert counted == ["How much?"] and "12 s" in refusal["data"]["error"]
+    assert not any(isinstance(each, InterruptionFrame | LLMMessagesAppendFrame) for each in frames)

@@ -10,6 +10,7 @@ from audio.ogg import OggWriter
 from core.errors import ShapeError
 from protocols.surface import Codec, Format
 from transports.websocket.codecs import Decoder, Encoder
+from transports.websocket.opus import packet_samples
 
 PIPELINE_HZ = 16_000
 
@@ -20,6 +21,10 @@ def sine(rate_hz: int, ms: int, level: float = 0.5) -> np.ndarray:
 
 def pcm(samples: np.ndarray) -> bytes:
     return (samples * 32_767).astype("<i2").tobytes()
+
+
+def decoded(decoder: Decoder, data: bytes, format_: Format) -> bytes:
+    return decoder.decode(decoder.open(data, format_))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +41,7 @@ def test_there_and_back_is_the_same_sound(format_: Format):
     whole = pcm(sine(PIPELINE_HZ, 500))
     pieces = [whole[start : start + 640] for start in range(0, len(whole), 640)]
     data = [encoder.encode(piece, PIPELINE_HZ, format_) for piece in pieces]
-    back = np.frombuffer(b"".join(decoder.decode(each, format_) for each in data), "<i2") / 32_768
+    back = np.frombuffer(b"".join(decoded(decoder, each, format_) for each in data), "<i2") / 32_768
     asked = sine(PIPELINE_HZ, 500)
     lag = int(np.argmax(np.correlate(asked, back[1_000:3_000], "valid")))
     error = asked[lag : lag + 2_000] - back[1_000:3_000]
@@ -62,14 +67,14 @@ def test_nothing_is_left_behind_an_interruption_either():
 
 def test_a_format_that_changes_in_the_middle_takes_nothing_along():
     decoder = Decoder(PIPELINE_HZ)
-    decoder.decode(pcm(sine(24_000, 100)), Format(Codec.PCM16, 24_000))
-    quiet = np.frombuffer(decoder.decode(b"\xff" * 800, Format(Codec.PCMU, 8_000)), "<i2")
+    decoded(decoder, pcm(sine(24_000, 100)), Format(Codec.PCM16, 24_000))
+    quiet = np.frombuffer(decoded(decoder, b"\xff" * 800, Format(Codec.PCMU, 8_000)), "<i2")
     assert np.abs(quiet).max() == 0
 
 
 def test_half_a_sample_is_refused():
     with pytest.raises(ShapeError):
-        Decoder(PIPELINE_HZ).decode(b"\0\0\0", Format(Codec.FLOAT32, PIPELINE_HZ))
+        decoded(Decoder(PIPELINE_HZ), b"\0\0\0", Format(Codec.FLOAT32, PIPELINE_HZ))
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000])
@@ -79,7 +84,7 @@ def test_opus_comes_back_as_the_tone_that_it_was(rate_hz: int):
     spoken = pcm(sine(rate_hz, 1_000))
     step = rate_hz // 50 * 2
     pages = [encoder.encode(spoken[at : at + step], rate_hz, opus) for at in range(0, len(spoken), step)]
-    heard = np.frombuffer(b"".join(decoder.decode(page, opus) for page in pages), "<i2")
+    heard = np.frombuffer(b"".join(decoded(decoder, page, opus) for page in pages), "<i2")
     assert abs(len(heard) / PIPELINE_HZ - 1) < 0.06
     loud = np.abs(np.fft.rfft(heard[1_600:9_600].astype(np.float64)))
     assert abs(loud.argmax() * PIPELINE_HZ / 8_000 - 440) <= 4
@@ -90,7 +95,7 @@ def test_opus_without_its_head_is_refused():
     pages = Encoder().encode(bytes(96_000), 24_000, opus)
     behind_head = pages[pages.index(b"OggS", 4) :]
     with pytest.raises(ShapeError, match="head"):
-        Decoder(PIPELINE_HZ).decode(behind_head, opus)
+        decoded(Decoder(PIPELINE_HZ), behind_head, opus)
 
 
 def test_a_message_that_stands_for_hours_of_speech_is_refused_early():
@@ -101,13 +106,54 @@ def test_a_message_that_stands_for_hours_of_speech_is_refused_early():
     data = b"".join(writer.page(packet, 0) for packet in packets)
     began_s = time.monotonic()
     with pytest.raises(ShapeError, match="in one message"):
-        Decoder(PIPELINE_HZ).decode(data, Format(Codec.OGG_OPUS, 24_000))
+        decoded(Decoder(PIPELINE_HZ), data, Format(Codec.OGG_OPUS, 24_000))
     assert time.monotonic() - began_s < 2
 
 
 def test_long_speech_is_brought_to_the_rate_as_short_pieces_are():
     long = pcm(sine(24_000, 3_000))
     format_ = Format(Codec.PCM16, 24_000)
-    whole = Decoder(PIPELINE_HZ).decode(long, format_)
+    whole = decoded(Decoder(PIPELINE_HZ), long, format_)
     pieces, step = Decoder(PIPELINE_HZ), 4_800
-    assert whole == b"".join(pieces.decode(long[at : at + step], format_) for at in range(0, len(long), step))
+    assert whole == b"".join(
+        decoded(pieces, long[at : at + step], format_) for at in range(0, len(long), step)
+    )
+
+
+@pytest.mark.parametrize(
+    ("packet", "ms"),
+    [
+        (b"\x00", 10),
+        (b"\x18", 60),
+        (b"\x19", 120),
+        (b"\x68", 20),
+        (b"\x80", 2.5),
+        (b"\xfb\x03\x00", 60),
+        (b"\x1b\x02", 120),
+        (b"OpusHead", 0),
+        (b"", 0),
+    ],
+)
+def test_a_packet_says_how_long_it_lasts(packet: bytes, ms: float):
+    assert packet_samples(packet) == ms * 48
+
+
+@pytest.mark.parametrize("packet", [b"\x1b\x03", b"\xfb", b"\xfb\x00", b"\xff\x3f"])
+def test_a_packet_that_stands_for_nothing_or_too_much_is_refused_undecoded(packet: bytes):
+    with pytest.raises(ShapeError):
+        packet_samples(packet)
+
+
+def test_what_a_message_of_opus_lasts_is_known_before_it_is_decoded():
+    opus = Format(Codec.OGG_OPUS, 24_000)
+    pages = Encoder().encode(pcm(sine(24_000, 1_000)), 24_000, opus)
+    decoder = Decoder(PIPELINE_HZ)
+    coded = decoder.open(pages, opus)
+    assert coded.long_ms == 1_000
+    assert abs(len(decoder.decode(coded)) / 2 / PIPELINE_HZ - 1) < 0.02
+
+
+def test_more_pages_than_anybody_sends_at_a_time_are_refused():
+    writer = OggWriter(1)
+    with pytest.raises(ShapeError, match="pages"):
+        Decoder(PIPELINE_HZ).open(writer.page(b"", 0) * 2_000, Format(Codec.OGG_OPUS, 24_000))

@@ -1,15 +1,20 @@
 """One client of a socket, in virtual time: what it may do, and what becomes of one that does not read."""
 
 import asyncio
+import base64
 import json
+import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from protocols.openai_realtime import OpenAIRealtime
-from protocols.surface import Action, Began, Pictures, Refusal, ReplyBegan, Speech, Typed, Wish
+from protocols.surface import Action, Began, Codec, Format, Pictures, Refusal, ReplyBegan, Speech, Typed, Wish
+from protocols.unmute import Unmute
 from tests.virtual_time import run
+from transports.websocket.codecs import Coded, Decoder, Encoder
 from transports.websocket.session import SocketSettings, SurfaceSession
 
 
@@ -134,6 +139,38 @@ def test_messages_that_come_too_fast_are_refused_until_time_has_passed():
     assert len([m for m in peer.sent if m["type"].endswith("cleared")]) == 11
 
 
+def test_a_client_that_keeps_the_loop_busy_is_read_more_slowly_and_loses_nothing():
+    peer = ScriptedPeer([message for number in range(20) for message in typed(f"Tea {number}.")])
+    done: list[int] = []
+
+    async def during(session: SurfaceSession) -> None:
+        came = 0
+
+        async def act(_action: Action) -> None:
+            nonlocal came
+            came += 1
+            until_ns = time.thread_time_ns() + 30_000_000
+            while time.thread_time_ns() < until_ns:
+                pass
+
+        await session.attend(act)
+        for wait_s in (1, 30):
+            await asyncio.sleep(wait_s)
+            done.append(came)
+
+    held(peer, during, busy_ms_per_s=50)
+    # A burst of 250 ms, and one that began within it.
+    assert 8 <= done[0] <= 11
+    assert done[1] == 20
+
+
+def test_a_client_that_sends_more_bytes_than_its_share_is_read_more_slowly():
+    clear = event("input_audio_buffer.clear", event_id="x" * 40_000)
+    peer = ScriptedPeer([(0.0, clear)] * 10)
+    held(peer, second, bytes_per_s=10_000, burst_bytes=100_000)
+    assert len([m for m in peer.sent if m["type"].endswith("cleared")]) == 3
+
+
 def test_a_client_that_does_not_read_is_given_up_when_too_much_waits():
     peer = ScriptedPeer([])
 
@@ -231,3 +268,63 @@ def test_no_json_ends_the_reader(text: str):
     peer = ScriptedPeer([(0.1, text), (0.1, event("input_audio_buffer.clear"))])
     held(peer, second)
     assert peer.sent[-1]["type"] == "input_audio_buffer.cleared"
+
+
+class WatchedDecoder(Decoder):
+    """Notes the threads in which it decodes."""
+
+    def __init__(self, rate_hz: int) -> None:
+        super().__init__(rate_hz)
+        self.threads: list[str] = []
+
+    def decode(self, coded: Coded) -> bytes:
+        self.threads.append(threading.current_thread().name)
+        return super().decode(coded)
+
+
+def opus_messages(count: int, ms: int) -> list[tuple[float, str]]:
+    encoder, format_ = Encoder(), Format(Codec.OGG_OPUS, 24_000)
+    pages = (encoder.encode(bytes(24 * ms * 2), 24_000, format_) for _ in range(count))
+    return [
+        (0.0, event("input_audio_buffer.append", audio=base64.b64encode(page).decode())) for page in pages
+    ]
+
+
+async def opus_client(peer: ScriptedPeer, **settings: Any) -> tuple[SurfaceSession, WatchedDecoder]:
+    session = SurfaceSession(peer, Unmute(), settings=SocketSettings(**settings), rate_hz=16_000)
+    decoder = WatchedDecoder(16_000)
+    session._decoder = decoder
+    session.open()
+    async with asyncio.timeout(20):
+        await session.gone.wait()
+    await session.close()
+    return session, decoder
+
+
+async def test_opus_is_never_decoded_on_the_loop():
+    peer = ScriptedPeer(opus_messages(5, 40), stays_s=0)
+    _, decoder = await opus_client(peer)
+    assert len(decoder.threads) == 5
+    assert all(name.startswith("socket.decode") for name in decoder.threads)
+
+
+async def test_opus_for_which_there_is_no_room_is_refused_undecoded():
+    peer = ScriptedPeer(opus_messages(8, 4_000), stays_s=0)
+    _, decoder = await opus_client(peer, line_ms=10_000)
+    assert len(decoder.threads) == 2
+    assert peer.codes() == ["too_fast"] * 6
+
+
+def test_speech_that_comes_faster_than_its_rate_is_refused_whatever_is_heard_of_it():
+    piece = base64.b64encode(bytes(9_600)).decode()
+    peer = ScriptedPeer([(0.01, event("input_audio_buffer.append", audio=piece))] * 60)
+
+    async def during(session: SurfaceSession) -> None:
+        # All that comes is heard at once: the line is never full.
+        for _ in range(200):
+            session.line.clear()
+            await asyncio.sleep(0.005)
+
+    held(peer, during, line_ms=4_000, audio_s_per_s=1)
+    # Two lines at once, and what comes back meanwhile, to a piece: 8.6 s of the 12.
+    assert set(peer.codes()) == {"too_fast"} and 17 <= len(peer.codes()) <= 18

@@ -1,0 +1,61 @@
+"""How much of the sessions one client may read at a time, and how fast.
+
+A page of a timeline, an export and the replay of a stream of events may each be megabytes, and whatever sends
+them shares the loop with every call. What a client reads is counted by its bytes: one that is ahead of its
+share waits for its next page, and all of them together wait where they are ahead of the server's. Nothing is
+refused for that; a client that has too many reads under way is.
+"""
+
+import asyncio
+
+from core.token_bucket import TokenBucket
+from runtime.loop_clock import LoopClock
+from serving.gateway.limits import Place, Places
+from serving.gateway.settings import ServerSettings
+
+# A page of an administrator reads a session or two at once.
+BURST_S = 4
+# Of all clients together, as many times the share of one.
+ALL_SHARES = 4
+MOST_READS = 64
+
+
+class ReadPace:
+    """All clients of a server.
+
+    Args:
+        settings: the share of one client.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._bytes_per_s = settings.read_bytes_per_s
+        self._counted = settings.counted_clients
+        self._clock = LoopClock()
+        self._reads = Places(
+            MOST_READS,
+            f"{MOST_READS} timelines and exports are being read, try again in a moment",
+            each=settings.max_client_reads,
+            each_full=f"you read {settings.max_client_reads} timelines and exports already, end those first",
+        )
+        # Least recently seen first: the oldest is forgotten.
+        self._clients: dict[str, TokenBucket] = {}
+        self._all = TokenBucket(ALL_SHARES * self._bytes_per_s, ALL_SHARES * BURST_S * self._bytes_per_s)
+
+    def take(self, client: str) -> Place:
+        """Begin to read.
+
+        Raises:
+            ShareError, CapacityError: too many reads are under way.
+        """
+        return self._reads.take(client)
+
+    async def read(self, client: str, size_bytes: int) -> None:
+        """Count what was read for a client, and return when it may be sent."""
+        now_us = self._clock.now_us()
+        own = self._clients.pop(client, None) or TokenBucket(self._bytes_per_s, BURST_S * self._bytes_per_s)
+        self._clients[client] = own
+        if len(self._clients) > self._counted:
+            del self._clients[next(iter(self._clients))]
+        own.overdraw(size_bytes, now_us)
+        self._all.overdraw(size_bytes, now_us)
+        await asyncio.sleep(max(own.owed_us(now_us), self._all.owed_us(now_us)) / 1_000_000)

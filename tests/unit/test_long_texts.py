@@ -1,0 +1,71 @@
+"""Texts that a caller chooses, as long as they may be: what reads them takes no square of their length.
+
+Processor time, with a bound far above what each takes (a few milliseconds) and far below what a search
+from every character takes (5 s for the remarks at the end of a reply, 93 s for its clauses, 8,000 dots each).
+"""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from core.statements import asks, learnt
+from models.llm import Message
+from models.llm.dialogue import without_cut_off_mark
+from models.llm.remembered import read_conversation
+from models.tts.clauses import split_clauses
+from processors.playout.estimate import place_words
+from session_store.prompt import without_remarks
+
+CHARS = 8_000
+PIECES = (
+    ".",
+    "[",
+    "(",
+    "<",
+    " ",
+    "\n",
+    ". ",
+    "a ",
+    "a\n",
+    "]",
+    "[ ",
+    "-",
+    "\U0001f600",
+    "my x is a and ",
+    "1 ",
+)
+MOST_S = 1.0
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda text: learnt(text, {}),
+        asks,
+        without_cut_off_mark,
+        without_remarks,
+        split_clauses,
+        lambda text: place_words(text, 0, 1_000_000),
+        lambda text: read_conversation([Message("assistant", text), Message("user", text)]),
+    ],
+    ids=["learnt", "asks", "cut_off_mark", "remarks", "clauses", "place_words", "conversation"],
+)
+def test_a_long_text_is_read_in_time(read: Callable[[str], object], piece: str):
+    text = piece * (CHARS // len(piece))
+    began_s = time.thread_time()
+    read(f"a {text}")
+    read(f"{text}")
+    assert time.thread_time() - began_s < MOST_S
+
+
+def test_clauses_of_a_long_run_of_marks_are_the_text():
+    for piece in PIECES:
+        text = f"Well then {piece * 500} and so on."
+        assert "".join(split_clauses(text)) == text
+
+
+def test_what_stands_behind_an_open_bracket_is_no_remark():
+    assert without_remarks("one [a] two [three") == "one two [three"
+    assert without_cut_off_mark("It costs five [interrupted] ...") == "It costs five"

@@ -1,0 +1,127 @@
+"""The data channel of a real peer: what is taken of it, and what a flood comes to."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiortc import RTCConfiguration, RTCDataChannel, RTCPeerConnection
+
+from tests.peers.webrtc_caller import until_state
+from transports.webrtc.channel_guard import MOST_DROPPED, SHARE, ChannelGuard
+
+
+class Line:
+    """Two peers on loopback; the messages of the first are guarded at the second.
+
+    Attributes:
+        channel: of the first.
+        got: messages that passed the guard.
+        refused: what the first was told.
+        flooded: set when the call would end.
+    """
+
+    def __init__(self, channel: RTCDataChannel) -> None:
+        self.channel = channel
+        self.got: list[str] = []
+        self.refused: list[dict[str, Any]] = []
+        self.flooded = asyncio.Event()
+        self.floods = 0
+        self._news = asyncio.Event()
+        self.guard = ChannelGuard(refuse=self.refused.append, on_flood=self._flood)
+
+    def _flood(self) -> None:
+        self.floods += 1
+        self.flooded.set()
+
+    def take(self, message: str) -> None:
+        self.got.append(message)
+        self._news.set()
+
+    async def until(self, message: str, within_s: float = 10) -> None:
+        async with asyncio.timeout(within_s):
+            while message not in self.got:
+                self._news.clear()
+                await self._news.wait()
+
+
+@asynccontextmanager
+async def line() -> AsyncIterator[Line]:
+    near, far = (RTCPeerConnection(RTCConfiguration(iceServers=[])) for _ in range(2))
+    one = Line(near.createDataChannel("rtvi"))
+
+    @far.on("datachannel")
+    def on_channel(channel: RTCDataChannel) -> None:
+        channel.on("message", one.take)
+
+    try:
+        await near.setLocalDescription(await near.createOffer())
+        await far.setRemoteDescription(near.localDescription)
+        await far.setLocalDescription(await far.createAnswer())
+        one.guard.attach(far.sctp)
+        await near.setRemoteDescription(far.localDescription)
+        await until_state(near, "connected")
+        async with asyncio.timeout(5):
+            while one.channel.readyState != "open":
+                await asyncio.sleep(0.01)
+        yield one
+    finally:
+        one.guard.detach()
+        await asyncio.gather(near.close(), far.close())
+
+
+def message(number: int, text: str = "") -> str:
+    return json.dumps({"type": "client-message", "id": str(number), "text": text})
+
+
+async def test_messages_of_a_page_pass():
+    async with line() as one:
+        for number in range(20):
+            one.channel.send(message(number, "x" * 20_000))
+        one.channel.send("ping: 1")
+        await one.until("ping: 1")
+        assert one.got == [message(number, "x" * 20_000) for number in range(20)] + ["ping: 1"]
+        assert one.refused == [] and one.guard.dropped == 0
+
+
+async def test_what_comes_over_the_rate_is_dropped_and_the_peer_is_told_once():
+    async with line() as one:
+        for number in range(SHARE.burst_messages + 100):
+            one.channel.send(message(number))
+        async with asyncio.timeout(10):
+            while one.guard.dropped < 50:
+                await asyncio.sleep(0.01)
+        assert len(one.got) <= SHARE.burst_messages + 50
+        [told] = one.refused
+        assert told["type"] == "error" and "messages a second" in told["data"]["error"]
+        assert not one.flooded.is_set()
+
+
+async def test_a_flood_ends_the_call_once_and_nothing_more_is_taken():
+    async with line() as one:
+        for number in range(SHARE.burst_messages + MOST_DROPPED + 500):
+            one.channel.send(message(number))
+        async with asyncio.timeout(30):
+            await one.flooded.wait()
+        taken = len(one.got)
+        await asyncio.sleep(0.1)
+        assert len(one.got) == taken and one.floods == 1
+
+
+@pytest.mark.parametrize("sent", ["[" * 5_000, '{"a":', "7", b"\xff\xfe", "[" + "{}," * 30_000 + "{}]"])
+async def test_what_is_no_json_object_is_answered_and_not_passed_on(sent: str | bytes):
+    async with line() as one:
+        one.channel.send(sent)
+        one.channel.send(message(1))
+        await one.until(message(1))
+        assert one.got == [message(1)]
+        assert len(one.refused) == 1
+
+
+async def test_a_transport_that_is_left_is_as_it_was():
+    async with line() as one:
+        one.guard.detach()
+        one.channel.send("no JSON")
+        await one.until("no JSON")

@@ -1,0 +1,75 @@
+"""Budget of one client: messages, bytes, and time on the event loop.
+
+Decides whether a message is taken, and how long the client's reader waits before it reads the next one.
+Sockets and the data channel of a browser decide it here and nowhere else:
+
+* a message over ``messages_per_s`` (with a burst) is not taken;
+* a client that has sent more bytes, or has kept the loop busy for longer, than its share is not read until
+  its share has come back. Its socket fills, and the client sends no faster than it may.
+
+Pure: times come in, in microseconds on any clock that does not go back.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.token_bucket import TokenBucket
+
+# A client that has asked for nothing for a while may keep the loop busy for so long before it has to wait.
+BURST_BUSY_MS = 250
+
+
+class ClientShare(BaseModel):
+    """What one client may send, and cost, in a second."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    messages_per_s: float = Field(200.0, ge=0.1, le=10_000, description="more are refused")
+    burst_messages: int = Field(400, ge=1, le=100_000)
+    bytes_per_s: int = Field(
+        1_500_000,
+        ge=10_000,
+        le=1_000_000_000,
+        description="a client that sends more is read more slowly; a second of audio and a picture in base64 "
+        "are some 400 kB",
+    )
+    burst_bytes: int = Field(16_000_000, ge=100_000, le=1_000_000_000)
+    busy_ms_per_s: float = Field(
+        50.0,
+        ge=1,
+        le=1_000,
+        description="time on the event loop, which all calls share, that reading this client may take; one "
+        "that needs more is read more slowly",
+    )
+
+
+class ClientBudget:
+    """One client.
+
+    Args:
+        share: what it may send and cost.
+
+    Attributes:
+        dropped: messages that were not taken.
+    """
+
+    def __init__(self, share: ClientShare) -> None:
+        self._messages = TokenBucket(share.messages_per_s, share.burst_messages)
+        self._bytes = TokenBucket(share.bytes_per_s, share.burst_bytes)
+        self._busy_us = TokenBucket(share.busy_ms_per_s * 1000, BURST_BUSY_MS * 1000)
+        self.dropped = 0
+
+    def take(self, size_bytes: int, now_us: int) -> bool:
+        """Count a message; return whether it is taken. Its bytes were read in any case."""
+        self._bytes.overdraw(size_bytes, now_us)
+        if self._messages.take(1, now_us):
+            return True
+        self.dropped += 1
+        return False
+
+    def spend(self, busy_us: float, now_us: int) -> None:
+        """Count time that the loop was busy for this client."""
+        self._busy_us.overdraw(busy_us, now_us)
+
+    def wait_us(self, now_us: int) -> int:
+        """Return how long this client is not to be read."""
+        return max(self._bytes.owed_us(now_us), self._busy_us.owed_us(now_us))

@@ -1,0 +1,139 @@
+"""Bounds of a browser's data channel: what comes over it is counted before anything looks at it.
+
+aiortc reads SCTP in Python on the event loop and hands every message to a task of its own, and nothing in it
+can be read more slowly. So the guard stands at two places:
+
+* packets: what a peer sends over its share of packets, bytes or time on the loop is dropped. SCTP takes that
+  for a lossy line: it sends again, later and more slowly, and an honest peer loses nothing;
+* messages: one over the rate, one that is too large and one that is no JSON object is not taken. The peer is
+  told at most once a second.
+
+A peer of which more than ``MOST_DROPPED`` messages were dropped, or that fills aiortc's unbounded buffers
+(pieces of messages, packets out of order), floods: its call is ended.
+
+Owns nothing that waits; ``detach`` ends it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from aiortc import RTCSctpTransport
+from aiortc.rtcsctptransport import WEBRTC_DCEP
+from loguru import logger
+
+from core.token_bucket import TokenBucket
+from protocols.surface import Refusal, json_object
+from runtime.busy_time import Metered
+from runtime.loop_clock import LoopClock
+from transports.client_budget import ClientBudget, ClientShare
+
+# A page types, presses keys and says once a second that it is there; a picture that it sends is one message.
+SHARE = ClientShare(
+    messages_per_s=20, burst_messages=50, bytes_per_s=200_000, burst_bytes=4_000_000, busy_ms_per_s=50
+)
+PACKETS_PER_S, BURST_PACKETS = 400, 4_000
+MOST_MESSAGE_BYTES = 3_000_000
+MOST_DROPPED = 1_000
+TOLD_US = 1_000_000
+# Of aiortc's receive buffer, which it announces and does not enforce: so far below zero, and packets that
+# wait for one that is missing.
+LEAST_WINDOW_BYTES, MOST_MISORDERED = -4_000_000, 4_000
+# Pipecat's word of a page that is there.
+PING = b"ping"
+
+
+class ChannelGuard:
+    """One peer, over all its peer connections.
+
+    Args:
+        refuse: sends the peer a message that says why one of its own was not taken.
+        on_flood: ends the call; called once.
+    """
+
+    def __init__(self, *, refuse: Callable[[dict[str, Any]], None], on_flood: Callable[[], None]) -> None:
+        self._refuse = refuse
+        self._on_flood = on_flood
+        self._clock = LoopClock()
+        self._budget = ClientBudget(SHARE)
+        self._packets = TokenBucket(PACKETS_PER_S, BURST_PACKETS)
+        self._sctp: RTCSctpTransport | None = None
+        self._told_us: int | None = None
+        self._is_flooded = False
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were not taken."""
+        return self._budget.dropped
+
+    def attach(self, sctp: RTCSctpTransport | None) -> None:
+        """Guard a transport; None when the peer has no data channel. The same again changes nothing."""
+        if sctp is self._sctp:
+            return
+        self.detach()
+        self._sctp = sctp
+        if sctp is not None:
+            # Both are looked up on the instance, for each packet and each message.
+            sctp._handle_data = self._handle_data  # type: ignore[method-assign]
+            sctp._data_channel_receive = self._receive  # type: ignore[method-assign]
+
+    def detach(self) -> None:
+        """Leave the transport as it was."""
+        sctp, self._sctp = self._sctp, None
+        for name in ("_handle_data", "_data_channel_receive"):
+            if sctp is not None:
+                vars(sctp).pop(name, None)
+
+    async def _handle_data(self, data: bytes) -> None:
+        sctp, now_us = self._sctp, self._clock.now_us()
+        if sctp is None or self._is_flooded or self._budget.wait_us(now_us):
+            return
+        if not self._packets.take(1, now_us):
+            return
+        handling = Metered(RTCSctpTransport._handle_data(sctp, data))
+        try:
+            await handling
+        finally:
+            self._budget.spend(handling.busy_us, self._clock.now_us())
+        if sctp._advertised_rwnd < LEAST_WINDOW_BYTES or len(sctp._sack_misordered) > MOST_MISORDERED:
+            self._flooded("fills the receive buffer")
+
+    async def _receive(self, stream_id: int, pp_id: int, data: bytes) -> None:
+        sctp = self._sctp
+        if sctp is None or self._is_flooded:
+            return
+        # What opens a channel is a message too.
+        if not self._budget.take(len(data), self._clock.now_us()):
+            self._say(f"over {SHARE.messages_per_s:g} messages a second")
+            if self._budget.dropped > MOST_DROPPED:
+                self._flooded(f"{self._budget.dropped} messages over the rate")
+            return
+        if pp_id != WEBRTC_DCEP and not data.startswith(PING):
+            try:
+                _check(data)
+            except Refusal as refusal:
+                self._say(str(refusal))
+                return
+        await RTCSctpTransport._data_channel_receive(sctp, stream_id, pp_id, data)
+
+    def _say(self, reason: str) -> None:
+        now_us = self._clock.now_us()
+        if self._told_us is None or now_us - self._told_us >= TOLD_US:
+            self._told_us = now_us
+            # RTVI's form of an error that belongs to no request.
+            self._refuse({"label": "rtvi-ai", "type": "error", "data": {"error": reason, "fatal": False}})
+
+    def _flooded(self, reason: str) -> None:
+        if not self._is_flooded:
+            self._is_flooded = True
+            logger.warning(f"a browser floods its data channel ({reason}), its call is ended")
+            self._on_flood()
+
+
+def _check(data: bytes) -> None:
+    if len(data) > MOST_MESSAGE_BYTES:
+        raise Refusal(f"the message is over {MOST_MESSAGE_BYTES} bytes", code="too_large")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise Refusal("the message is no text", code="invalid_json") from None
+    json_object(text)
