@@ -28,6 +28,7 @@ from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreEr
 from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
 from runtime.leaving import leave
+from runtime.stall_monitor import StallMonitor
 from serving.gateway.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ async def gateway(
     mode: str,
     on_call: "Callable[[Call], None] | None" = None,
     desk: "PhoneDesk | None" = None,
+    stalls: "StallMonitor | None" = None,
 ) -> "AsyncIterator[uvicorn.Server]":
     """The server of a deployment, ready to be run.
 
@@ -236,6 +238,7 @@ async def gateway(
         mode: of callers who ask for none.
         on_call: told each telephone call that begins; must not block.
         desk: what can be done with telephone calls; None: what the environment has an account for.
+        stalls: of the event loop, for ``/status``.
     """
     from pipelines.conversing import converse
     from pipelines.phone import open_desk
@@ -272,7 +275,12 @@ async def gateway(
         operations=Operations.open(
             deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
         ),
-        describe=lambda: {"mode": mode, **telephone, **engines.describe()},
+        describe=lambda: {
+            "mode": mode,
+            **telephone,
+            **engines.describe(),
+            **({} if stalls is None else {"stalls": stalls.as_message()}),
+        },
         open_door=lambda on_call: Signaling(
             on_call,
             max_calls=deployment.server.max_calls,
@@ -290,11 +298,14 @@ async def gateway(
 async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -> int:
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
+    from telemetry.stall_log import StallLog
 
     async with (
         await Engines.load(deployment, duplex=True) as engines,
         open_conversations(deployment, engines.answering) as conversations,
-        gateway(engines, conversations, mode=mode) as server,
+        # After the engines are loaded: loading may block the loop, and there are no calls yet.
+        StallMonitor(StallLog()) as stalls,
+        gateway(engines, conversations, mode=mode, stalls=stalls) as server,
     ):
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
