@@ -27,6 +27,20 @@ class ServerSettings(BaseModel):
         le=86_400,
         description="the longest call of a client that names a length (``timeout_s`` of /ws/half_duplex)",
     )
+    max_connections: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="HTTP requests and sockets under way at a time, half of them of one address; more get "
+        "503, but for /health. None: as the descriptor limit allows, at most 8,192. Connections without a "
+        "request make room for others",
+    )
+    max_head_bytes: int = Field(
+        16_384, ge=1_024, le=1_000_000, description="a longer request head gets 431, one of 100 headers 400"
+    )
+    head_s: float = Field(
+        10.0, gt=0, le=600, description="a request head that takes longer to arrive gets 408"
+    )
     body_s: float = Field(
         10.0,
         gt=0,
@@ -75,7 +89,7 @@ class ServerSettings(BaseModel):
         30.0,
         gt=0,
         le=3_600,
-        description="an event stream whose reader takes nothing in for so long is closed",
+        description="a connection whose reader takes nothing in of an answer for so long is closed",
     )
     start_body_bytes: int = Field(
         4_096, ge=2, le=100_000, description="what POST /start may keep for its offer; more gets 413"
