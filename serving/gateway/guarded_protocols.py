@@ -18,13 +18,16 @@ from serving.gateway.connections import Connection, ConnectionTable, Phase, coun
 
 # Of one request. Each costs a call into Python; browsers send some 20.
 MOST_HEADERS = 100
+# Requests that are sent before the one in front of them is answered. uvicorn takes in any number of them
+# (measured: 450,000 in 12 s, at 100 % of the loop); browsers send none.
+MOST_PIPELINED = 8
 HEALTH_PATH = "/health"
 FULL = "every connection of this server, or of this address, is in use: try again later"
 LATE = "the head of the request did not arrive in time"
 
 
-class TooManyHeadersError(Exception):
-    """A request has more headers than are read."""
+class ExcessError(Exception):
+    """A client sends more headers, or more requests at once, than are read."""
 
 
 class GuardedHttp(HttpToolsProtocol):
@@ -64,17 +67,19 @@ class GuardedHttp(HttpToolsProtocol):
                 return
 
     def on_message_begin(self) -> None:
-        """See httptools."""
+        """See httptools. Raises ExcessError: the parser ends with it, and the connection."""
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise ExcessError
         super().on_message_begin()
         self._is_reading_head = True
         if self._is_between_requests:
             self.table.moved(self.transport, Phase.HEAD, self.loop.time())
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """See httptools. Raises TooManyHeadersError: the parser ends with it, and the answer is 400."""
+        """See httptools. Raises ExcessError: the parser ends with it, and the answer is 400."""
         super().on_header(name, value)
         if len(self.headers) > MOST_HEADERS:
-            raise TooManyHeadersError
+            raise ExcessError
 
     def on_headers_complete(self) -> None:
         """See httptools."""
@@ -112,6 +117,10 @@ class GuardedHttp(HttpToolsProtocol):
         if cycle.scope["path"] != HEALTH_PATH and self.table.is_full(self.transport):
             app = _full
         super()._start_asgi_task(cycle, app)
+
+    def send_400_response(self, msg: str) -> None:
+        """See uvicorn."""
+        self._refuse(400, msg)
 
     def time_out(self) -> None:
         """Close a connection whose request has not come."""

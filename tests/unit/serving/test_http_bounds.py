@@ -138,8 +138,8 @@ async def test_sockets_are_counted_until_they_close():
                 await asyncio.sleep(0.01)
 
 
-async def test_a_reader_that_takes_nothing_of_its_answers_is_cut():
-    async with running(reader_stall_s=0.2) as gateway:
+async def test_a_client_that_sends_requests_without_end_and_reads_nothing_is_cut():
+    async with running(head_s=600) as gateway:
         with socket.socket() as peer:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             peer.setblocking(False)
@@ -150,3 +150,33 @@ async def test_a_reader_that_takes_nothing_of_its_answers_is_cut():
                     while True:
                         await asyncio.get_running_loop().sock_sendall(peer, page * 100)
         assert await status_of(gateway, "/health") == 200
+
+
+async def test_a_few_requests_at_once_are_answered_in_their_order():
+    async with running() as gateway:
+        last = HEALTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        answer = await rest_of(await sends(gateway, HEALTH * 5 + last))
+        assert answer.count(b"HTTP/1.1 200 ") == 6
+
+
+async def test_a_reader_that_takes_nothing_of_its_answer_is_cut():
+    async with running(reader_stall_s=0.2) as gateway:
+        with socket.socket() as peer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            peer.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(peer, ("127.0.0.1", gateway.port))
+
+            async def large(scope, receive, send):
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                for left in reversed(range(200)):
+                    body = {"type": "http.response.body", "body": b"x" * 100_000, "more_body": left > 0}
+                    await send(body)
+
+            gateway.server.config.loaded_app.mount("/large", large)
+            await loop.sock_sendall(peer, HEALTH.replace(b"/health", b"/large/"))
+            async with asyncio.timeout(10):
+                while len(gateway.server._connections) != 1:
+                    await asyncio.sleep(0.01)
+                while len(gateway.server._connections):
+                    await asyncio.sleep(0.01)
