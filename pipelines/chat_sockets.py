@@ -429,16 +429,19 @@ async def hold_chat(
     code, reason = STOPPING
     try:
         async with (
-            conversations.open(session_id) as conversation,
+            # A question of /ws/chat is a typed turn; a conversation by turns is a call like others.
+            conversations.open(session_id, for_call=protocol == "streaming") as conversation,
             engines.answering.memory() as memory,
         ):
             talk = _Talk(engines, conversations, conversation, socket, memory)
             call_id = uuid.uuid4().hex
             _note(conversation, Kind.JOINED, call_id)
+            watch = asyncio.create_task(_end_when_lost(conversation, socket), name="chat.lost")
             try:
                 run = _chat if protocol == "chat" else _stream
                 code, reason = await run(talk, socket, engines)
             finally:
+                watch.cancel()
                 _note(conversation, Kind.LEFT, call_id)
     except AgentError as failed:
         await socket.send(error(str(failed)))
@@ -449,6 +452,13 @@ async def hold_chat(
         raise
     finally:
         await socket.close(code, reason)
+
+
+async def _end_when_lost(conversation: Conversation, socket: MessageSocket[Any]) -> None:
+    """End a client whose session another call took, or that was deleted, also while it asks nothing."""
+    await conversation.lost.wait()
+    await socket.send(error(str(conversation.loss), "session_lost"))
+    socket.give_up(1011, "session_lost")
 
 
 async def _chat(talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engines) -> tuple[int, str]:

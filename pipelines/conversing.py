@@ -64,7 +64,7 @@ async def converse(
         await converse_by_phone(engines, phones, runner_args, on_call=on_call)
         return
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
-    async with conversations.open(body.get("session")) as conversation:
+    async with conversations.open(body.get("session"), for_call=True) as conversation:
         is_browser = hasattr(runner_args, "webrtc_connection")
         # A runner that is not ours passes on whatever a client sent.
         told = body.get("echo_cancellation")
@@ -101,7 +101,7 @@ async def converse_by_socket(
     session.open()
     reason, message = "server_shutdown", "the server is stopping"
     try:
-        async with conversations.open(session_id) as conversation:
+        async with conversations.open(session_id, for_call=True) as conversation:
             await hold_surface(engines, conversation, session, mode=arguments.mode, facts=facts)
             task = asyncio.current_task()
             # A pipeline that is cancelled ends, and does not hand that on.
