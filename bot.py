@@ -272,6 +272,7 @@ async def gateway(
         phone=deployment.phone,
         desk=desk,
         book=book,
+        shutdown=engines.shutdown,
         operations=Operations.open(
             deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
         ),
@@ -300,11 +301,10 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
     from pipelines.sessions import open_conversations
     from telemetry.stall_log import StallLog
 
+    stalls = StallMonitor(StallLog())
     async with (
         await Engines.load(deployment, duplex=True) as engines,
         open_conversations(deployment, engines.answering) as conversations,
-        # After the engines are loaded: loading may block the loop, and there are no calls yet.
-        StallMonitor(StallLog()) as stalls,
         gateway(engines, conversations, mode=mode, stalls=stalls) as server,
     ):
         host, port = listener.getsockname()[:2]
@@ -320,7 +320,9 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
         # it back. By default that is 5 ms, each time: a call that starts reads and writes its session.
         sys.setswitchinterval(SWITCH_S)
         print(banner(engines.describe(), address), flush=True)
-        await server.serve(sockets=[listener])
+        # Loading blocked the loop, and there was no call: what counts begins here.
+        async with stalls:
+            await server.serve(sockets=[listener])
     return 0
 
 

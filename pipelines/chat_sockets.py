@@ -63,6 +63,10 @@ class _HaltedError(Exception):
     """The client wants no more of it, or has left."""
 
 
+class _StoppingError(Exception):
+    """The server stops."""
+
+
 @dataclass(slots=True)
 class _Question:
     """A turn that is committed and to be answered.
@@ -494,7 +498,11 @@ async def _stream(talk: _Talk, socket: MessageSocket[StreamingMessage], engines:
     try:
         while True:
             try:
-                message = await socket.next(settings.idle_s)
+                # A question that was read is answered first.
+                stopping = engines.shutdown.stopping if question is None else None
+                message = await _next(socket, settings.idle_s, stopping)
+            except _StoppingError:
+                return STOPPING
             except TimeoutError:
                 elapsed_s = asyncio.get_running_loop().time() - began_s
                 await socket.send({"type": "timeout", "elapsed_s": round(elapsed_s, 1)})
@@ -515,6 +523,29 @@ async def _stream(talk: _Talk, socket: MessageSocket[StreamingMessage], engines:
                 await socket.send(error(str(failed)))
     finally:
         await _dropped(question)
+
+
+async def _next(
+    socket: MessageSocket[StreamingMessage], within_s: float, stopping: asyncio.Event | None
+) -> StreamingMessage | None:
+    """The next message; None when there will be no more.
+
+    Raises:
+        TimeoutError: there was none.
+        _StoppingError: the server stops, and there was none yet.
+    """
+    if stopping is None:
+        return await socket.next(within_s)
+    coming = asyncio.create_task(socket.next(within_s), name="chat.next")
+    stop = asyncio.create_task(stopping.wait(), name="chat.stopping")
+    try:
+        await asyncio.wait({coming, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if coming.done():
+            return coming.result()
+        raise _StoppingError
+    finally:
+        coming.cancel()
+        stop.cancel()
 
 
 async def _next_step(

@@ -22,6 +22,7 @@ from pipelines.call import Call
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from processors.dialogue.rtvi import CheckedRtvi
 from processors.turns.idle import PERSON, IdleKeeper
+from protocols.surface import SHUTDOWN, STOPPING
 from session_store.conversation import Conversation
 from transports.client_delay import TellsClientDelay, TellsUnplayed
 
@@ -38,11 +39,19 @@ def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
     settings = None if call.transport in WITHOUT_A_PERSON or not call.client.prompts else bot.idle
     if settings is not None and not call.ends_on_goodbye:
         settings = settings.model_copy(update={"hang_up_on_farewell": False})
-    return IdleKeeper(
+    keeper = IdleKeeper(
         settings,
         timeout_ms=bot.idle_timeout_ms,
         idle_ms=call.turns.idle_ms,
     )
+
+    async def leave_when_closing() -> None:
+        await engines.shutdown.closing.wait()
+        call.end = SHUTDOWN, STOPPING[1]
+        keeper.leave(bot.shutdown_phrase)
+
+    call.on_closing = leave_when_closing
+    return keeper
 
 
 def call_worker(
@@ -161,6 +170,8 @@ def _enders(
         idle.run(worker.queue_frame),
         _end_when_lost(call.conversation, worker, rtvi=rtvi),
     ]
+    if call.on_closing is not None:
+        watching.append(call.on_closing())
     return [*watching, _end_when(finished, worker)] if finished else watching
 
 

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from starlette.middleware.cors import CORSMiddleware
 
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
+from runtime.shutdown import Shutdown
 from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError
 from serving.gateway.caller_api import caller_api
@@ -63,6 +64,7 @@ def create_app(
     phone: PhoneRoutesSettings | None = None,
     desk: PhoneDesk | None = None,
     book: CallerBook | None = None,
+    shutdown: Shutdown | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -79,11 +81,17 @@ def create_app(
         phone: calls of Twilio; None: there are none.
         desk: what can be done with them.
         book: whose telephone call is part of which session; without it no session goes on by telephone.
+        shutdown: that conversations watch, to end behind a goodbye.
     """
     operations = operations or Operations()
     operators = Operators(settings)
     calls = CallTasks(
-        run_call, max_calls=settings.max_calls, drain_s=settings.drain_s, hang_up_s=settings.hang_up_s
+        run_call,
+        max_calls=settings.max_calls,
+        drain_s=settings.drain_s,
+        hang_up_s=settings.hang_up_s,
+        shutdown=shutdown,
+        goodbye_s=settings.goodbye_s,
     )
     new_sessions = Rate(
         settings.sessions_per_minute,

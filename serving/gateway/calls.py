@@ -2,9 +2,9 @@
 
 In: arguments of a conversation and how to hang its peer up. Out: one named task per conversation, run by
 ``run_call``. However a conversation ends, its peer is hung up; a failure is logged once and ends that
-conversation only. A process that stops refuses new ones, lets running ones go on for ``drain_s``, then hangs
-all of them up at once (those of sockets by cancelling them: they say goodbye themselves) and cancels what
-does not end.
+conversation only. A process that stops refuses new ones, lets running ones go on for ``drain_s``, has the bot
+say goodbye in those that are left, within ``goodbye_s``, then hangs all of them up at once (those of sockets
+by cancelling them: they tell their client why) and cancels what does not end.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
+from runtime.shutdown import Shutdown
 from serving.gateway.limits import Place, Places
 from session_store.faults import log_failure
 
@@ -28,17 +29,30 @@ class CallTasks:
         max_calls: conversations at a time.
         drain_s: how long running conversations may go on when the server stops.
         hang_up_s: how long one may take to end after its peer was hung up.
+        shutdown: that conversations watch; None: they know no goodbye.
+        goodbye_s: how long a goodbye may take.
 
     Attributes:
         promised: how many lines are promised to callers who are on their way.
     """
 
-    def __init__(self, run_call: RunCall, *, max_calls: int, drain_s: float, hang_up_s: float) -> None:
+    def __init__(
+        self,
+        run_call: RunCall,
+        *,
+        max_calls: int,
+        drain_s: float,
+        hang_up_s: float,
+        shutdown: Shutdown | None = None,
+        goodbye_s: float = 0,
+    ) -> None:
         self._run_call = run_call
         self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
         self.promised: Callable[[], int] = lambda: 0
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s
+        self._shutdown = shutdown
+        self._goodbye_s = goodbye_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._say_goodbye: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -117,7 +131,9 @@ class CallTasks:
             await hang_up()
 
     async def close(self, hang_up_all: Callable[[], Awaitable[None]]) -> None:
-        """Refuse new conversations, give running ones ``drain_s`` to end, hang up the rest, then cancel.
+        """Refuse new conversations, give running ones ``drain_s`` to end, have goodbye said, hang up, cancel.
+
+        Returns at once when there is none.
 
         Args:
             hang_up_all: hangs up every peer; must have a deadline and not raise.
@@ -126,7 +142,12 @@ class CallTasks:
             # Whoever stops the server has done it, as well as it could be.
             return
         self._stopping = True
+        if self._shutdown is not None:
+            self._shutdown.stopping.set()
         await self._wait(self._drain_s)
+        if self._tasks and self._shutdown is not None:
+            self._shutdown.closing.set()
+            await self._wait(self._goodbye_s)
         for task in self._say_goodbye:
             task.cancel()
         await hang_up_all()

@@ -1,9 +1,9 @@
 """How uvicorn serves the application.
 
-In: a bound socket. A stopping server takes no connection more, has the application end its calls
-(``serving.gateway.calls``), and only then closes what is open and waits ``stop_requests_s`` for requests in
-flight. uvicorn by itself closes every WebSocket first, and nobody could tell a caller why. A second Ctrl-C
-waits for nobody.
+In: a bound socket. A stopping server has the application refuse new calls and end those that run
+(``serving.gateway.calls``), and only then takes no connection more, closes what is open and waits
+``stop_requests_s`` for requests in flight. uvicorn by itself closes every WebSocket first, and a caller would
+not know why. A second signal ends the wait.
 
 Connections are bounded (``connections``) and so are request heads (``guarded_protocols``): a client that
 sends half a request, none, or one without end takes nobody's place and no time of the event loop.
@@ -14,6 +14,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -75,12 +76,15 @@ class GatewayServer(uvicorn.Server):
             logger.warning(line)
         self._next_look = loop.call_later(table.deadlines.look_s, self._look)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """See uvicorn. There only a second Ctrl-C cuts the end short; here any second signal."""
+        if self.should_exit:
+            self.force_exit = True
+        super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
-        for server in self.servers:
-            server.close()
-        for each in sockets or []:
-            each.close()
+        # It listens until then: a new call is refused with a reason, and what running ones need is answered.
         if self._drain is not None:
             draining = asyncio.ensure_future(self._drain())
             try:

@@ -106,7 +106,17 @@ class ServerSettings(BaseModel):
         3_500, ge=1_000, le=60_000, description="quiet time after which a peer counts as gone"
     )
     drain_s: float = Field(
-        5.0, ge=0, le=600, description="how long a stopping server lets running calls go on"
+        20.0,
+        ge=0,
+        le=3_600,
+        description="how long a stopping server lets running calls go on, and refuses new ones. With "
+        "goodbye_s less than what stops it waits before it kills: Kubernetes 30 s, systemd 90 s, Docker 10 s",
+    )
+    goodbye_s: float = Field(
+        8.0,
+        ge=0,
+        le=60,
+        description="how long the goodbye of a stopping server (bot.shutdown_phrase) may take after drain_s",
     )
     hang_up_s: float = Field(
         3.0, gt=0, le=60, description="how long ending one call may take, then it is cut"
