@@ -145,7 +145,7 @@ class CallTasks:
         if self._shutdown is not None:
             self._shutdown.stopping.set()
         await self._wait(self._drain_s)
-        if self._tasks and self._shutdown is not None:
+        if self._tasks and self._shutdown is not None and self._goodbye_s:
             self._shutdown.closing.set()
             await self._wait(self._goodbye_s)
         for task in self._say_goodbye:
