@@ -16,7 +16,7 @@ being made, which ends before the next is begun.
 import asyncio
 import hashlib
 import uuid
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -411,6 +411,7 @@ async def hold_chat(
     *,
     protocol: Literal["chat", "streaming"],
     session_id: str | None,
+    on_first_word: Callable[[], None] | None = None,
 ) -> None:
     """Hold one conversation.
 
@@ -420,6 +421,7 @@ async def hold_chat(
         peer: the client's socket, accepted.
         protocol: that it speaks.
         session_id: the session that goes on; None for a new one.
+        on_first_word: called when the client has asked the first thing; must not block.
 
     Raises:
         Exception: what nobody foresaw; the client was told.
@@ -427,7 +429,11 @@ async def hold_chat(
     settings = engines.deployment.chat_sockets
     read: Any = chat_request if protocol == "chat" else streaming_message
     socket: MessageSocket[Any] = MessageSocket(
-        peer, read, is_stop=lambda message: isinstance(message, Stop), settings=settings
+        peer,
+        read,
+        is_stop=lambda message: isinstance(message, Stop),
+        settings=settings,
+        on_first_message=on_first_word,
     )
     socket.open()
     code, reason = STOPPING
@@ -500,7 +506,8 @@ async def _stream(talk: _Talk, socket: MessageSocket[StreamingMessage], engines:
             try:
                 # A question that was read is answered first.
                 stopping = engines.shutdown.stopping if question is None else None
-                message = await _next(socket, settings.idle_s, stopping)
+                within_s = settings.idle_s if socket.has_spoken else settings.open_s
+                message = await _next(socket, within_s, stopping)
             except _StoppingError:
                 return STOPPING
             except TimeoutError:

@@ -94,6 +94,7 @@ async def converse_by_socket(
         settings=deployment.sockets,
         rate_hz=INPUT_RATE_HZ,
         check=check_of(engines, arguments.mode),
+        on_first_word=arguments.on_first_word,
     )
     body = arguments.body if isinstance(arguments.body, dict) else {}
     session_id = body.get("session")
@@ -120,7 +121,14 @@ async def converse_by_chat(engines: Engines, conversations: Conversations, argum
     """Hold one conversation with a client of a turn-based socket."""
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
     session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
-    await hold_chat(engines, conversations, peer, protocol=arguments.protocol, session_id=session_id)
+    await hold_chat(
+        engines,
+        conversations,
+        peer,
+        protocol=arguments.protocol,
+        session_id=session_id,
+        on_first_word=arguments.on_first_word,
+    )
 
 
 async def converse_by_phone(

@@ -166,7 +166,12 @@ def create_app(
         app.include_router(sockets.router())
         app.include_router(unmute_router(describe))
         app.include_router(
-            ChatSockets(settings, calls=calls, admit=partial(sockets.admit, app="turnbased")).router()
+            ChatSockets(
+                settings,
+                calls=calls,
+                admit=partial(sockets.admit, app="turnbased"),
+                take_silent=sockets.take_silent,
+            ).router()
         )
     if phone is not None:
         app.include_router(

@@ -19,6 +19,11 @@ from serving.gateway.limits import Place, Places
 from session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
+# Of all lines, those that clients may hold who have said nothing yet: three quarters, and of one address a
+# quarter. The rest is for clients that are known, and for those that speak.
+SILENT_SHARE, ADDRESS_SHARE = 0.75, 0.25
+# So that a server of few lines has them all.
+LEAST_SILENT = 2
 
 
 class CallTasks:
@@ -48,6 +53,12 @@ class CallTasks:
     ) -> None:
         self._run_call = run_call
         self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
+        self._silent = Places(
+            max(LEAST_SILENT, int(max_calls * SILENT_SHARE)),
+            "too many lines are held by clients that say nothing, try again in a moment",
+            each=max(LEAST_SILENT, int(max_calls * ADDRESS_SHARE)),
+            each_full="too many sockets of this address say nothing: begin with one of them, or close it",
+        )
         self.promised: Callable[[], int] = lambda: 0
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s
@@ -80,6 +91,19 @@ class CallTasks:
         if self._stopping:
             raise CapacityError("the server is stopping, try another or later", limit=0)
         self._lines.check(promised=self.promised() if promised is None else promised)
+
+    def take_silent(self, address: str, *, is_known: bool) -> Place:
+        """Count a client that may say nothing; its place is given back when it does, or when it has left.
+
+        Args:
+            address: of the client, for counting.
+            is_known: it has shown a key or a token: it is not counted.
+
+        Raises:
+            ShareError: this address has as many as one may have.
+            CapacityError: others hold as many lines as may be held so.
+        """
+        return Place(lambda: None) if is_known else self._silent.take(address)
 
     def start(
         self,

@@ -19,6 +19,7 @@ from core.grants import ANONYMOUS, ClientIdentity
 from protocols.client_name import check_name
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
+from serving.gateway.limits import Place
 from serving.gateway.settings import ServerSettings
 from serving.gateway.talk_sockets import deny
 
@@ -34,11 +35,13 @@ class ChatArguments(RunnerArguments):
         websocket: accepted.
         protocol: that its client speaks.
         identity: who opened it, and what they may do.
+        on_first_word: to be called when the first message of the client is taken.
     """
 
     websocket: WebSocket
     protocol: Protocol
     identity: ClientIdentity = ANONYMOUS
+    on_first_word: Callable[[], None] | None = None
 
 
 class ChatSockets:
@@ -48,12 +51,21 @@ class ChatSockets:
         settings: bounds.
         calls: where conversations are started.
         admit: lets a handshake pass, or raises.
+        take_silent: counts a client that may say nothing, or raises.
     """
 
-    def __init__(self, settings: ServerSettings, *, calls: CallTasks, admit: Admit) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        calls: CallTasks,
+        admit: Admit,
+        take_silent: Callable[[WebSocket], Place],
+    ) -> None:
         self._settings = settings
         self._calls = calls
         self._admit = admit
+        self._take_silent = take_silent
 
     def router(self) -> APIRouter:
         """The routes, to be included in an application."""
@@ -77,9 +89,16 @@ class ChatSockets:
             if name is not None:
                 check_name(name)
             await self._admit(websocket, body)
+            silent = self._take_silent(websocket)
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+            return
+        try:
             await websocket.accept()
             task = self._calls.start(
-                ChatArguments(websocket=websocket, protocol=protocol, body=body),
+                ChatArguments(
+                    websocket=websocket, protocol=protocol, body=body, on_first_word=silent.give_back
+                ),
                 call_id=f"{protocol}.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
@@ -88,3 +107,5 @@ class ChatSockets:
             await deny(websocket, error)
         else:
             await asyncio.wait({task})
+        finally:
+            silent.give_back()

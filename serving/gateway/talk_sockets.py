@@ -37,7 +37,7 @@ from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError, AppId, Apps
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
-from serving.gateway.limits import Rate, ShareError
+from serving.gateway.limits import Place, Rate, ShareError
 from serving.gateway.requests import check_origin, client_of
 from serving.gateway.settings import ServerSettings
 
@@ -61,12 +61,14 @@ class SocketArguments(RunnerArguments):
         dialect: that its client speaks.
         mode: of the pipeline.
         identity: who opened it, and what they may do.
+        on_first_word: to be called when the first message of the client is taken.
     """
 
     websocket: WebSocket
     dialect: Dialect
     mode: str
     identity: ClientIdentity = ANONYMOUS
+    on_first_word: Callable[[], None] | None = None
 
 
 class TalkSockets:
@@ -176,11 +178,22 @@ class TalkSockets:
             if next_token is not None:
                 body["next_token"] = next_token
             dialect = make()
+            silent = self.take_silent(websocket)
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+            return
+        try:
             # A browser that offers any takes no socket that selects none.
             offered = [name for name in subprotocols_of(websocket) if name in SUBPROTOCOLS]
             await websocket.accept(offered[0] if offered else None)
             task = self._calls.start(
-                SocketArguments(websocket=websocket, dialect=dialect, mode=wanted, body=body),
+                SocketArguments(
+                    websocket=websocket,
+                    dialect=dialect,
+                    mode=wanted,
+                    body=body,
+                    on_first_word=silent.give_back,
+                ),
                 call_id=f"socket.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
@@ -189,6 +202,13 @@ class TalkSockets:
             await deny(websocket, error)
         else:
             await asyncio.wait({task})
+        finally:
+            silent.give_back()
+
+    def take_silent(self, websocket: WebSocket) -> Place:
+        """Count a client that may say nothing; see ``CallTasks.take_silent``."""
+        address = client_of(websocket, trusted_proxies=self._settings.trusted_proxies)
+        return self._calls.take_silent(address, is_known=not self._access.is_open)
 
     async def admit(self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId) -> str | None:
         """Let a handshake pass, of any surface; the one place where that is decided.
