@@ -1,8 +1,9 @@
 """One session as this process lives it: what is committed, what waits for it, and the view for the model.
 
-``Conversations`` opens sessions for a process. While a session is open here it is claimed once, however many
-transports use it; the claim fences every other process. ``Conversation`` takes drafts in order and commits
-them through one task, several at once when the database is slow:
+``Conversations`` opens sessions for a process. While a session is open here it is claimed once, for one call
+and the typed turns that share it; the claim fences every other process, and the next call in this one.
+``Conversation`` takes drafts in order and commits them through one task, several at once when the database is
+slow:
 
 * ``append`` returns when its drafts are durable. What must not happen before its record (asking the model,
   running a tool) awaits it.

@@ -259,5 +259,7 @@ def counted_address(host: str) -> str:
 
 def connection_limit(descriptors: int, *, max_calls: int) -> int:
     """Return how many connections may be under way in a process with so many descriptors."""
-    left = descriptors - OTHER_DESCRIPTORS - RESERVE - max_calls * CALL_DESCRIPTORS
-    return max(LEAST_CONNECTIONS, min(left, MOST_CONNECTIONS))
+    room = descriptors - OTHER_DESCRIPTORS - RESERVE
+    # Of a server of very many calls each may be a socket.
+    left = max(room - max_calls * CALL_DESCRIPTORS, room // 2)
+    return max(LEAST_CONNECTIONS, min(left, max(MOST_CONNECTIONS, 2 * max_calls)))

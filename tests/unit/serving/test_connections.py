@@ -134,3 +134,4 @@ def test_an_ipv6_client_is_counted_by_its_network():
 def test_the_limit_stays_below_the_descriptors_of_the_process():
     assert connection_limit(1_024, max_calls=32) < 1_024 - RESERVE
     assert connection_limit(65_536, max_calls=32) == MOST_CONNECTIONS
+    assert 10_000 < connection_limit(65_536, max_calls=10_000) < 65_536
