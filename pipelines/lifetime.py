@@ -171,13 +171,21 @@ def _enders(
         _end_when_lost(call.conversation, worker, rtvi=rtvi),
     ]
     if call.on_closing is not None:
-        watching.append(call.on_closing())
+        watching.append(_tell_closing(call.on_closing, worker, rtvi=rtvi))
     return [*watching, _end_when(finished, worker)] if finished else watching
 
 
 async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
     await finished.wait()
     await worker.queue_frame(EndFrame())
+
+
+async def _tell_closing(
+    on_closing: Callable[[], Awaitable[None]], worker: PipelineWorker, *, rtvi: bool
+) -> None:
+    await on_closing()
+    if rtvi:
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": SHUTDOWN}))
 
 
 async def _end_when_lost(conversation: Conversation, worker: PipelineWorker, *, rtvi: bool) -> None:
