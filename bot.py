@@ -29,6 +29,7 @@ from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreEr
 from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
 from runtime.leaving import leave
+from runtime.stall_monitor import StallMonitor
 from serving.gateway.operator_token import OperatorToken, operator_token
 from serving.gateway.settings import ServerSettings
 
@@ -235,6 +236,7 @@ async def gateway(
     on_call: "Callable[[Call], None] | None" = None,
     desk: "PhoneDesk | None" = None,
     token: "OperatorToken | None" = None,
+    stalls: "StallMonitor | None" = None,
 ) -> "AsyncIterator[uvicorn.Server]":
     """The server of a deployment, ready to be run.
 
@@ -245,6 +247,7 @@ async def gateway(
         on_call: told each telephone call that begins; must not block.
         desk: what can be done with telephone calls; None: what the environment has an account for.
         token: of the operator; None: that of the environment or of the data folder.
+        stalls: of the event loop, for ``/status``.
     """
     from pipelines.conversing import converse
     from pipelines.phone import open_desk
@@ -284,10 +287,16 @@ async def gateway(
         book=book,
         operator_token=token.text,
         audit=AuditLog(data_dir / "audit.jsonl"),
+        shutdown=engines.shutdown,
         operations=Operations.open(
             deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
         ),
-        describe=lambda: {"mode": mode, **telephone, **engines.describe()},
+        describe=lambda: {
+            "mode": mode,
+            **telephone,
+            **engines.describe(),
+            **({} if stalls is None else {"stalls": stalls.as_message()}),
+        },
         open_door=lambda on_call: Signaling(
             on_call,
             max_calls=deployment.server.max_calls,
@@ -305,11 +314,13 @@ async def gateway(
 async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, token: OperatorToken) -> int:
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
+    from telemetry.stall_log import StallLog
 
+    stalls = StallMonitor(StallLog())
     async with (
         await Engines.load(deployment, duplex=True) as engines,
         open_conversations(deployment, engines.answering) as conversations,
-        gateway(engines, conversations, mode=mode, token=token) as server,
+        gateway(engines, conversations, mode=mode, token=token, stalls=stalls) as server,
     ):
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
@@ -324,7 +335,9 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         # it back. By default that is 5 ms, each time: a call that starts reads and writes its session.
         sys.setswitchinterval(SWITCH_S)
         print(banner(engines.describe(), address, token), flush=True)
-        await server.serve(sockets=[listener])
+        # Loading blocked the loop, and there was no call: what counts begins here.
+        async with stalls:
+            await server.serve(sockets=[listener])
     return 0
 
 

@@ -81,6 +81,10 @@ class Bot(_Part):
         description="prompts for a caller who says nothing, a goodbye and the end; null: only "
         "``idle_timeout_ms`` ends a silent call, as for a file or an evaluation",
     )
+    shutdown_phrase: str = Field(
+        "This server is being restarted. Please call again. Goodbye.",
+        description="said to the callers of a server that stops (``server.drain_s``); empty for nothing",
+    )
     knowledge: Path = Field(Path("knowledge"), description="folder of markdown documents")
 
 

@@ -9,7 +9,7 @@ the conversation.
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,6 +123,7 @@ class Call:
         tools: that the call itself has, beside the deployment's and the client's.
         client: how the client of a socket wants the conversation to be; see ``Client``.
         end: why the call is over, in a word and a sentence, where it was not the caller who ended it.
+        on_closing: waits until the server stops, and has the call end then; run beside the call.
         voicemail: what happens when a machine answers; None where nobody asks who does.
         answered_by: who did: "person", "nobody" (who said a word) or "voicemail"; None while nobody knows.
     """
@@ -163,6 +164,7 @@ class Call:
         self.tools: Sequence[Tool] = ()
         self.client = client or Client()
         self.end = "stopped", ""
+        self.on_closing: Callable[[], Coroutine[Any, Any, None]] | None = None
         self.voicemail: VoicemailSettings | None = None
         self.answered_by: str | None = None
         self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)

@@ -16,7 +16,7 @@ being made, which ends before the next is begun.
 import asyncio
 import hashlib
 import uuid
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -66,6 +66,10 @@ T = TypeVar("T")
 
 class _HaltedError(Exception):
     """The client wants no more of it, or has left."""
+
+
+class _StoppingError(Exception):
+    """The server stops."""
 
 
 @dataclass(slots=True)
@@ -426,6 +430,7 @@ async def hold_chat(
     session_id: str | None,
     owner: str | None = None,
     rules: ClientRules | None = None,
+    on_first_word: Callable[[], None] | None = None,
 ) -> None:
     """Hold one conversation.
 
@@ -437,6 +442,7 @@ async def hold_chat(
         session_id: the session that goes on; None for a new one.
         owner: of a new one.
         rules: of the client; None: those of an anonymous one.
+        on_first_word: called when the client has asked the first thing; must not block.
 
     Raises:
         Exception: what nobody foresaw; the client was told.
@@ -444,22 +450,29 @@ async def hold_chat(
     settings = engines.deployment.chat_sockets
     read: Any = chat_request if protocol == "chat" else streaming_message
     socket: MessageSocket[Any] = MessageSocket(
-        peer, read, is_stop=lambda message: isinstance(message, Stop), settings=settings
+        peer,
+        read,
+        is_stop=lambda message: isinstance(message, Stop),
+        settings=settings,
+        on_first_message=on_first_word,
     )
     socket.open()
     code, reason = STOPPING
     try:
         async with (
-            conversations.open(session_id, owner=owner) as conversation,
+            # A question of /ws/chat is a typed turn; a conversation by turns is a call like others.
+            conversations.open(session_id, owner=owner, for_call=protocol == "streaming") as conversation,
             engines.answering.memory() as memory,
         ):
             talk = _Talk(engines, conversations, conversation, socket, memory, rules or ClientRules())
             call_id = uuid.uuid4().hex
             _note(conversation, Kind.JOINED, call_id)
+            watch = asyncio.create_task(_end_when_lost(conversation, socket), name="chat.lost")
             try:
                 run = _chat if protocol == "chat" else _stream
                 code, reason = await run(talk, socket, engines)
             finally:
+                watch.cancel()
                 _note(conversation, Kind.LEFT, call_id)
     except AgentError as failed:
         await socket.send(error(str(failed)))
@@ -470,6 +483,13 @@ async def hold_chat(
         raise
     finally:
         await socket.close(code, reason)
+
+
+async def _end_when_lost(conversation: Conversation, socket: MessageSocket[Any]) -> None:
+    """End a client whose session another call took, or that was deleted, also while it asks nothing."""
+    await conversation.lost.wait()
+    await socket.send(error(str(conversation.loss), "session_lost"))
+    socket.give_up(1011, "session_lost")
 
 
 async def _chat(talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engines) -> tuple[int, str]:
@@ -505,7 +525,12 @@ async def _stream(talk: _Talk, socket: MessageSocket[StreamingMessage], engines:
     try:
         while True:
             try:
-                message = await socket.next(settings.idle_s)
+                # A question that was read is answered first.
+                stopping = engines.shutdown.stopping if question is None else None
+                within_s = settings.idle_s if socket.has_spoken else settings.open_s
+                message = await _next(socket, within_s, stopping)
+            except _StoppingError:
+                return STOPPING
             except TimeoutError:
                 elapsed_s = asyncio.get_running_loop().time() - began_s
                 await socket.send({"type": "timeout", "elapsed_s": round(elapsed_s, 1)})
@@ -526,6 +551,29 @@ async def _stream(talk: _Talk, socket: MessageSocket[StreamingMessage], engines:
                 await socket.send(error(str(failed)))
     finally:
         await _dropped(question)
+
+
+async def _next(
+    socket: MessageSocket[StreamingMessage], within_s: float, stopping: asyncio.Event | None
+) -> StreamingMessage | None:
+    """The next message; None when there will be no more.
+
+    Raises:
+        TimeoutError: there was none.
+        _StoppingError: the server stops, and there was none yet.
+    """
+    if stopping is None:
+        return await socket.next(within_s)
+    coming = asyncio.create_task(socket.next(within_s), name="chat.next")
+    stop = asyncio.create_task(stopping.wait(), name="chat.stopping")
+    try:
+        await asyncio.wait({coming, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if coming.done():
+            return coming.result()
+        raise _StoppingError
+    finally:
+        coming.cancel()
+        stop.cancel()
 
 
 async def _next_step(

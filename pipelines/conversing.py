@@ -66,7 +66,9 @@ async def converse(
         return
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     identity: ClientIdentity = getattr(runner_args, "identity", ANONYMOUS)
-    async with conversations.open(body.get("session"), owner=identity.session_owner) as conversation:
+    async with conversations.open(
+        body.get("session"), owner=identity.session_owner, for_call=True
+    ) as conversation:
         is_browser = hasattr(runner_args, "webrtc_connection")
         # A runner that is not ours passes on whatever a client sent.
         told = body.get("echo_cancellation")
@@ -98,14 +100,16 @@ async def converse_by_socket(
         settings=deployment.sockets,
         rate_hz=INPUT_RATE_HZ,
         check=check_of(engines, arguments.mode, rules),
+        on_first_word=arguments.on_first_word,
     )
     body = arguments.body if isinstance(arguments.body, dict) else {}
     session_id = body.get("session")
     facts = {"next_token": body["next_token"]} if "next_token" in body else {}
     session.open()
     reason, message = "server_shutdown", "the server is stopping"
+    owner = arguments.identity.session_owner
     try:
-        async with conversations.open(session_id, owner=arguments.identity.session_owner) as conversation:
+        async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
             await hold_surface(engines, conversation, session, mode=arguments.mode, rules=rules, facts=facts)
             task = asyncio.current_task()
             # A pipeline that is cancelled ends, and does not hand that on.
@@ -132,6 +136,7 @@ async def converse_by_chat(engines: Engines, conversations: Conversations, argum
         session_id=session_id,
         owner=arguments.identity.session_owner,
         rules=engines.answering.rules(arguments.identity),
+        on_first_word=arguments.on_first_word,
     )
 
 

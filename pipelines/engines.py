@@ -51,6 +51,7 @@ from processors.turns.stop_words import StopWords
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess, EngineProcessSettings
 from runtime.engine_thread import EngineThread
+from runtime.shutdown import Shutdown
 from runtime.stream_threads import StreamThreads, StreamThreadSettings
 from runtime.utterances import UtteranceEngine
 from sequencer.calibration import LearntLatencies
@@ -352,6 +353,7 @@ class Engines:
         executors: threads for these and for synthesis.
         output_rate_hz: rate of the bot's audio.
         latencies: of perception's streams, as the calls so far have learnt them.
+        shutdown: how far the end of the process has come.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -363,6 +365,7 @@ class Engines:
         voice_rate_hz = CLOUD_VOICE_RATE_HZ if isinstance(loaded.tts, ServiceRow) else loaded.tts.rate_hz
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self.latencies = LearntLatencies()
+        self.shutdown = Shutdown()
         self._loaded = loaded
         self._front_end: EngineProcess[object] | None = None
         self._starting: asyncio.Task[None] | None = None

@@ -22,6 +22,7 @@ from pipelines.call import Call
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from processors.dialogue.rtvi import CheckedRtvi
 from processors.turns.idle import PERSON, IdleKeeper
+from protocols.surface import SHUTDOWN, STOPPING
 from session_store.conversation import Conversation
 from transports.client_delay import TellsClientDelay, TellsUnplayed
 
@@ -39,11 +40,19 @@ def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
     settings = None if call.transport in WITHOUT_A_PERSON or not call.client.prompts else bot.idle
     if settings is not None and not call.ends_on_goodbye:
         settings = settings.model_copy(update={"hang_up_on_farewell": False})
-    return IdleKeeper(
+    keeper = IdleKeeper(
         settings,
         timeout_ms=bot.idle_timeout_ms,
         idle_ms=call.turns.idle_ms,
     )
+
+    async def leave_when_closing() -> None:
+        await engines.shutdown.closing.wait()
+        call.end = SHUTDOWN, STOPPING[1]
+        keeper.leave(bot.shutdown_phrase)
+
+    call.on_closing = leave_when_closing
+    return keeper
 
 
 def call_worker(
@@ -76,11 +85,7 @@ def call_worker(
         params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=output_rate_hz),
         enable_turn_tracking=False,
         enable_rtvi=rtvi,
-        rtvi_processor=CheckedRtvi(
-            refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed
-        )
-        if rtvi
-        else None,
+        rtvi_processor=checked if rtvi else None,
         rtvi_observer_params=RTVIObserverParams(
             metrics_enabled=False,
             system_logs_enabled=False,
@@ -171,12 +176,22 @@ def _enders(
         idle.run(worker.queue_frame),
         _end_when_lost(call.conversation, worker, rtvi=rtvi),
     ]
+    if call.on_closing is not None:
+        watching.append(_tell_closing(call.on_closing, worker, rtvi=rtvi))
     return [*watching, _end_when(finished, worker)] if finished else watching
 
 
 async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
     await finished.wait()
     await worker.queue_frame(EndFrame())
+
+
+async def _tell_closing(
+    on_closing: Callable[[], Awaitable[None]], worker: PipelineWorker, *, rtvi: bool
+) -> None:
+    await on_closing()
+    if rtvi:
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": SHUTDOWN}))
 
 
 async def _end_when_lost(conversation: Conversation, worker: PipelineWorker, *, rtvi: bool) -> None:

@@ -90,7 +90,7 @@ class PhoneSessions:
         linked: bool,
     ) -> str | None:
         """Hold the call in one session; which one it goes on with, or None: it is over."""
-        async with self._conversations.open(session_id) as conversation:
+        async with self._conversations.open(session_id, for_call=True) as conversation:
             own_id = conversation.session_id
             self._streams[own_id] = stream
             leaving = asyncio.Event()

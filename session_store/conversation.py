@@ -1,8 +1,9 @@
 """One session as this process lives it: what is committed, what waits for it, and the view for the model.
 
-``Conversations`` opens sessions for a process. While a session is open here it is claimed once, however many
-transports use it; the claim fences every other process. ``Conversation`` takes drafts in order and commits
-them through one task, several at once when the database is slow:
+``Conversations`` opens sessions for a process. While a session is open here it is claimed once, for one call
+and the typed turns that share it; the claim fences every other process, and the next call in this one.
+``Conversation`` takes drafts in order and commits them through one task, several at once when the database is
+slow:
 
 * ``append`` returns when its drafts are durable. What must not happen before its record (asking the model,
   running a tool) awaits it.
@@ -540,12 +541,14 @@ class _Open:
     Attributes:
         ready: the claim.
         users: how many hold it.
+        is_in_call: one of them is a call, which hears the answers.
         tasks: what runs while it is open.
         retiring: ends it, when nobody has held it for a moment.
     """
 
     ready: asyncio.Task[Conversation]
     users: int = 0
+    is_in_call: bool = False
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     retiring: asyncio.Task[None] | None = None
 
@@ -578,13 +581,17 @@ class Conversations:
 
     @asynccontextmanager
     async def open(
-        self, session_id: str | None = None, *, owner: str | None = None
+        self, session_id: str | None = None, *, owner: str | None = None, for_call: bool = False
     ) -> AsyncIterator[Conversation]:
         """Hold a session: claimed by the first who asks, ended behind the last.
+
+        A session is in one call at a time: the newest call takes it over, and the call before loses it as if
+        another process had claimed it. Typed turns, which are answered to their own client, share it.
 
         Args:
             session_id: None for a new one.
             owner: of a new one (``SessionStore.create``).
+            for_call: hold it for a call.
 
         Raises:
             UnknownSessionError: there is none of that id.
@@ -592,6 +599,9 @@ class Conversations:
         """
         if session_id is None:
             session_id = (await self.store.create(owner=owner)).id
+        if for_call:
+            await self._end_call(session_id)
+        # Nothing is awaited from here until the call has the session: of two that come at once one loses it.
         entry = self._open.get(session_id)
         known = None if entry is None else _opened(entry)
         if entry is None or (known is not None and known.lost.is_set()):
@@ -601,6 +611,7 @@ class Conversations:
             )
             entry = self._open[session_id] = _Open(ready)
         entry.users += 1
+        entry.is_in_call = entry.is_in_call or for_call
         if entry.retiring is not None:
             entry.retiring.cancel()
             entry.retiring = None
@@ -614,6 +625,8 @@ class Conversations:
             yield conversation
         finally:
             entry.users -= 1
+            if for_call:
+                entry.is_in_call = False
             if not entry.users:
                 retiring = asyncio.create_task(
                     self._retire(session_id, entry), name=f"session.{session_id[:SHOWN_CHARS]}.end"
@@ -658,6 +671,19 @@ class Conversations:
         await self._flushed(entry)
         conversation.lose(FencedError(f"session {shown_id(session_id)} {why}"))
         return True
+
+    async def _end_call(self, session_id: str) -> None:
+        """Have the call that holds a session here lose it."""
+        while (entry := self._open.get(session_id)) is not None and entry.is_in_call:
+            await asyncio.wait({entry.ready})
+            conversation = _opened(entry)
+            if conversation is None or conversation.lost.is_set():
+                return
+            await self._flushed(entry)
+            # It may have ended, or have been taken over, meanwhile.
+            if self._open.get(session_id) is entry and entry.is_in_call:
+                conversation.lose(FencedError(f"session {shown_id(session_id)} goes on in another call"))
+                return
 
     async def _flushed(self, entry: _Open) -> None:
         """Return when what was recorded is committed, or after ``close_s``."""

@@ -13,6 +13,9 @@ says. It goes through the pipeline behind whatever is there, so it overlaps noth
 Without settings the silences are left alone: nobody is there who could answer, or nobody wants it. The call
 then ends when neither side has made a sound for ``timeout_ms``, as every call does.
 
+A server that is about to stop ends the call by ``leave``: what the bot says now has ``PATIENCE_MS`` to end,
+then the farewell is said, which nothing interrupts, and the call ends behind it.
+
 Owns no task: ``run`` is one that its caller owns. What it is told never blocks.
 """
 
@@ -24,6 +27,7 @@ from loguru import logger
 from pipecat.frames.frames import (
     EndFrame,
     Frame,
+    InterruptionFrame,
     LLMMessagesAppendFrame,
     TTSSpeakFrame,
     VADUserStartedSpeakingFrame,
@@ -40,6 +44,10 @@ Say = Callable[[Frame], Awaitable[None]]
 
 # What is due is put off for so long while somebody is busy: an unnoticeable part of the shortest silence.
 AGAIN_MS = 500
+# Before a farewell: what is being said ends within this, or is cut.
+PATIENCE_MS = 2_000
+# From a farewell to its first sign, and from there to its end.
+BEGINS_MS, FAREWELL_MS = 2_000, 15_000
 # Why a caller waits: an answer is owed, every line is taken, or a person's telephone rings.
 ANSWER, QUEUE, PERSON = "answer", "queue", "person"
 # Who waits for these makes no sound, and is there.
@@ -90,6 +98,8 @@ class IdleKeeper:
         # Why the caller is not to be asked whether they are there.
         self._waits: set[str] = set()
         self._in_turn = False
+        # What is said before the call ends; None: it goes on.
+        self._farewell: str | None = None
         self._not_before_ms = 0
         # The caller had no reason to make a sound until then.
         self._waited_until_ms = 0
@@ -101,6 +111,9 @@ class IdleKeeper:
             say: puts a frame into the pipeline.
         """
         while True:
+            if self._farewell is not None:
+                await self._say_farewell(self._farewell, say)
+                break
             now_ms = self._clock.now_ms()
             left_ms = self._timeout_ms
             if not self._waits & SILENT:
@@ -115,6 +128,41 @@ class IdleKeeper:
                 logger.info("goodbye was said and nobody said anything more, ending the conversation")
                 break
         await say(EndFrame())
+
+    def leave(self, farewell: str) -> None:
+        """End the call behind a farewell; once.
+
+        Args:
+            farewell: what is said; empty: nothing.
+        """
+        if self._farewell is None:
+            self._farewell = farewell
+            self._wake.set()
+
+    async def _say_farewell(self, farewell: str, say: Say) -> None:
+        patience_ms = self._clock.now_ms() + PATIENCE_MS
+        await self._until(lambda: not self._speaks_now(), by_ms=patience_ms)
+        if self._speaks_now():
+            await say(InterruptionFrame())
+        if not farewell:
+            return
+        logger.info("the server stops: the caller is told, ending the conversation")
+        before = frozenset(self._open)
+        spoken = TTSSpeakFrame(farewell, append_to_context=True)
+        spoken.interruptible = False
+        await say(spoken)
+        now_ms = self._clock.now_ms()
+        await self._until(lambda: bool(self._open - before), by_ms=now_ms + BEGINS_MS)
+        await self._until(lambda: not self._open - before, by_ms=now_ms + FAREWELL_MS)
+
+    def _speaks_now(self) -> bool:
+        return bool(self._open) or self.holds_reply()
+
+    async def _until(self, is_so: Callable[[], bool], *, by_ms: int) -> None:
+        """Return when it is so, or at ``by_ms``."""
+        while not is_so() and (now_ms := self._clock.now_ms()) < by_ms:
+            # What barge-in holds changes without a word of it here.
+            await self._until_ms(min(by_ms, now_ms + AGAIN_MS))
 
     def _due_ms(self) -> int | None:
         due_ms = self._watch.next_deadline_ms() if self._watch is not None else None
@@ -235,12 +283,16 @@ class IdleKeeper:
         self._rests(reply.text)
 
     def _speaks(self) -> None:
-        if self._watch is not None:
+        if self._farewell is not None:
+            self._wake.set()
+        elif self._watch is not None:
             self._watch.on_bot_started(self._clock.now_ms())
             self._wake.set()
 
     def _rests(self, text: str) -> None:
         """The bot has finished, unless more is on its way. ``text``: what was heard last."""
-        if self._watch is not None and not self._open and not self._waits:
+        if self._farewell is not None:
+            self._wake.set()
+        elif self._watch is not None and not self._open and not self._waits:
             self._watch.on_bot_stopped(self._clock.now_ms(), text)
             self._wake.set()

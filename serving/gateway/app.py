@@ -25,6 +25,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
 from core.grants import ClientIdentity
+from runtime.shutdown import Shutdown
 from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError
 from serving.gateway.audit import AuditLog
@@ -74,6 +75,7 @@ def create_app(
     usage: UsageLimits | None = None,
     audit: AuditLog | None = None,
     readiness: Callable[[], Sequence[str]] | None = None,
+    shutdown: Shutdown | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -94,6 +96,7 @@ def create_app(
         usage: model requests and sessions of each client, shared with what makes requests in calls.
         audit: where wrong tokens, deletions and operators' acts are written down.
         readiness: reasons for which this process should get no new calls, as engines see it.
+        shutdown: that conversations watch, to end behind a goodbye.
     """
     operations = operations or Operations()
     audit = audit or AuditLog()
@@ -110,6 +113,8 @@ def create_app(
         drain_s=settings.drain_s,
         hang_up_s=settings.hang_up_s,
         shares=CallShares(settings),
+        shutdown=shutdown,
+        goodbye_s=settings.goodbye_s,
     )
 
     async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
@@ -186,7 +191,11 @@ def create_app(
         app.include_router(sockets.router())
         app.include_router(unmute_router(describe))
         app.include_router(
-            ChatSockets(settings, calls=calls, admit=partial(sockets.admit, app="turnbased")).router()
+            ChatSockets(
+                settings,
+                calls=calls,
+                admit=partial(sockets.admit, app="turnbased"),
+            ).router()
         )
     if phone is not None:
         app.include_router(

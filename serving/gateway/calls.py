@@ -2,9 +2,9 @@
 
 In: arguments of a conversation and how to hang its peer up. Out: one named task per conversation, run by
 ``run_call``. However a conversation ends, its peer is hung up; a failure is logged once and ends that
-conversation only. A process that stops refuses new ones, lets running ones go on for ``drain_s``, then hangs
-all of them up at once (those of sockets by cancelling them: they say goodbye themselves) and cancels what
-does not end.
+conversation only. A process that stops refuses new ones, lets running ones go on for ``drain_s``, has the bot
+say goodbye in those that are left, within ``goodbye_s``, then hangs all of them up at once (those of sockets
+by cancelling them: they tell their client why) and cancels what does not end.
 """
 
 import asyncio
@@ -15,11 +15,17 @@ from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
 from core.grants import ANONYMOUS, ClientIdentity
+from runtime.shutdown import Shutdown
 from serving.gateway.limits import Place, Places
 from serving.gateway.usage import CallShares
 from session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
+# Of all lines, those that clients may hold who have said nothing yet: three quarters, and of one address a
+# quarter. The rest is for clients that are known, and for those that speak.
+SILENT_SHARE, ADDRESS_SHARE = 0.75, 0.25
+# So that a server of few lines has them all.
+LEAST_SILENT = 2
 
 
 class CallTasks:
@@ -31,6 +37,8 @@ class CallTasks:
         drain_s: how long running conversations may go on when the server stops.
         hang_up_s: how long one may take to end after its peer was hung up.
         shares: concurrent calls of each client; None: every client may have every line.
+        shutdown: that conversations watch; None: they know no goodbye.
+        goodbye_s: how long a goodbye may take.
 
     Attributes:
         promised: how many lines are promised to callers who are on their way.
@@ -44,6 +52,8 @@ class CallTasks:
         drain_s: float,
         hang_up_s: float,
         shares: CallShares | None = None,
+        shutdown: Shutdown | None = None,
+        goodbye_s: float = 0,
     ) -> None:
         self._run_call = run_call
         self._shares = shares
@@ -51,9 +61,17 @@ class CallTasks:
         # Loop time since when every line is taken.
         self._full_since_s: float | None = None
         self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
+        self._silent = Places(
+            max(LEAST_SILENT, int(max_calls * SILENT_SHARE)),
+            "too many lines are held by clients that say nothing, try again in a moment",
+            each=max(LEAST_SILENT, int(max_calls * ADDRESS_SHARE)),
+            each_full="too many sockets of this address say nothing: begin with one of them, or close it",
+        )
         self.promised: Callable[[], int] = lambda: 0
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s
+        self._shutdown = shutdown
+        self._goodbye_s = goodbye_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._say_goodbye: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -91,6 +109,20 @@ class CallTasks:
         self._lines.check(promised=self.promised() if promised is None else promised)
         if self._shares is not None:
             self._shares.check(identity)
+
+    def take_silent(self, identity: ClientIdentity) -> Place:
+        """Count a client that may say nothing; its place is given back when it does, or when it has left.
+
+        Args:
+            identity: of the client; one that has shown a key or a token is not counted.
+
+        Raises:
+            ShareError: this address has as many as one may have.
+            CapacityError: others hold as many lines as may be held so.
+        """
+        if identity.owner or identity.is_operator:
+            return Place(lambda: None)
+        return self._silent.take(identity.address)
 
     def start(
         self,
@@ -151,7 +183,9 @@ class CallTasks:
             await hang_up()
 
     async def close(self, hang_up_all: Callable[[], Awaitable[None]]) -> None:
-        """Refuse new conversations, give running ones ``drain_s`` to end, hang up the rest, then cancel.
+        """Refuse new conversations, give running ones ``drain_s`` to end, have goodbye said, hang up, cancel.
+
+        Returns at once when there is none.
 
         Args:
             hang_up_all: hangs up every peer; must have a deadline and not raise.
@@ -160,7 +194,12 @@ class CallTasks:
             # Whoever stops the server has done it, as well as it could be.
             return
         self._stopping = True
+        if self._shutdown is not None:
+            self._shutdown.stopping.set()
         await self._wait(self._drain_s)
+        if self._tasks and self._shutdown is not None and self._goodbye_s:
+            self._shutdown.closing.set()
+            await self._wait(self._goodbye_s)
         for task in self._say_goodbye:
             task.cancel()
         await hang_up_all()

@@ -35,11 +35,13 @@ class ChatArguments(RunnerArguments):
         websocket: accepted.
         protocol: that its client speaks.
         identity: who opened it, and what they may do.
+        on_first_word: to be called when the first message of the client is taken.
     """
 
     websocket: WebSocket
     protocol: Protocol
     identity: ClientIdentity = ANONYMOUS
+    on_first_word: Callable[[], None] | None = None
 
 
 class ChatSockets:
@@ -51,7 +53,13 @@ class ChatSockets:
         admit: lets a handshake pass, or raises.
     """
 
-    def __init__(self, settings: ServerSettings, *, calls: CallTasks, admit: Admit) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        calls: CallTasks,
+        admit: Admit,
+    ) -> None:
         self._settings = settings
         self._calls = calls
         self._admit = admit
@@ -78,9 +86,20 @@ class ChatSockets:
             if name is not None:
                 check_name(name)
             identity = (await self._admit(websocket, body)).identity
+            silent = self._calls.take_silent(identity)
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+            return
+        try:
             await websocket.accept()
             task = self._calls.start(
-                ChatArguments(websocket=websocket, protocol=protocol, body=body, identity=identity),
+                ChatArguments(
+                    websocket=websocket,
+                    protocol=protocol,
+                    body=body,
+                    identity=identity,
+                    on_first_word=silent.give_back,
+                ),
                 call_id=f"{protocol}.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
@@ -90,3 +109,5 @@ class ChatSockets:
             await deny(websocket, error)
         else:
             await asyncio.wait({task})
+        finally:
+            silent.give_back()

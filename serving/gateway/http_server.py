@@ -1,23 +1,40 @@
 """How uvicorn serves the application.
 
-In: a bound socket. A stopping server takes no connection more, has the application end its calls
-(``serving.gateway.calls``), and only then closes what is open and waits ``stop_requests_s`` for requests in
-flight. uvicorn by itself closes every WebSocket first, and nobody could tell a caller why. A second Ctrl-C
-waits for nobody.
+In: a bound socket. A stopping server has the application refuse new calls and end those that run
+(``serving.gateway.calls``), and only then takes no connection more, closes what is open and waits
+``stop_requests_s`` for requests in flight. uvicorn by itself closes every WebSocket first, and a caller would
+not know why. A second signal ends the wait.
+
+Connections are bounded (``connections``) and so are request heads (``guarded_protocols``): a client that
+sends half a request, none, or one without end takes nobody's place and no time of the event loop.
 """
 
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Awaitable, Callable
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 from loguru import logger
 
+from runtime.descriptors import raise_descriptor_limit
+from serving.gateway.connections import (
+    ConnectionTable,
+    Deadlines,
+    connection_limit,
+)
+from serving.gateway.guarded_protocols import GuardedHttp, GuardedSocket, close_late
 from serving.gateway.settings import ServerSettings
+from telemetry.seldom import Seldom
 
 LOOK_S = 0.1
+# Connections that wait to be accepted. Each takes a descriptor before it is counted.
+BACKLOG = 128
+# Said by uvicorn, as a warning, of each request that cannot be read: a client may send any number of them.
+UNREADABLE = ("Invalid HTTP request received.", "Unsupported upgrade request.")
 # Said by uvicorn, as an error, of every socket that is refused with a reason.
 REFUSED = "ASGI callable returned without completing handshake."
 
@@ -30,18 +47,44 @@ class GatewayServer(uvicorn.Server):
     Args:
         config: uvicorn's.
         drain: ends the calls; None where there are none.
+        connections: that are open.
     """
 
-    def __init__(self, config: uvicorn.Config, drain: Drain | None) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Drain | None, connections: ConnectionTable) -> None:
         super().__init__(config)
         self._drain = drain
+        self._connections = connections
+        self._next_look: asyncio.TimerHandle | None = None
+        self._evictions = Seldom(10.0)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await super().startup(sockets)
+        self._look()
+
+    def _look(self) -> None:
+        """Close the connections whose time is over, now and every ``look_s``."""
+        loop, table = asyncio.get_running_loop(), self._connections
+        now_s = loop.time()
+        for connection in table.late(now_s):
+            close_late(connection, connection.transport.get_protocol())
+        for connection in table.look(now_s):
+            connection.transport.abort()
+        if (evicted := table.take_evicted()) and (
+            line := self._evictions.line(f"{evicted} connections without a request made room", now_s)
+        ):
+            logger.warning(line)
+        self._next_look = loop.call_later(table.deadlines.look_s, self._look)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """See uvicorn. There only a second Ctrl-C cuts the end short; here any second signal."""
+        if self.should_exit:
+            self.force_exit = True
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
-        for server in self.servers:
-            server.close()
-        for each in sockets or []:
-            each.close()
+        # It listens until then: a new call is refused with a reason, and what running ones need is answered.
         if self._drain is not None:
             draining = asyncio.ensure_future(self._drain())
             try:
@@ -54,12 +97,24 @@ class GatewayServer(uvicorn.Server):
             if isinstance(ended, Exception):
                 logger.opt(exception=ended).error("the calls could not be ended in good order")
         await super().shutdown(sockets)
+        if self._next_look is not None:
+            self._next_look.cancel()
 
 
 def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
     """A server for ``app``; run it with ``serve(sockets=[...])``."""
+    descriptors = raise_descriptor_limit()
+    table = ConnectionTable(
+        settings.max_connections or connection_limit(descriptors, max_calls=settings.max_calls),
+        Deadlines(head_s=settings.head_s, kept_s=settings.keep_alive_s, stall_s=settings.reader_stall_s),
+        trusted_proxies=settings.trusted_proxies,
+    )
+    bounds = {"table": table, "max_head_bytes": settings.max_head_bytes}
     config = uvicorn.Config(
         app,
+        http=type("GatewayHttp", (GuardedHttp,), bounds),
+        ws=type("GatewaySocket", (GuardedSocket,), bounds),
+        backlog=BACKLOG,
         log_level="warning",
         lifespan="on",
         ws_max_size=settings.max_socket_bytes,
@@ -73,8 +128,26 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
         timeout_graceful_shutdown=settings.stop_requests_s,
         timeout_keep_alive=settings.keep_alive_s,
     )
-    logging.getLogger("uvicorn.error").addFilter(is_no_refusal)
-    return GatewayServer(config, getattr(app.state, "drain", None))
+    log = logging.getLogger("uvicorn.error")
+    log.addFilter(is_no_refusal)
+    log.addFilter(_Unreadable())
+    return GatewayServer(config, getattr(app.state, "drain", None), table)
+
+
+class _Unreadable(logging.Filter):
+    """Lets one line in ten seconds pass of requests that cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = Seldom(10.0)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See ``logging.Filter``."""
+        if record.msg not in UNREADABLE:
+            return True
+        line = self._lines.line(record.msg, time.monotonic())
+        record.msg = line or record.msg
+        return line is not None
 
 
 def is_no_refusal(record: logging.LogRecord) -> bool:

@@ -29,6 +29,20 @@ class ServerSettings(BaseModel):
         le=86_400,
         description="the longest call of a client that names a length (``timeout_s`` of /ws/half_duplex)",
     )
+    max_connections: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="HTTP requests and sockets under way at a time, half of them of one address; more get "
+        "503, but for /health. None: as the descriptor limit allows, at most 8,192. Connections without a "
+        "request make room for others",
+    )
+    max_head_bytes: int = Field(
+        16_384, ge=1_024, le=1_000_000, description="a longer request head gets 431, one of 100 headers 400"
+    )
+    head_s: float = Field(
+        10.0, gt=0, le=600, description="a request head that takes longer to arrive gets 408"
+    )
     body_s: float = Field(
         10.0,
         gt=0,
@@ -77,7 +91,7 @@ class ServerSettings(BaseModel):
         30.0,
         gt=0,
         le=3_600,
-        description="an event stream whose reader takes nothing in for so long is closed",
+        description="a connection whose reader takes nothing in of an answer for so long is closed",
     )
     max_client_reads: int = Field(
         8,
@@ -107,7 +121,17 @@ class ServerSettings(BaseModel):
         3_500, ge=1_000, le=60_000, description="quiet time after which a peer counts as gone"
     )
     drain_s: float = Field(
-        5.0, ge=0, le=600, description="how long a stopping server lets running calls go on"
+        20.0,
+        ge=0,
+        le=3_600,
+        description="how long a stopping server lets running calls go on, and refuses new ones. With "
+        "goodbye_s less than what stops it waits before it kills: Kubernetes 30 s, systemd 90 s, Docker 10 s",
+    )
+    goodbye_s: float = Field(
+        8.0,
+        ge=0,
+        le=60,
+        description="how long the goodbye of a stopping server (bot.shutdown_phrase) may take after drain_s",
     )
     hang_up_s: float = Field(
         3.0, gt=0, le=60, description="how long ending one call may take, then it is cut"

@@ -62,12 +62,14 @@ class SocketArguments(RunnerArguments):
         dialect: that its client speaks.
         mode: of the pipeline.
         identity: who opened it, and what they may do.
+        on_first_word: to be called when the first message of the client is taken.
     """
 
     websocket: WebSocket
     dialect: Dialect
     mode: str
     identity: ClientIdentity = ANONYMOUS
+    on_first_word: Callable[[], None] | None = None
 
 
 class TalkSockets:
@@ -177,6 +179,11 @@ class TalkSockets:
             if admission.next_token is not None:
                 body["next_token"] = admission.next_token
             dialect = make()
+            silent = self._calls.take_silent(admission.identity)
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+            return
+        try:
             # A browser that offers any takes no socket that selects none.
             offered = [name for name in subprotocols_of(websocket) if name in SUBPROTOCOLS]
             await websocket.accept(offered[0] if offered else None)
@@ -187,6 +194,7 @@ class TalkSockets:
                     mode=wanted,
                     body=body,
                     identity=admission.identity,
+                    on_first_word=silent.give_back,
                 ),
                 call_id=f"socket.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
@@ -197,6 +205,8 @@ class TalkSockets:
             await deny(websocket, error)
         else:
             await asyncio.wait({task})
+        finally:
+            silent.give_back()
 
     async def admit(self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId) -> Admission:
         """Let a handshake pass, of any surface; the one place where that is decided.

@@ -66,6 +66,11 @@ async def running_server(*arguments: str, log: Path | None = None) -> AsyncItera
         if child.returncode is None:
             child.terminate()
             try:
+                await asyncio.wait_for(child.wait(), 3)
+            except TimeoutError:
+                # A call that nobody hung up is not drained.
+                child.terminate()
+            try:
                 await asyncio.wait_for(child.wait(), 15)
             except TimeoutError:
                 child.kill()

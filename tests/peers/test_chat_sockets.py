@@ -385,7 +385,7 @@ async def test_a_server_that_stops_ends_its_conversations_in_time():
         async with page(server.url, "/ws/streaming/n") as client:
             await turn(client, user(QUESTION))
             server.process.terminate()
-            assert (await client.until_closed(within_s=12))[0] == 1012
+            assert (await client.until_closed(within_s=3))[0] == 1012
         async with asyncio.timeout(10):
             while server.process.is_running() and server.process.status() != "zombie":
                 await asyncio.sleep(0.1)

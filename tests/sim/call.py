@@ -74,6 +74,7 @@ class Beside:
     call: Call
     conversations: Conversations
     model: ScriptedLanguageModel
+    engines: Engines
 
 
 @dataclass
@@ -236,7 +237,11 @@ def simulate(
                 call = Call(conversation, transport, peer_cancels_echo=peer_cancels_echo)
                 if voicemail is not None:
                     call.voicemail = VoicemailSettings.model_validate(dict(voicemail))
-                other = asyncio.create_task(beside(Beside(call, conversations, model))) if beside else None
+                other = (
+                    asyncio.create_task(beside(Beside(call, conversations, model, engines)))
+                    if beside
+                    else None
+                )
                 await hold(engines, call)
                 if other is not None:
                     await other

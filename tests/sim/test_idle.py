@@ -170,3 +170,48 @@ def test_a_sound_behind_the_goodbye_puts_the_end_off_and_not_away(tmp_path: Path
     )
     assert texts(call) == ["Bye!"]
     assert length_ms(call) < 9_000
+
+
+FAREWELL = "This server is being restarted. Please call again. Goodbye."
+LONG_ANSWER = "The museum is open from ten until two, and on other days it is closed to all. " * 3
+
+
+def closing_at(seconds: float):
+    async def close(beside: Beside) -> None:
+        await asyncio.sleep(seconds)
+        beside.engines.shutdown.closing.set()
+
+    return close
+
+
+@pytest.mark.parametrize("omni", [None, ()], ids=["cascade", "duplex"])
+@pytest.mark.parametrize("transport", ["webrtc", "file"])
+def test_a_call_of_a_server_that_stops_ends_behind_its_goodbye(tmp_path: Path, omni, transport):
+    more = PERSON | {"transport": transport}
+    call = simulate([silence(60_000)], tmp_path, greeting="Hello.", beside=closing_at(4), omni=omni, **more)
+    assert said(call) == [("Hello.", False), (FAREWELL, False)]
+    assert call.bot_spans_ms(gap_ms=GAP_MS)[-1][0] < 5_000
+    # Not behind it: at its end.
+    assert length_ms(call) - call.bot_spans_ms(gap_ms=GAP_MS)[-1][1] < 2_000
+    assert call.call.end[0] == "server_shutdown"
+
+
+def test_an_answer_is_cut_for_the_goodbye_when_it_takes_too_long(tmp_path: Path):
+    caller = [*QUESTION, silence(60_000)]
+    call = simulate(caller, tmp_path, scripts=[(LONG_ANSWER,)], beside=closing_at(4), **PERSON)
+    (_, cut), (farewell, whole) = said(call)
+    assert cut and (farewell, whole) == (FAREWELL, False)
+
+
+def test_nothing_interrupts_the_goodbye_of_a_server_that_stops(tmp_path: Path):
+    caller = [silence(4_800), voice(4_000), silence(60_000)]
+    call = simulate(caller, tmp_path, greeting="Hello.", beside=closing_at(4), **PERSON)
+    assert said(call)[:2] == [("Hello.", False), (FAREWELL, False)]
+    assert length_ms(call) < 20_000
+
+
+def test_without_words_a_call_of_a_server_that_stops_ends_at_once(tmp_path: Path):
+    more = PERSON | {"bot": {"shutdown_phrase": ""}}
+    call = simulate([silence(60_000)], tmp_path, greeting="Hello.", beside=closing_at(4), **more)
+    assert texts(call) == ["Hello."]
+    assert length_ms(call) < 6_000

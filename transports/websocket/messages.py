@@ -41,8 +41,10 @@ class ChatSocketSettings(ClientShare):
     most_refusals: int = Field(20, ge=1, le=10_000, description="in a row, and the client is given up")
     most_waiting: int = Field(8, ge=1, le=1_000, description="messages behind the one that is dealt with")
     send_s: float = Field(10.0, gt=0, le=120)
-    open_s: float = Field(30.0, gt=0, le=600, description="/ws/chat: a client that has asked nothing by then")
-    idle_s: float = Field(300.0, gt=0, le=86_400, description="/ws/streaming: a client that says nothing")
+    open_s: float = Field(30.0, gt=0, le=600, description="a client that has asked nothing by then")
+    idle_s: float = Field(
+        300.0, gt=0, le=86_400, description="/ws/streaming: a client that asks nothing more"
+    )
     most_audio_s: float = Field(
         120.0,
         gt=0,
@@ -62,8 +64,10 @@ class MessageSocket(Generic[T]):
         read: makes a typed message of a text, or raises Refusal; in a thread for a large one.
         is_stop: tells a message that ends what is being made from all others; it is not waited for in line.
         settings: bounds.
+        on_first_message: called with the first message that is taken; must not block.
 
     Attributes:
+        has_spoken: a message was taken.
         gone: the other side is.
         stopped: it wants no more of what was taken last; said behind that, also before it was taken.
     """
@@ -75,7 +79,10 @@ class MessageSocket(Generic[T]):
         *,
         is_stop: Callable[[T], bool],
         settings: ChatSocketSettings,
+        on_first_message: Callable[[], None] | None = None,
     ) -> None:
+        self.has_spoken = False
+        self._on_first_message = on_first_message
         self.gone = asyncio.Event()
         self.stopped = asyncio.Event()
         self._peer = peer
@@ -179,6 +186,10 @@ class MessageSocket(Generic[T]):
 
     def _take(self, message: T) -> None:
         self._came += 1
+        if not self.has_spoken and not self._is_stop(message):
+            self.has_spoken = True
+            if self._on_first_message is not None:
+                self._on_first_message()
         if self._is_stop(message):
             self._stop_came = self._came
             self.stopped.set()

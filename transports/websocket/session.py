@@ -10,6 +10,8 @@ process:
 * what it may send and cost in a second is bounded (``transports.client_budget``): a message over the rate is
   refused, and a client that is over its bytes or its time on the loop is read more slowly;
 * more than ``line_ms`` of speech ahead of the clock is refused;
+* a client of which no message was taken within ``open_s`` is given up, and one of which none was taken for
+  ``idle_s`` after that: a line is for a conversation;
 * a client that does not read is given up when ``most_unsent_bytes`` wait, or one write takes ``send_s``.
 
 Owns two tasks, the reader and the writer, from ``open`` to ``close``. Gone: ``gone`` is set, and nothing
@@ -116,6 +118,16 @@ class SocketSettings(ClientShare):
     prepare_s: float = Field(
         30.0, gt=0, le=600, description="a client that has an engine prepares the conversation within this"
     )
+    open_s: float = Field(
+        30.0,
+        gt=0,
+        le=3_600,
+        description="a client that has sent nothing that is taken by then is given up; one that waits for an "
+        "engine has prepare_s from the moment of an engine instead",
+    )
+    idle_s: float = Field(
+        300.0, gt=0, le=86_400, description="a client that sends nothing more for so long is given up"
+    )
 
 
 class SurfaceSession:
@@ -146,6 +158,7 @@ class SurfaceSession:
         settings: SocketSettings | None = None,
         rate_hz: int,
         check: Check | None = None,
+        on_first_word: Callable[[], None] | None = None,
     ) -> None:
         self.settings = settings or SocketSettings()
         self.dialect = dialect
@@ -176,6 +189,11 @@ class SurfaceSession:
         self._was_told_over = False
         self._expected: asyncio.TimerHandle | None = None
         self._limit: asyncio.TimerHandle | None = None
+        self._on_first_word = on_first_word
+        self._has_spoken = False
+        # When the last message of the client was taken.
+        self._spoke_us = self._began_us
+        self._quiet_timer: asyncio.TimerHandle | None = None
 
     @property
     def now_ms(self) -> int:
@@ -188,6 +206,30 @@ class SurfaceSession:
             asyncio.create_task(self._read(), name="socket.reader"),
             asyncio.create_task(self._write(), name="socket.writer"),
         ]
+        self._look_for_words()
+
+    def _look_for_words(self) -> None:
+        """Give up a client that takes a line and says nothing."""
+        now_us, limit_s = self._clock.now_us(), self.settings.idle_s
+        if not self._has_spoken:
+            limit_s = self.settings.open_s
+            if self.dialect.wants_units:
+                # It waits for an engine, and is to prepare the conversation then: see ``placed``.
+                self._spoke_us = now_us
+        left_s = limit_s - (now_us - self._spoke_us) / 1_000_000
+        if left_s <= 0:
+            self.over("timeout", f"nothing was said for {limit_s:g} s")
+            self._hang_up()
+        elif not self.gone.is_set():
+            # One timer for the length of a call, and not one for each message.
+            self._quiet_timer = asyncio.get_running_loop().call_later(left_s, self._look_for_words)
+
+    def _note_words(self) -> None:
+        self._spoke_us = self._clock.now_us()
+        if not self._has_spoken:
+            self._has_spoken = True
+            if self._on_first_word is not None:
+                self._on_first_word()
 
     async def close(self, reason: str = "stopped") -> None:
         """Say the last words, close the socket, end both tasks."""
@@ -195,8 +237,9 @@ class SurfaceSession:
             self._expected.cancel()
         if not self.gone.is_set():
             self.over(reason)
-        if self._limit is not None:
-            self._limit.cancel()
+        for timer in (self._limit, self._quiet_timer):
+            if timer is not None:
+                timer.cancel()
         reader, writer = self._tasks
         # Nobody hears any more what it still sends.
         reader.cancel()
@@ -286,6 +329,7 @@ class SurfaceSession:
                     if text is None:
                         return
                     await self._take(text)
+                    self._note_words()
                     self._refusals = 0
                 except Refusal as refusal:
                     self.refuse(refusal)

@@ -300,6 +300,8 @@ class TalkPage {
       this.#show();
     } else if (data?.kind === "session_lost") {
       this.#onLost();
+    } else if (data?.kind === "server_shutdown") {
+      this.#say("The server is being restarted.");
     } else if (data?.kind === "queue") {
       this.#onQueue(data);
     } else if (data?.kind === "votes") {

@@ -489,3 +489,58 @@ def test_a_session_that_is_deleted_through_here_is_gone_at_once(tmp_path: Path):
                 await opened.view(conversation.session_id)
 
     play(tmp_path, scenario)
+
+
+def test_the_newest_call_takes_a_session_over_and_the_one_before_loses_it(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open(for_call=True) as first:
+            first.record(reply(first, "Good morning."))
+            async with opened.open(first.session_id, for_call=True) as second:
+                assert first.lost.is_set()
+                assert "goes on in another call" in str(first.loss)
+                with pytest.raises(FencedError):
+                    await first.user_turn("Do you hear me?", transport="a")
+                await second.user_turn("Who is there?", transport="b")
+                # What the first one had said is in it.
+                assert [event.payload["text"] for event in second.events] == [
+                    "Good morning.", "Who is there?",
+                ]  # fmt: skip
+                async with opened.open(first.session_id, for_call=True):
+                    assert second.lost.is_set()
+
+    play(tmp_path, scenario)
+
+
+def test_of_two_calls_that_come_at_once_one_has_the_session(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        session_id = (await opened.store.create()).id
+        both = asyncio.Barrier(2)
+
+        async def hold() -> bool:
+            async with opened.open(session_id, for_call=True) as conversation:
+                await both.wait()
+                return conversation.lost.is_set()
+
+        assert sorted(await asyncio.gather(hold(), hold())) == [False, True]
+
+    play(tmp_path, scenario)
+
+
+def test_a_typed_turn_shares_the_session_of_a_call(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open(for_call=True) as call, opened.open(call.session_id) as typed:
+            assert typed is call
+            assert not call.lost.is_set()
+
+    play(tmp_path, scenario)
+
+
+def test_a_call_that_is_over_takes_nothing_from_the_next_one(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open(for_call=True) as first:
+            session_id = first.session_id
+        async with opened.open(session_id, for_call=True) as second:
+            assert second is first
+            assert not second.lost.is_set()
+
+    play(tmp_path, scenario)

@@ -328,3 +328,57 @@ def test_speech_that_comes_faster_than_its_rate_is_refused_whatever_is_heard_of_
     held(peer, during, line_ms=4_000, audio_s_per_s=1)
     # Two lines at once, and what comes back meanwhile, to a piece: 8.6 s of the 12.
     assert set(peer.codes()) == {"too_fast"} and 17 <= len(peer.codes()) <= 18
+
+
+async def until_gone(session: SurfaceSession) -> None:
+    await asyncio.wait_for(session.gone.wait(), 10_000)
+
+
+def gone_after_s(peer: ScriptedPeer, **settings: Any) -> float:
+    """When a client was given up that would have stayed for an hour."""
+    times: list[float] = []
+
+    async def during(session: SurfaceSession) -> None:
+        await until_gone(session)
+        times.append(session.now_ms / 1000)
+
+    held(peer, during, **settings)
+    return times[0]
+
+
+def test_a_client_that_says_nothing_is_given_up():
+    peer = ScriptedPeer([], stays_s=3_600)
+    assert gone_after_s(peer, open_s=30) == pytest.approx(30, abs=0.1)
+    assert peer.closed == (1000, "timeout")
+
+
+def test_a_client_that_says_nothing_that_matters_is_given_up_too():
+    peer = ScriptedPeer([(1.0, "{}")] * 49, stays_s=3_600)
+    assert gone_after_s(peer, open_s=30) == pytest.approx(30, abs=0.1)
+
+
+def test_a_client_that_has_spoken_has_longer_from_its_last_word_on():
+    peer = ScriptedPeer(
+        [(20.0, event("session.update", session={"type": "realtime"})), *typed("Tea.")], stays_s=3_600
+    )
+    assert gone_after_s(peer, open_s=30, idle_s=300) == pytest.approx(320, abs=1)
+
+
+def test_the_first_word_is_told_once():
+    words: list[None] = []
+
+    async def scene() -> None:
+        session = SurfaceSession(
+            ScriptedPeer([(0.1, "{"), *typed("Tea."), *typed("Milk.")]),
+            OpenAIRealtime("m"),
+            rate_hz=16_000,
+            on_first_word=lambda: words.append(None),
+        )
+        session.open()
+        await asyncio.sleep(0.1)
+        assert not words
+        await asyncio.sleep(1)
+        await session.close()
+
+    run(scene())
+    assert words == [None]

@@ -1,0 +1,25 @@
+"""Log of the stalls of an event loop: one line in ten seconds, with the stack that stood."""
+
+import time
+
+from loguru import logger
+
+from runtime.stall_monitor import Stall
+from telemetry.seldom import Seldom
+
+EVERY_S = 10.0
+
+
+class StallLog:
+    """Takes the stalls that ``StallMonitor`` counts. Runs on the watchdog's thread."""
+
+    def __init__(self) -> None:
+        self._lines = Seldom(EVERY_S)
+
+    def __call__(self, stall: Stall) -> None:
+        """Log a stall, unless another was logged a moment ago."""
+        collected = f", {stall.collected_ms} ms of it in garbage collection" if stall.collected_ms else ""
+        where = " < ".join(stall.stack) or "native code that held the interpreter"
+        text = f"the event loop stood for {stall.stood_ms} ms ({stall.cpu_ms} ms of CPU{collected}): {where}"
+        if (line := self._lines.line(text, time.monotonic())) is not None:
+            logger.warning(line)
