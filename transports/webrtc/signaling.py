@@ -22,6 +22,7 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import CapacityError, ConfigError, PeerError
+from transports.webrtc.release import ICE_TRANSPORTS, release_connection, release_peer_connection
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 # Far above what a browser offers for audio, video, screen and data; not measured.
@@ -29,8 +30,6 @@ MAX_SDP_CHARS = 64_000
 # An offer whose peer never connects holds a pipeline: not for the stock 60 s.
 CONNECT_TIMEOUT_S = 15.0
 HANG_UP_S = 3.0
-# Of aiortc's RTCPeerConnection: the set of transports that hold sockets.
-ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 # What aiortc raises on a description that parses and cannot be negotiated: its own errors, none of which is a
 # ValueError, and whatever its code trips over. OSError is not among them: that is this machine's trouble.
 NEGOTIATION_ERRORS = (
@@ -178,6 +177,7 @@ class Signaling:
             raise PeerError("this call is being renegotiated: wait for the answer")
         self._renegotiating.add(known)
         restart = bool(request.restart_pc)
+        replaced = known.pc
         answered = False
         try:
             with negotiation("the offer cannot be negotiated"):
@@ -189,6 +189,8 @@ class Signaling:
             return answer
         finally:
             self._renegotiating.discard(known)
+            if known.pc is not replaced:
+                release_peer_connection(replaced)
             if restart and not answered:
                 # The old peer connection is gone and the new one came to nothing. Without a restart the call
                 # goes on as it was.
@@ -237,6 +239,7 @@ class Signaling:
             await connection._call_event_handler("closed")
         finally:
             self._forget(connection)
+        await release_connection(connection)
 
     async def add_candidates(self, request: CandidatesRequest) -> None:
         """Add trickled candidates.
