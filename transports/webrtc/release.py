@@ -9,6 +9,9 @@ attribute that a newer version has renamed is skipped; tests/unit/transports/tes
 """
 
 import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
 
 from aiortc import RTCPeerConnection
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
@@ -24,15 +27,22 @@ DTLS_TRANSPORTS = "_RTCPeerConnection__dtlsTransports"
 
 async def release_connection(connection: SmallWebRTCConnection) -> None:
     """Let a closed connection go. Waits for handlers of its last events, ``HANDLERS_S`` at most."""
-    current = asyncio.current_task()
-    running = {task for _, task in connection._event_tasks if task is not current}
-    if running:
-        await asyncio.wait(running, timeout=HANDLERS_S)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HANDLERS_S):
+            # The peer connection has said that it is closed, and the connection passes it on in a task.
+            await _ended(getattr(connection.pc, "_waiting", ()))
+            await _ended(task for _, task in connection._event_tasks)
     forget_handlers(connection)
     connection._track_map.clear()
     # Bound methods of the connection itself.
     connection._track_getters.clear()
     release_peer_connection(connection.pc)
+
+
+async def _ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    running = set(tasks) - {asyncio.current_task()}
+    if running:
+        await asyncio.wait(running)
 
 
 def release_peer_connection(peer: RTCPeerConnection) -> None:
