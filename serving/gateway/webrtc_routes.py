@@ -2,7 +2,9 @@
 
 In: requests of browsers and Pipecat clients. Out: what the door answers (``transports.webrtc.signaling``).
 Decides what a started session may do: it brings the body that it was started with to its offer, and holds one
-call at a time, which it may renegotiate.
+call at a time, which it may renegotiate. Decides in which order an offer is checked, the cheapest first: the
+rate of its address, a free line, the credential, the size and fields of the SDP, the session that it names.
+A peer connection is built after all of them.
 """
 
 import json
@@ -30,6 +32,7 @@ class Door(Protocol):
     """What the routes need of the WebRTC signalling (``transports.webrtc.signaling.Signaling``)."""
 
     def is_open(self, pc_id: str) -> bool: ...
+    def check_json(self, body: dict[str, object]) -> dict[str, object]: ...
     async def offer_json(self, body: dict[str, object]) -> dict[str, str]: ...
     async def candidates_json(self, body: dict[str, object]) -> None: ...
     async def hang_up(self, connection: SmallWebRTCConnection) -> None: ...
@@ -64,6 +67,13 @@ class WebRtcRoutes:
         self._check_body = check_body
         self._new_sessions = new_sessions
         self._access = access
+        # A page takes two: POST /start, and the offer. They count whatever comes of them.
+        per_minute = 2 * settings.sessions_per_minute
+        self._requests = Rate(
+            per_minute,
+            f"over {per_minute} offers a minute from this address, try again later",
+            clients=settings.counted_clients,
+        )
         self._sessions = StartedSessions(max_sessions=MAX_STARTED_SESSIONS, expire_s=settings.start_expire_s)
 
     def router(self) -> APIRouter:
@@ -82,6 +92,7 @@ class WebRtcRoutes:
         transport = body.get("transport", "webrtc")
         if transport != "webrtc":
             raise PeerError(f"transport {str(transport)[:40]!r} is not served here (known: webrtc)")
+        self._requests.take(self._client(request))
         self._calls.check_room()
         self._access.check(request)
         given = body.get("body")
@@ -103,12 +114,7 @@ class WebRtcRoutes:
 
     async def offer(self, request: Request) -> dict[str, str]:
         """Answer an offer of a client that started no session."""
-        body = await self._read(request)
-        pc_id = body.get("pc_id")
-        if not (isinstance(pc_id, str) and self._door.is_open(pc_id)):
-            self._access.admit(request)
-        self._count(request, body)
-        return await self._door.offer_json(body)
+        return await self._answer(request, await self._read(request), is_admitted=False)
 
     async def candidates(self, request: Request) -> dict[str, str]:
         """Take candidates of any call."""
@@ -117,16 +123,15 @@ class WebRtcRoutes:
 
     async def session_offer(self, session_id: str, request: Request) -> dict[str, str]:
         """Answer an offer of a started session: its call, or a renegotiation of it."""
-        body = await self._read(request)
         session = self._session(session_id)
+        body = await self._read(request)
         renegotiates = body.get("pc_id") == session.pc_id
         if session.opening or (self._door.is_open(session.pc_id) and not renegotiates):
             raise HTTPException(409, "this session is in a call: end it, or POST /start for another")
         body.setdefault("requestData", session.body())
-        self._count(request, body)
         session.opening = True
         try:
-            answer = await self._door.offer_json(body)
+            answer = await self._answer(request, body, is_admitted=True)
         finally:
             session.opening = False
         session.pc_id = answer["pc_id"]
@@ -137,9 +142,8 @@ class WebRtcRoutes:
 
     async def session_candidates(self, session_id: str, request: Request) -> dict[str, str]:
         """Take candidates of a call of a started session."""
-        body = await self._read(request)
         self._session(session_id)
-        await self._door.candidates_json(body)
+        await self._door.candidates_json(await self._read(request))
         return {"status": "success"}
 
     async def _read(self, request: Request) -> dict[str, object]:
@@ -148,15 +152,38 @@ class WebRtcRoutes:
     def _client(self, request: Request) -> str:
         return client_of(request, trusted_proxies=self._settings.trusted_proxies)
 
-    def _count(self, request: Request, offer: dict[str, object]) -> None:
-        """Raises ShareError for an offer of one new session too many of this client."""
-        pc_id, given = offer.get("pc_id"), offer.get("requestData", offer.get("request_data"))
-        renegotiates = isinstance(pc_id, str) and self._door.is_open(pc_id)
-        goes_on = isinstance(given, dict) and given.get("session") is not None
-        if renegotiates or goes_on:
-            return
+    async def _answer(
+        self, request: Request, body: dict[str, object], *, is_admitted: bool
+    ) -> dict[str, str]:
+        """Answer an offer after all checks; nothing is built for one that is refused.
+
+        Args:
+            request: with the offer.
+            body: of it.
+            is_admitted: the credential was checked when its session was started.
+
+        Raises:
+            ShareError: too many of this address.
+            CapacityError: every line is taken.
+            HTTPException, AgentError, ValidationError: the credential, the offer or its wishes are wrong.
+        """
+        pc_id = body.get("pc_id")
+        if isinstance(pc_id, str) and self._door.is_open(pc_id):
+            # A renegotiation: the door counts those of each call.
+            return await self._door.offer_json(body)
+        client = self._client(request)
+        self._requests.take(client)
         self._calls.check_room()
-        self._new_sessions.take(self._client(request))
+        if not is_admitted:
+            self._access.check(request)
+        given = self._door.check_json(body)
+        await self._check_body(given)
+        if given.get("session") is None:
+            self._new_sessions.take(client)
+        # Last: a token is spent on a call that may begin.
+        if not is_admitted:
+            self._access.admit(request)
+        return await self._door.offer_json(body)
 
     def _session(self, session_id: str) -> StartedSession:
         session = self._sessions.get(session_id)

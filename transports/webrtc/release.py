@@ -1,11 +1,11 @@
 """Break the reference cycles of a closed WebRTC connection, so that reference counting frees it.
 
-In: a connection that has been closed, in whatever order. Out: a connection without handlers, and peer connections
-whose parts do not refer to each other in a circle. Codecs, decoder threads, packet histories and SSL state are
-then freed at once and not by a full garbage collection, for which every other call has to stop.
+In: a connection that has been closed, in whatever order. Out: a connection without handlers, and peer
+connections whose parts do not refer to each other in a circle. Codecs, decoder threads, packet histories
+and SSL state are then freed at once, and not by a full garbage collection, for which every call has to stop.
 
-The only place that knows which private attributes of aiortc, aioice, pyOpenSSL and Pipecat form the cycles. An
-attribute that a newer version has renamed is skipped; tests/unit/transports/test_webrtc_release.py finds it.
+The only place that knows which private attributes of aiortc, aioice, pyOpenSSL and Pipecat form the cycles.
+An attribute that a newer version has renamed is skipped; tests/unit/serving/test_call_release.py finds it.
 """
 
 import asyncio

@@ -10,8 +10,8 @@
    takes to the ear (``client_delay``), in another task of the input transport.
 5. The caller is heard when packets arrive: nothing is kept back for an ear that is not there (``arrival``).
 6. Of a camera some pictures a second go on, converted in a thread.
-7. A call that has ended is freed at once: the transport lets go of its pipeline (``ReleasesCall``), and audio is
-   read without a task for each packet. The last of those would hold the receiver in a reference cycle.
+7. A call that has ended is freed at once: the transport lets go of its pipeline (``ReleasesCall``), and audio
+   is read without a task for each packet. The last of those would hold the receiver in a reference cycle.
 """
 
 import asyncio
@@ -397,7 +397,7 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
             self._delay_told(delay_ms)
 
     def release(self) -> None:
-        """See ``ReleasesCall``. The client goes on until the connection is closed; its events reach nothing."""
+        """See ``ReleasesCall``. The client goes on until the connection is closed, without effect."""
         self._paced_client.release()
         self._delay_told = None
         self._input = self._output = None
