@@ -299,18 +299,24 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str) -
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
         engines.host_front_end()
-        # What is loaded stays: full collections need not look at it again while people talk.
-        gc.collect()
-        gc.freeze()
-        # A full collection in the middle of a call stops everybody's audio (12 ms were seen while calls
-        # started): far apart here, and asked for by the gateway when nobody is on the line.
-        gc.set_threshold(2_000, 10, 500)
-        # Threads (the session store's, voice activity's) hold the interpreter for so long until the loop has
-        # it back. By default that is 5 ms, each time: a call that starts reads and writes its session.
-        sys.setswitchinterval(SWITCH_S)
+        settle()
         print(banner(engines.describe(), address), flush=True)
         await server.serve(sockets=[listener])
     return 0
+
+
+def settle() -> None:
+    """Set the interpreter up for calls, when everything is loaded."""
+    # What is loaded stays: full collections need not look at it again while people talk.
+    gc.collect()
+    gc.freeze()
+    # A full collection in the middle of a call stops everybody's audio (12 ms were seen while calls started):
+    # far apart here, and asked for by the gateway when nobody is on the line. A call that ends needs none: it
+    # is freed by reference counting (``pipelines.release``).
+    gc.set_threshold(2_000, 10, 500)
+    # Threads (the session store's, voice activity's) hold the interpreter for so long until the loop has it
+    # back. By default that is 5 ms, each time: a call that starts reads and writes its session.
+    sys.setswitchinterval(SWITCH_S)
 
 
 def address_of(host: str, port: int) -> str:
