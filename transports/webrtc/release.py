@@ -18,25 +18,30 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
 from transports.release import forget_handlers
 
-# A handler of the last event may still run: closing does not wait longer for it.
-HANDLERS_S = 1.0
 # Of aiortc's RTCPeerConnection: the sets of its transports. Those of ICE hold the sockets.
 ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 DTLS_TRANSPORTS = "_RTCPeerConnection__dtlsTransports"
 
 
-async def release_connection(connection: SmallWebRTCConnection) -> None:
-    """Let a closed connection go. Waits for handlers of its last events, ``HANDLERS_S`` at most."""
+async def release_connection(connection: SmallWebRTCConnection, *, within_s: float) -> None:
+    """Let a closed connection go.
+
+    Args:
+        connection: closed, or as far as it could be.
+        within_s: longest wait for handlers of its last events, and the same for its media.
+    """
     with suppress(TimeoutError):
-        async with asyncio.timeout(HANDLERS_S):
+        async with asyncio.timeout(within_s):
             # The peer connection has said that it is closed, and the connection passes it on in a task.
             await _ended(getattr(connection.pc, "_waiting", ()))
             await _ended(task for _, task in connection._event_tasks)
     forget_handlers(connection)
     connection._track_map.clear()
+    if connection._data_channel is not None:
+        connection._data_channel.remove_all_listeners()
     # Bound methods of the connection itself.
     connection._track_getters.clear()
-    release_peer_connection(connection.pc)
+    await release_peer_connection(connection.pc, within_s=within_s)
 
 
 async def _ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
@@ -45,9 +50,12 @@ async def _ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
         await asyncio.wait(running)
 
 
-def release_peer_connection(peer: RTCPeerConnection) -> None:
-    """Let a closed peer connection go."""
+async def release_peer_connection(peer: RTCPeerConnection, *, within_s: float) -> None:
+    """Let a closed peer connection go; waits ``within_s`` at most for media that it has started too late."""
     peer.remove_all_listeners()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await _stop_late_media(peer)
     for dtls in list(getattr(peer, DTLS_TRANSPORTS, ())):
         dtls.remove_all_listeners()
         _release_verification(dtls)
@@ -55,6 +63,24 @@ def release_peer_connection(peer: RTCPeerConnection) -> None:
         ice.remove_all_listeners()
         ice.iceGatherer.remove_all_listeners()
         _release_agent(ice._connection)
+
+
+async def _stop_late_media(peer: RTCPeerConnection) -> None:
+    """Stop what aiortc has started after its own ``close()``.
+
+    Its task that connects goes on when a peer connection is closed during the handshake, and starts senders
+    and receivers for good: three tasks and the thread of a decoder.
+    """
+    for transceiver in peer.getTransceivers():
+        setattr(transceiver.sender, "send", _start_nothing)  # noqa: B010  # a method
+        setattr(transceiver.receiver, "receive", _start_nothing)  # noqa: B010
+        await transceiver.stop()
+        if transceiver.receiver.track is not None:
+            transceiver.receiver.track.remove_all_listeners()
+
+
+async def _start_nothing(_parameters: object) -> None:
+    """Take the place of the methods that start a sender or a receiver."""
 
 
 def _release_verification(dtls: object) -> None:

@@ -238,7 +238,7 @@ class Signaling:
         finally:
             self._renegotiating.discard(known)
             if known.pc is not replaced:
-                release_peer_connection(replaced)
+                await release_peer_connection(replaced, within_s=self._hang_up_s)
             if restart and not answered:
                 # The old peer connection is gone and the new one came to nothing. Without a restart the call
                 # goes on as it was.
@@ -292,7 +292,7 @@ class Signaling:
             await connection._call_event_handler("closed")
         finally:
             self._forget(connection)
-        await release_connection(connection)
+        await release_connection(connection, within_s=self._hang_up_s)
 
     async def add_candidates(self, request: CandidatesRequest) -> None:
         """Add trickled candidates.
