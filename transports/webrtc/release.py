@@ -9,6 +9,7 @@ An attribute that a newer version has renamed is skipped; tests/unit/serving/tes
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -36,6 +37,10 @@ async def release_connection(connection: SmallWebRTCConnection, *, within_s: flo
             await _ended(getattr(connection.pc, "_waiting", ()))
             await _ended(task for _, task in connection._event_tasks)
     forget_handlers(connection)
+    renegotiated = getattr(connection, "_renegotiation_task", None)
+    if renegotiated is not None:
+        # It only counts two seconds.
+        renegotiated.cancel()
     connection._track_map.clear()
     if connection._data_channel is not None:
         connection._data_channel.remove_all_listeners()
@@ -53,9 +58,15 @@ async def _ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
 async def release_peer_connection(peer: RTCPeerConnection, *, within_s: float) -> None:
     """Let a closed peer connection go; waits ``within_s`` at most for media that it has started too late."""
     peer.remove_all_listeners()
+    stop_connecting(peer)
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await _stop_late_media(peer)
+    if peer.sctp is not None:
+        peer.sctp.remove_all_listeners()
+        # Channels that were not open yet, and what waited to be sent by them.
+        getattr(peer.sctp, "_data_channels", {}).clear()
+        getattr(peer.sctp, "_data_channel_queue", deque[Any]()).clear()
     for dtls in list(getattr(peer, DTLS_TRANSPORTS, ())):
         dtls.remove_all_listeners()
         _release_verification(dtls)
@@ -66,21 +77,35 @@ async def release_peer_connection(peer: RTCPeerConnection, *, within_s: float) -
 
 
 async def _stop_late_media(peer: RTCPeerConnection) -> None:
-    """Stop what aiortc has started after its own ``close()``.
-
-    Its task that connects goes on when a peer connection is closed during the handshake, and starts senders
-    and receivers for good: three tasks and the thread of a decoder.
-    """
+    """Stop what was started in spite of ``stop_connecting``, by a peer connection that closed by itself."""
     for transceiver in peer.getTransceivers():
-        setattr(transceiver.sender, "send", _start_nothing)  # noqa: B010  # a method
-        setattr(transceiver.receiver, "receive", _start_nothing)  # noqa: B010
         await transceiver.stop()
         if transceiver.receiver.track is not None:
             transceiver.receiver.track.remove_all_listeners()
 
 
-async def _start_nothing(_parameters: object) -> None:
-    """Take the place of the methods that start a sender or a receiver."""
+def stop_connecting(peer: RTCPeerConnection) -> None:
+    """Have a peer connection start nothing any more: it is about to be closed.
+
+    aiortc's task that connects goes on when a peer connection is closed during the handshake. It starts
+    senders and receivers for good (three tasks and the thread of a decoder), or fails where no caller waits.
+    """
+    parts: list[tuple[object, str]] = []
+    for transceiver in peer.getTransceivers():
+        parts += [(transceiver.sender, "send"), (transceiver.receiver, "receive")]
+    parts += [(transport, "start") for transport in _transports(peer)]
+    if peer.sctp is not None:
+        parts.append((peer.sctp, "start"))
+    for part, start in parts:
+        setattr(part, start, _start_nothing)
+
+
+async def _start_nothing(*_parameters: object) -> None:
+    """Take the place of the methods that start a part of a peer connection."""
+
+
+def _transports(peer: RTCPeerConnection) -> list[Any]:
+    return [*getattr(peer, DTLS_TRANSPORTS, ()), *getattr(peer, ICE_TRANSPORTS, ())]
 
 
 def _release_verification(dtls: object) -> None:

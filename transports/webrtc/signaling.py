@@ -29,7 +29,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import CapacityError, ConfigError, PeerError
 from transports.webrtc.offer_bounds import MAX_SDP_CHARS, check_bounds
-from transports.webrtc.release import ICE_TRANSPORTS, release_connection, release_peer_connection
+from transports.webrtc.release import (
+    ICE_TRANSPORTS,
+    release_connection,
+    release_peer_connection,
+    stop_connecting,
+)
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 # One takes some 10 ms of the loop; the others wait, in order, so long at most.
@@ -226,6 +231,8 @@ class Signaling:
         restart = bool(request.restart_pc)
         replaced = known.pc
         answered = False
+        if restart:
+            stop_connecting(replaced)
         try:
             async with self._place_to_build():
                 with negotiation("the offer cannot be negotiated"):
@@ -280,6 +287,7 @@ class Signaling:
 
     async def hang_up(self, connection: SmallWebRTCConnection) -> None:
         """Close a connection, in whatever state it is, and give its line back. Does not raise."""
+        stop_connecting(connection.pc)
         try:
             async with asyncio.timeout(self._hang_up_s):
                 await connection.disconnect()

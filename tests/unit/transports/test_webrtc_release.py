@@ -54,8 +54,11 @@ class Room:
         return connection
 
 
-def decoders() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.endswith("-decoder")]
+def decoder_of(room: Room) -> threading.Thread | None:
+    receiver = room.connection().pc.getReceivers()[0]
+    decoder = vars(receiver)["_RTCRtpReceiver__decoder_thread"]
+    assert decoder is None or isinstance(decoder, threading.Thread)
+    return decoder
 
 
 async def call(room: Room, *, is_settled: bool = True, **more: Any) -> tuple[Caller, str]:
@@ -71,15 +74,16 @@ async def call(room: Room, *, is_settled: bool = True, **more: Any) -> tuple[Cal
 async def test_a_connection_that_is_hung_up_is_freed_with_its_decoder_thread():
     room = Room()
     caller, _ = await call(room)
-    assert room.alive()
+    await until(lambda: decoder_of(room) is not None)
+    decoder = decoder_of(room)
     await room.door.hang_up(room.connection())
     await caller.hang_up()
     await until(lambda: not room.alive())
-    await until(lambda: not decoders())
+    assert isinstance(decoder, threading.Thread)
+    await until(lambda: not decoder.is_alive())
 
 
 async def test_a_connection_that_is_hung_up_during_its_handshake_is_freed():
-    """aiortc goes on connecting, and would start senders and receivers that never stop."""
     room = Room()
     caller, _ = await call(room, is_settled=False)
     await room.door.hang_up(room.connection())
