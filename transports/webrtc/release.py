@@ -41,7 +41,7 @@ async def release_connection(connection: SmallWebRTCConnection, *, within_s: flo
     if renegotiated is not None:
         # It only counts two seconds. Cancelled, it refers to the connection by its traceback.
         renegotiated.cancel()
-        connection._renegotiation_task = None
+        del connection._renegotiation_task
     connection._track_map.clear()
     if connection._data_channel is not None:
         connection._data_channel.remove_all_listeners()
