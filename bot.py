@@ -27,6 +27,7 @@ from configs.load import known_deployments, load_deployment, parse_settings
 from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreError
 from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
+from runtime.heap import bound_heap
 from runtime.leaving import leave
 from serving.gateway.settings import ServerSettings
 
@@ -187,6 +188,8 @@ def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deploy
 def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
     """Serve the page until a signal ends it; ``mode`` is that of callers who ask for none."""
     check_phone(deployment, mode)
+    # Before anything large is loaded.
+    bound_heap()
     listener = claim_port(deployment.server.host, deployment.server.port)
     return event_loop.run(_serve(deployment, listener, mode))
 
@@ -244,6 +247,7 @@ async def gateway(
     from serving.gateway.app import create_app
     from serving.gateway.caller_book import CallerBook
     from serving.gateway.http_server import http_server
+    from serving.gateway.idle_memory import returning_memory
     from serving.gateway.operations import Operations
     from transports.webrtc.signaling import Signaling
 
@@ -281,7 +285,8 @@ async def gateway(
         ),
     )
     try:
-        yield http_server(app, deployment.server)
+        async with returning_memory(app.state.calls):
+            yield http_server(app, deployment.server)
     finally:
         await typed.close()
         await desk.close()

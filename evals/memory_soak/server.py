@@ -26,6 +26,7 @@ from evals.serving import HOST
 from pipelines.engines import Engines
 from pipelines.sessions import open_conversations
 from runtime import event_loop
+from runtime.heap import bound_heap
 
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1_048_576
 
@@ -92,6 +93,7 @@ def fake(engines: Engines) -> None:
 async def serve(arguments: argparse.Namespace) -> None:
     """Serve until a signal."""
     deployment = load_deployment(arguments.config)
+    bound_heap()
     listener = bot.claim_port(HOST, arguments.port)
     async with (
         await Engines.load(deployment, duplex=True) as engines,
