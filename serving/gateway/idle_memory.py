@@ -44,7 +44,7 @@ async def returning_memory(
     calls: CountsCalls, *, resident: Callable[[], float] = resident_mb, trim: Callable[[], object] = trim_heap
 ) -> AsyncIterator[None]:
     """Give memory back whenever the process is idle, until the block ends."""
-    watching = asyncio.create_task(_watch(calls, resident, trim), name="idle_memory")
+    watching = asyncio.create_task(_watch(calls, resident, trim, resident()), name="idle_memory")
     try:
         yield
     finally:
@@ -52,8 +52,9 @@ async def returning_memory(
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _watch(calls: CountsCalls, resident: Callable[[], float], trim: Callable[[], object]) -> None:
-    kept_mb = resident()
+async def _watch(
+    calls: CountsCalls, resident: Callable[[], float], trim: Callable[[], object], kept_mb: float
+) -> None:
     while True:
         await asyncio.sleep(LOOK_S)
         held_mb = resident()
