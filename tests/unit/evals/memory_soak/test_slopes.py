@@ -10,7 +10,9 @@ SECONDS = [5.0 * number for number in range(120)]
 
 def test_steady_growth_is_found_with_its_size():
     noise = np.random.default_rng(1).normal(0, 0.5, len(SECONDS))
-    fitted = slope(SECONDS, [450 + second / 3_600 * 240 + extra for second, extra in zip(SECONDS, noise)])
+    fitted = slope(
+        SECONDS, [450 + second / 3_600 * 240 + extra for second, extra in zip(SECONDS, noise, strict=True)]
+    )
     assert fitted.grows
     assert abs(fitted.per_hour - 240) < fitted.within < 20
 
