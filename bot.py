@@ -28,6 +28,7 @@ from core.client_rules import OPERATOR, ClientRules
 from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreError
 from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
+from runtime.heap import bound_heap
 from runtime.leaving import leave
 from runtime.stall_monitor import StallMonitor
 from serving.gateway.operator_token import OperatorToken, operator_token
@@ -195,6 +196,8 @@ def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
     public_url = None if deployment.phone is None else deployment.phone.public_url
     check_exposure(deployment.server, public_url=public_url)
     token = operator_token(deployment.server, deployment.operations.data_dir)
+    # Before anything large is loaded.
+    bound_heap()
     listener = claim_port(deployment.server.host, deployment.server.port)
     return event_loop.run(_serve(deployment, listener, mode, token))
 
@@ -257,6 +260,7 @@ async def gateway(
     from serving.gateway.audit import AuditLog
     from serving.gateway.caller_book import CallerBook
     from serving.gateway.http_server import http_server
+    from serving.gateway.idle_memory import returning_memory
     from serving.gateway.operations import Operations
     from transports.webrtc.signaling import Signaling
 
@@ -305,7 +309,8 @@ async def gateway(
         ),
     )
     try:
-        yield http_server(app, deployment.server)
+        async with returning_memory(app.state.calls):
+            yield http_server(app, deployment.server)
     finally:
         await typed.close()
         await desk.close()
@@ -325,20 +330,26 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
         engines.host_front_end()
-        # What is loaded stays: full collections need not look at it again while people talk.
-        gc.collect()
-        gc.freeze()
-        # A full collection in the middle of a call stops everybody's audio (12 ms were seen while calls
-        # started): far apart here, and asked for by the gateway when nobody is on the line.
-        gc.set_threshold(2_000, 10, 500)
-        # Threads (the session store's, voice activity's) hold the interpreter for so long until the loop has
-        # it back. By default that is 5 ms, each time: a call that starts reads and writes its session.
-        sys.setswitchinterval(SWITCH_S)
+        settle()
         print(banner(engines.describe(), address, token), flush=True)
         # Loading blocked the loop, and there was no call: what counts begins here.
         async with stalls:
             await server.serve(sockets=[listener])
     return 0
+
+
+def settle() -> None:
+    """Set the interpreter up for calls, when everything is loaded."""
+    # What is loaded stays: full collections need not look at it again while people talk.
+    gc.collect()
+    gc.freeze()
+    # A full collection in the middle of a call stops everybody's audio (12 ms were seen while calls started):
+    # far apart here, and asked for by the gateway when nobody is on the line. A call that ends needs none: it
+    # is freed by reference counting (``pipelines.release``).
+    gc.set_threshold(2_000, 10, 500)
+    # Threads (the session store's, voice activity's) hold the interpreter for so long until the loop has it
+    # back. By default that is 5 ms, each time: a call that starts reads and writes its session.
+    sys.setswitchinterval(SWITCH_S)
 
 
 def address_of(host: str, port: int) -> str:

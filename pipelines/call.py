@@ -180,6 +180,17 @@ class Call:
         )
         self.playout.rate_hz = output_rate_hz or 0
 
+    def release(self) -> None:
+        """Drop the references to a pipeline that has ended. What was recorded stays."""
+        self.close_front_end()
+        self.front_end = self.self_voice = self.own_words = None
+        self.on_far_end = self.report = self.end_turn = self.finish_turn = None
+        self.on_waiting = self.on_reply_over = self.on_turn_started = self.on_turn = self.answers = None
+        self.is_answering = lambda: False
+        self.playout.release()
+        client = self.client
+        client.ears = client.mouth = client.run_tool = client.change_tools = client.on_placed = None
+
     def close_front_end(self) -> None:
         """Nothing more is heard of the caller; as often as it is called."""
         if self.front_end is not None:

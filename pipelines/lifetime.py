@@ -20,6 +20,7 @@ from pipecat.workers.runner import WorkerRunner
 from configs.deployment import Bot
 from pipelines.call import Call
 from pipelines.engines import INPUT_RATE_HZ, Engines
+from pipelines.release import release_call
 from processors.dialogue.rtvi import CheckedRtvi
 from processors.turns.idle import PERSON, IdleKeeper
 from protocols.surface import SHUTDOWN, STOPPING
@@ -148,13 +149,16 @@ async def hold(
     call.on_waiting = partial(idle.on_waiting, why=PERSON)
     call.joined()
     try:
-        watching = _enders(idle, worker, call, rtvi=rtvi, finished=finished)
-        await _run_beside(runner, [*watching, *beside])
+        try:
+            watching = _enders(idle, worker, call, rtvi=rtvi, finished=finished)
+            await _run_beside(runner, [*watching, *beside])
+        finally:
+            if last is not None:
+                await last()
+            call.left()
+        call.turns.close()
     finally:
-        if last is not None:
-            await last()
-        call.left()
-    call.turns.close()
+        await release_call(runner, worker, transport, call)
 
 
 async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:

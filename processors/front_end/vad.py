@@ -209,6 +209,8 @@ class SharedVadAnalyzer(VADAnalyzer):
     async def cleanup(self) -> None:
         self._is_over = True
         await super().cleanup()
+        # They hold what decides about turns, and that holds this.
+        self._on_audio = self._on_onset = self._on_pause = self._on_resume = None
         if self._hosted is not None:
             self._hosted.close()
 

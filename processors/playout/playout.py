@@ -153,6 +153,10 @@ class Playout:
         """
         return ThoughtTap(self, on_thought), PlayoutEntry(self, on_speech), PlayoutExit(self)
 
+    def release(self) -> None:
+        """Drop the references to the call and its pipeline, which has ended: every reply was reported."""
+        self.on_reply = self.on_progress = self.on_words = self.follower = self.peer_quiet_ms = None
+
     def played(self, pcm: bytes) -> None:
         """A packet of 16-bit PCM leaves now. On the event loop; for a transport's ``on_packet``."""
         duration_us = len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self.rate_hz if self.rate_hz else 0

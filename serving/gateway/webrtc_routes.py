@@ -2,7 +2,9 @@
 
 In: requests of browsers and Pipecat clients. Out: what the door answers (``transports.webrtc.signaling``).
 Decides what a started session may do: it brings the body that it was started with to its offer, and holds one
-call at a time, which it may renegotiate.
+call at a time, which it may renegotiate. Decides in which order an offer is checked, the cheapest first: the
+rate of its address, a free line, the credential, the size and fields of the SDP, the session that it names.
+A peer connection is built after all of them.
 """
 
 import json
@@ -19,7 +21,8 @@ from core.errors import PeerError
 from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks
-from serving.gateway.requests import read_json
+from serving.gateway.limits import Rate
+from serving.gateway.requests import client_of, read_json
 from serving.gateway.sessions import StartedSession, StartedSessions
 from serving.gateway.settings import ServerSettings
 from serving.gateway.usage import UsageLimits
@@ -49,6 +52,7 @@ class Door(Protocol):
     """What the routes need of the WebRTC signalling (``transports.webrtc.signaling.Signaling``)."""
 
     def is_open(self, pc_id: str) -> bool: ...
+    def check_json(self, body: dict[str, object]) -> dict[str, object]: ...
     async def offer_json(self, body: dict[str, object]) -> dict[str, str]: ...
     async def candidates_json(self, body: dict[str, object]) -> None: ...
     async def hang_up(self, connection: SmallWebRTCConnection) -> None: ...
@@ -83,6 +87,13 @@ class WebRtcRoutes:
         self._check_body = check_body
         self._usage = usage
         self._access = access
+        # A page takes two: POST /start, and the offer. They count whatever comes of them.
+        per_minute = 2 * settings.sessions_per_minute
+        self._requests = Rate(
+            per_minute,
+            f"over {per_minute} offers a minute from this address, try again later",
+            clients=settings.counted_clients,
+        )
         self._sessions = StartedSessions(max_sessions=MAX_STARTED_SESSIONS, expire_s=settings.start_expire_s)
 
     def router(self) -> APIRouter:
@@ -101,6 +112,7 @@ class WebRtcRoutes:
         transport = body.get("transport", "webrtc")
         if transport != "webrtc":
             raise PeerError(f"transport {str(transport)[:40]!r} is not served here (known: webrtc)")
+        self._requests.take(self._client(request))
         self._calls.check_room()
         identity = await self._access.check(request, APP)
         self._calls.check_room(identity=identity)
@@ -123,15 +135,7 @@ class WebRtcRoutes:
 
     async def offer(self, request: Request) -> dict[str, str]:
         """Answer an offer of a client that started no session."""
-        body = await self._read(request)
-        pc_id = body.get("pc_id")
-        if isinstance(pc_id, str) and self._door.is_open(pc_id):
-            # A renegotiation: should its call end meanwhile, it begins none.
-            return await self._door.offer_json(body)
-        identity = await self._access.check(request, APP)
-        self._calls.check_room(identity=identity)
-        await self._access.admit(request, APP)
-        return await self._answer(body, identity)
+        return await self._answer(request, await self._read(request), None)
 
     async def candidates(self, request: Request) -> dict[str, str]:
         """Take candidates of any call."""
@@ -140,15 +144,15 @@ class WebRtcRoutes:
 
     async def session_offer(self, session_id: str, request: Request) -> dict[str, str]:
         """Answer an offer of a started session: its call, or a renegotiation of it."""
-        body = await self._read(request)
         session = self._session(session_id)
+        body = await self._read(request)
         renegotiates = body.get("pc_id") == session.pc_id
         if session.opening or (self._door.is_open(session.pc_id) and not renegotiates):
             raise HTTPException(409, "this session is in a call: end it, or POST /start for another")
         body.setdefault("requestData", session.body())
         session.opening = True
         try:
-            answer = await self._answer(body, session.identity)
+            answer = await self._answer(request, body, session.identity)
         finally:
             session.opening = False
         session.pc_id = answer["pc_id"]
@@ -159,31 +163,51 @@ class WebRtcRoutes:
 
     async def session_candidates(self, session_id: str, request: Request) -> dict[str, str]:
         """Take candidates of a call of a started session."""
-        body = await self._read(request)
         self._session(session_id)
-        await self._door.candidates_json(body)
+        await self._door.candidates_json(await self._read(request))
         return {"status": "success"}
 
     async def _read(self, request: Request) -> dict[str, object]:
         return await read_json(request, allowed_origins=self._settings.allowed_origins)
 
-    async def _answer(self, offer: dict[str, object], identity: ClientIdentity) -> dict[str, str]:
-        self._count(offer, identity)
+    def _client(self, request: Request) -> str:
+        return client_of(request, trusted_proxies=self._settings.trusted_proxies)
+
+    async def _answer(
+        self, request: Request, body: dict[str, object], admitted: ClientIdentity | None
+    ) -> dict[str, str]:
+        """Answer an offer after all checks; nothing is built for one that is refused.
+
+        Args:
+            request: with the offer.
+            body: of it.
+            admitted: client whose credential was checked when its session was started; None: none was.
+
+        Raises:
+            ShareError: too many of this address or client.
+            CapacityError: every line is taken.
+            HTTPException, AgentError, ValidationError: the credential, the offer or its wishes are wrong.
+        """
+        pc_id = body.get("pc_id")
+        if isinstance(pc_id, str) and self._door.is_open(pc_id):
+            # A renegotiation: the door counts those of each call.
+            return await self._door.offer_json(body)
+        self._requests.take(self._client(request))
+        self._calls.check_room()
+        identity = await self._access.check(request, APP) if admitted is None else admitted
+        self._calls.check_room(identity=identity)
+        given = self._door.check_json(body)
+        await self._check_body(given, identity)
+        if given.get("session") is None:
+            self._usage.take_session(identity)
+        # Last: a token is spent on a call that may begin.
+        if admitted is None:
+            await self._access.admit(request, APP)
         offering = OFFERING.set(identity)
         try:
-            return await self._door.offer_json(offer)
+            return await self._door.offer_json(body)
         finally:
             OFFERING.reset(offering)
-
-    def _count(self, offer: dict[str, object], identity: ClientIdentity) -> None:
-        """Raises ShareError for an offer of one new session too many of this client."""
-        pc_id, given = offer.get("pc_id"), offer.get("requestData", offer.get("request_data"))
-        renegotiates = isinstance(pc_id, str) and self._door.is_open(pc_id)
-        goes_on = isinstance(given, dict) and given.get("session") is not None
-        if renegotiates or goes_on:
-            return
-        self._calls.check_room(identity=identity)
-        self._usage.take_session(identity)
 
     def _session(self, session_id: str) -> StartedSession:
         session = self._sessions.get(session_id)

@@ -371,6 +371,10 @@ class PhoneTransport(BaseTransport):
         """See ``SetsGain``."""
         self._phone_output.gain.set_db(gain_db)
 
+    def release(self) -> None:
+        """See ``ReleasesCall``. What is still played by the stream is reported as before."""
+        self._told_delay = self._told_unplayed = self.on_key = None
+
     def input(self) -> PhoneInput:
         return self._phone_input
 

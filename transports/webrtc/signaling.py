@@ -7,11 +7,17 @@ here, whoever runs it hangs up. Holds the live connections by ``pc_id``; a close
 whose peer has not connected after ``connect_s`` is closed. What aiortc cannot negotiate is a PeerError on
 every path, and a failed first negotiation, or one that was to replace the peer connection, closes what it had
 opened. Hanging up never fails and has a deadline, after which the sockets are taken away.
+
+An offer is checked before anything is built for it: the size of its text (``offer_bounds``), then its fields.
+``check_json`` is for callers that have more to look at first. At most ``BUILDING`` peer connections are under
+construction at a time, a call is renegotiated ``RENEGOTIATIONS`` times a minute and takes ``MAX_CANDIDATES``
+candidates.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from aiortc import RTCIceServer, RTCIceTransport, RTCPeerConnection
 from aiortc.exceptions import InternalError, InvalidAccessError, InvalidStateError, OperationError
@@ -23,15 +29,24 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import CapacityError, ConfigError, PeerError
 from transports.webrtc.channel_guard import ChannelGuard
+from transports.webrtc.offer_bounds import MAX_SDP_CHARS, check_bounds
+from transports.webrtc.release import (
+    ICE_TRANSPORTS,
+    release_connection,
+    release_peer_connection,
+    stop_connecting,
+)
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
-# Far above what a browser offers for audio, video, screen and data; not measured.
-MAX_SDP_CHARS = 64_000
+# One takes some 10 ms of the loop; the others wait, in order, so long at most.
+BUILDING, BUILDING_S = 4, 5.0
+# A page renegotiates when it adds a camera or a screen, or has changed its network.
+RENEGOTIATIONS, RENEGOTIATIONS_S = 20, 60.0
+# Trickled to one peer connection; a browser has two to ten for each of its addresses.
+MAX_CANDIDATES = 100
 # An offer whose peer never connects holds a pipeline: not for the stock 60 s.
 CONNECT_TIMEOUT_S = 15.0
 HANG_UP_S = 3.0
-# Of aiortc's RTCPeerConnection: the set of transports that hold sockets.
-ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 # What aiortc raises on a description that parses and cannot be negotiated: its own errors, none of which is a
 # ValueError, and whatever its code trips over. OSError is not among them: that is this machine's trouble.
 NEGOTIATION_ERRORS = (
@@ -107,7 +122,11 @@ class Signaling:
         self._hang_up_s = hang_up_s
         self._connections: dict[str, SmallWebRTCConnection] = {}
         self._opening = 0
+        self._building = asyncio.Semaphore(BUILDING)
         self._renegotiating: set[SmallWebRTCConnection] = set()
+        # Loop times of the latest, and candidates of the peer connection that stands.
+        self._renegotiated: dict[SmallWebRTCConnection, deque[float]] = {}
+        self._candidates: Counter[SmallWebRTCConnection] = Counter()
         self._deadlines: dict[SmallWebRTCConnection, asyncio.TimerHandle] = {}
         self._guards: dict[SmallWebRTCConnection, ChannelGuard] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -121,6 +140,17 @@ class Signaling:
         """Whether ``pc_id`` names a live call."""
         return pc_id in self._connections
 
+    def check_json(self, body: dict[str, object]) -> dict[str, object]:
+        """Check an offer and build nothing; returns what the client gives for its call.
+
+        Raises:
+            ValidationError: wrong fields (pydantic's).
+            PeerError: the SDP is too large, or cannot be negotiated.
+        """
+        request = OfferRequest.model_validate(body)
+        check_sdp(request.sdp)
+        return request.request_data or {}
+
     async def offer_json(self, body: dict[str, object]) -> dict[str, str]:
         """``offer`` from a parsed body. Raises pydantic's ValidationError for wrong fields."""
         return await self.offer(OfferRequest.model_validate(body))
@@ -133,8 +163,8 @@ class Signaling:
         """Answer an offer: a new call, or a renegotiation when ``pc_id`` names a live one.
 
         Raises:
-            PeerError: the SDP cannot be negotiated, or the call is being renegotiated already.
-            CapacityError: too many calls.
+            PeerError: the SDP cannot be negotiated, or the call is renegotiated already, or too often.
+            CapacityError: too many calls, or too many that begin.
         """
         check_sdp(request.sdp)
         known = self._connections.get(request.pc_id or "")
@@ -163,8 +193,9 @@ class Signaling:
 
         started = False
         try:
-            with negotiation("the offer cannot be negotiated"):
-                await connection.initialize(sdp=request.sdp, type=request.type)
+            async with self._place_to_build():
+                with negotiation("the offer cannot be negotiated"):
+                    await connection.initialize(sdp=request.sdp, type=request.type)
             self._guard(connection)
             answer = _answer(connection)
             self._connections[connection.pc_id] = connection
@@ -176,15 +207,39 @@ class Signaling:
             if not started:
                 await self.hang_up(connection)
 
+    @asynccontextmanager
+    async def _place_to_build(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(BUILDING_S):
+                await self._building.acquire()
+        except TimeoutError:
+            raise CapacityError("too many calls begin at once, try again", limit=BUILDING) from None
+        try:
+            yield
+        finally:
+            self._building.release()
+
+    def _count_renegotiation(self, known: SmallWebRTCConnection) -> None:
+        now_s = asyncio.get_running_loop().time()
+        latest = self._renegotiated.setdefault(known, deque(maxlen=RENEGOTIATIONS))
+        if len(latest) == RENEGOTIATIONS and now_s - latest[0] < RENEGOTIATIONS_S:
+            raise PeerError(f"this call was renegotiated {RENEGOTIATIONS} times within a minute: wait")
+        latest.append(now_s)
+
     async def _renegotiate(self, known: SmallWebRTCConnection, request: OfferRequest) -> dict[str, str]:
         if known in self._renegotiating:
             raise PeerError("this call is being renegotiated: wait for the answer")
+        self._count_renegotiation(known)
         self._renegotiating.add(known)
         restart = bool(request.restart_pc)
+        replaced = known.pc
         answered = False
+        if restart:
+            stop_connecting(replaced)
         try:
-            with negotiation("the offer cannot be negotiated"):
-                await known.renegotiate(sdp=request.sdp, type=request.type, restart_pc=restart)
+            async with self._place_to_build():
+                with negotiation("the offer cannot be negotiated"):
+                    await known.renegotiate(sdp=request.sdp, type=request.type, restart_pc=restart)
             self._guard(known)
             answer = _answer(known)
             if restart:
@@ -193,6 +248,8 @@ class Signaling:
             return answer
         finally:
             self._renegotiating.discard(known)
+            if known.pc is not replaced:
+                await release_peer_connection(replaced, within_s=self._hang_up_s)
             if restart and not answered:
                 # The old peer connection is gone and the new one came to nothing. Without a restart the call
                 # goes on as it was.
@@ -217,9 +274,12 @@ class Signaling:
         if connection not in self._connections.values():
             raise PeerError("the call has ended")
         guard = self._guards.pop(connection)
+        renegotiated = self._renegotiated.get(connection)
         self._forget(connection)
         self._connections[connection.pc_id] = connection
         self._guards[connection] = guard
+        if renegotiated is not None:
+            self._renegotiated[connection] = renegotiated
         self._expect_peer(connection)
 
     def _expect_peer(self, connection: SmallWebRTCConnection) -> None:
@@ -237,6 +297,8 @@ class Signaling:
         # By identity: the connection may have another pc_id by now than the one it is held under.
         for pc_id in [pc_id for pc_id, held in self._connections.items() if held is connection]:
             del self._connections[pc_id]
+        self._renegotiated.pop(connection, None)
+        self._candidates.pop(connection, None)
         deadline = self._deadlines.pop(connection, None)
         if deadline is not None:
             deadline.cancel()
@@ -246,6 +308,7 @@ class Signaling:
 
     async def hang_up(self, connection: SmallWebRTCConnection) -> None:
         """Close a connection, in whatever state it is, and give its line back. Does not raise."""
+        stop_connecting(connection.pc)
         try:
             async with asyncio.timeout(self._hang_up_s):
                 await connection.disconnect()
@@ -258,16 +321,20 @@ class Signaling:
             await connection._call_event_handler("closed")
         finally:
             self._forget(connection)
+        await release_connection(connection, within_s=self._hang_up_s)
 
     async def add_candidates(self, request: CandidatesRequest) -> None:
         """Add trickled candidates.
 
         Raises:
-            PeerError: no such call, or a candidate that does not parse or cannot be added.
+            PeerError: no such call, a candidate that does not parse or cannot be added, or too many of them.
         """
         connection = self._connections.get(request.pc_id)
         if connection is None:
             raise PeerError("no such call")
+        self._candidates[connection] += len(request.candidates)
+        if self._candidates[connection] > MAX_CANDIDATES:
+            raise PeerError(f"over {MAX_CANDIDATES} candidates of one call")
         for body in request.candidates:
             with negotiation("not an ICE candidate"):
                 if not body.candidate:
@@ -315,8 +382,9 @@ def check_sdp(sdp: str) -> None:
     """Refuse what is not an offer with audio.
 
     Raises:
-        PeerError: says what is missing.
+        PeerError: says what is missing, or is too much.
     """
+    check_bounds(sdp)
     with negotiation("the offer is not an SDP"):
         description = SessionDescription.parse(sdp)
     if not sdp.startswith("v=0"):

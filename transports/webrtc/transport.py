@@ -1,4 +1,4 @@
-"""Pipecat's SmallWebRTC transport with six changes that a live call needs.
+"""Pipecat's SmallWebRTC transport with seven changes that a live call needs.
 
 1. Output goes through ``PacedAudioTrack``: late loops do not tear words, silence costs nothing, and an
    interruption drops what has not been sent (stock keeps up to one chunk).
@@ -10,15 +10,18 @@
    takes to the ear (``client_delay``), in another task of the input transport.
 5. The caller is heard when packets arrive: nothing is kept back for an ear that is not there (``arrival``).
 6. Of a camera some pictures a second go on, converted in a thread.
+7. A call that has ended is freed at once: the transport lets go of its pipeline (``ReleasesCall``), and audio
+   is read without a task for each packet. The last of those would hold the receiver in a reference cycle.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+import numpy as np
 from aiortc import RTCRemoteInboundRtpStreamStats
 from aiortc.mediastreams import MediaStreamError
-from av import VideoFrame
+from av import AudioFrame, VideoFrame
 from loguru import logger
 from pipecat.frames.frames import (
     InputAudioRawFrame,
@@ -51,6 +54,8 @@ PICTURES_PER_S = 2.0
 LONGEST_PX = 1_344
 NO_VIDEO_S = 0.1
 VIDEO_WAIT_S = 2.0
+NO_AUDIO_S = 0.01
+AUDIO_WAIT_S = 2.0
 # aiortc's peers and browsers report once a second or so.
 REPORT_S = 2.0
 
@@ -107,11 +112,41 @@ class PacedWebRTCClient(SmallWebRTCClient):
         loop = asyncio.get_running_loop()
         # What came in while the pipeline was being built is no sign of overload.
         level = "DEBUG"
-        async for frame in super().read_audio_frame():
-            self._last_media_s = loop.time()
-            yield frame
-            await self._drop_backlog(level)
-            level = "WARNING"
+        while True:
+            track = self._audio_input_track
+            if track is None:
+                await asyncio.sleep(NO_AUDIO_S)
+                continue
+            try:
+                async with asyncio.timeout(AUDIO_WAIT_S):
+                    decoded = await track.recv()
+            except TimeoutError:
+                continue
+            except MediaStreamError:
+                # The track is over; a negotiation may bring another.
+                self._audio_input_track = None
+                continue
+            if not isinstance(decoded, AudioFrame):
+                await asyncio.sleep(NO_AUDIO_S)
+                continue
+            for piece in self._at_input_rate(decoded):
+                self._last_media_s = loop.time()
+                frame = InputAudioRawFrame(
+                    audio=piece.to_ndarray().astype(np.int16).tobytes(),
+                    sample_rate=self._in_sample_rate,
+                    num_channels=self._audio_in_channels,
+                )
+                frame.pts = decoded.pts
+                yield frame
+                await self._drop_backlog(level)
+                level = "WARNING"
+
+    def _at_input_rate(self, frame: AudioFrame) -> list[AudioFrame]:
+        """A decoded frame at the rate and with the channels of the pipeline."""
+        if frame.sample_rate == self._in_sample_rate and frame.layout.name == self._audio_in_layout:
+            return [frame]
+        assert self._audio_in_resampler is not None
+        return self._audio_in_resampler.resample(frame)
 
     async def read_video_frame(self, video_source: str) -> AsyncGenerator[UserImageRawFrame, None]:
         """Some pictures of a track, the newest ones, converted in a thread.
@@ -201,6 +236,15 @@ class PacedWebRTCClient(SmallWebRTCClient):
                     if isinstance(stats, RTCRemoteInboundRtpStreamStats):
                         return stats
         return None
+
+    def release(self) -> None:
+        """Drop the tracks and the callback of a call whose pipeline has ended."""
+        self._stop_paced()
+        # Without it a connection that comes up now starts no track.
+        self._params = None
+        self._on_packet = None
+        self._audio_input_track = self._video_input_track = self._screen_video_track = None
+        self._audio_in_resampler = None
 
     async def close_peer(self) -> None:
         """Close the connection as if the peer had hung up."""
@@ -351,6 +395,13 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
     def _on_delay(self, delay_ms: int) -> None:
         if self._delay_told is not None:
             self._delay_told(delay_ms)
+
+    def release(self) -> None:
+        """See ``ReleasesCall``. The client goes on until the connection is closed, without effect."""
+        self._paced_client.release()
+        self._delay_told = None
+        self._input = self._output = None
+        del self._paced_client, self._client, self._callbacks
 
     def input(self) -> SmallWebRTCInputTransport:
         if not self._input:

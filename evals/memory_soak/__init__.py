@@ -1,0 +1,1 @@
+"""Whether memory, threads, descriptors and tasks of a server grow while it is never idle."""

@@ -1,0 +1,156 @@
+"""``python -m evals.memory_soak``: does a server grow while a line is always up?
+
+Starts a server that samples itself, keeps one line up for ``--minutes`` while short calls over WebRTC
+(cascade and full duplex), the telephone and a socket begin and end beside it, and fits the slopes of
+resident memory, threads, descriptors, tasks and objects behind a warm-up of a quarter of the run. Then
+everybody hangs up, and the last samples say what comes back. Status 1: something grows by more than
+``LIMITS``. Faults end the run with one line and status 2.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from core.errors import AgentError, PeerError
+from evals.command import machine, positive, positive_number
+from evals.memory_soak.callers import CALLS
+from evals.memory_soak.slopes import Slope, slope
+from evals.serving_process import ROOT, free_port, started
+
+# For an hour: of a process of some 450 MB. A soak of ten minutes cannot tell less from chance.
+LIMITS: Mapping[str, float] = {"rss_mb": 60.0, "threads": 6.0, "descriptors": 12.0, "tasks": 12.0}
+QUANTITIES = (*LIMITS, "objects")
+SETTLE_S = 30.0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.memory_soak", description="Growth of a server that is never idle."
+    )
+    root.add_argument("--minutes", type=positive_number, default=10.0)
+    root.add_argument("--at-a-time", type=positive, default=2, help="short calls beside the line")
+    root.add_argument("--kinds", nargs="+", choices=sorted(CALLS), default=sorted(CALLS))
+    root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    root.add_argument("--faked", action="store_true", help="voice activity and the voice cost nothing")
+    root.add_argument("--every-s", type=positive_number, default=5.0, help="between samples")
+    root.add_argument("--out-dir", type=Path, default=Path("out/memory_soak"))
+    root.add_argument("--json", type=Path, help="write the figures here")
+    return root
+
+
+async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Soak one server; returns the JSON.
+
+    Raises:
+        AgentError: the server does not start, or no call was held.
+    """
+    folder = arguments.out_dir.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    deployment, samples, log = folder / "soak.yaml", folder / "samples.jsonl", folder / "server.log"
+    deployment.write_text(yaml.safe_dump(_deployment(ROOT / arguments.config)))
+    for old in (log, *folder.glob("sessions.db*")):
+        old.unlink(missing_ok=True)
+    port = free_port()
+    command = [sys.executable, "-m", "evals.memory_soak.server", "--config", str(deployment)]
+    command += ["--port", str(port), "--samples", str(samples), "--every-s", str(arguments.every_s)]
+    command += ["--faked"] * arguments.faked
+    store = {"PARLEY_STORE_URL": f"sqlite:///{folder}/sessions.db"}
+    async with started(command, port, log, environment=store) as server:
+        calls = await _call(server.url, arguments)
+        busy = len(samples.read_text().splitlines())
+        await asyncio.sleep(SETTLE_S)
+        taken = [json.loads(line) for line in samples.read_text().splitlines()]
+    if not sum(calls["held"].values()):
+        raise PeerError(f"no call was held: {calls['failed']}; see {log}")
+    seconds = [each["at_s"] for each in taken[:busy]]
+    slopes = {name: slope(seconds, [each[name] for each in taken[:busy]]) for name in QUANTITIES}
+    return {
+        "calls": calls,
+        "minutes": arguments.minutes,
+        "slopes": {name: _figures(each) for name, each in slopes.items()},
+        "collections": {
+            key: taken[busy - 1][key] for key in ("collections", "longest_collection_ms", "collected")
+        },
+        "idle": {name: round(taken[-1][name], 1) for name in QUANTITIES},
+        "met": all(slopes[name].per_hour - slopes[name].within <= limit for name, limit in LIMITS.items()),
+        "machine": machine(),
+    }
+
+
+def _deployment(config: Path) -> dict[str, Any]:
+    """The deployment, with a telephone that checks no signatures, for callers of this machine."""
+    given: dict[str, Any] = yaml.safe_load(config.read_text()) or {}
+    return {
+        **given,
+        "phone": {"signatures": False},
+        "server": {**given.get("server", {}), "sessions_per_minute": 10_000},
+    }
+
+
+async def _call(url: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "evals.memory_soak.callers", url, "--seconds", str(arguments.minutes * 60)),
+        *("--at-a-time", str(arguments.at_a_time), "--kinds", *arguments.kinds),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    lines = output.decode().strip().splitlines()
+    if process.returncode or not lines:
+        raise PeerError(f"the callers ended with {process.returncode}")
+    calls: dict[str, Any] = json.loads(lines[-1])
+    return calls
+
+
+def _figures(fitted: Slope) -> dict[str, float]:
+    return {
+        "per_hour": round(fitted.per_hour, 1),
+        "within": round(fitted.within, 1),
+        "first": round(fitted.first, 1),
+        "last": round(fitted.last, 1),
+        "largest": round(fitted.largest, 1),
+    }
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """The figures as markdown."""
+    rows = ["| | begins at | ends at | largest | an hour | limit |", "|---|---|---|---|---|---|"]
+    for name, each in found["slopes"].items():
+        limit = LIMITS.get(name, "")
+        rows.append(
+            f"| {name} | {each['first']} | {each['last']} | {each['largest']} "
+            f"| {each['per_hour']:+} ± {each['within']} | {limit} |"
+        )
+    return "\n".join(rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    given = parser().parse_args(arguments)
+    try:
+        found = asyncio.run(measure(given))
+    except (AgentError, ValueError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(table(found))
+    print(json.dumps({key: found[key] for key in ("calls", "collections", "idle", "met", "machine")}))
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1))
+    return 0 if found["met"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

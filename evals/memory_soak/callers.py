@@ -1,0 +1,171 @@
+"""Callers of a soak in a process of their own: one line that is always up, and short calls that overlap.
+
+``python -m evals.memory_soak.callers URL --seconds S`` prints one line of JSON: how many calls of each kind
+were held, and what failed. ``--calls N`` places so many of each kind, one behind the other, without the
+line that is always up. Short calls take turns: WebRTC with the cascade and with full duplex, telephone,
+OpenAI's realtime socket. Each asks one question, hears the answer or some of it, and hangs up.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soxr
+
+from audio import g711
+from core.errors import AgentError
+from evals.command import count, positive_number
+from evals.latency.client import Line
+from evals.latency.questions import Utterance
+from evals.latency.speech import RATE_HZ, Speakers, Spoken
+from evals.openai_realtime import Caller as SocketCaller
+from protocols.twilio_media import RATE_HZ as PHONE_HZ
+from transports.twilio.simulated_caller import Caller, SimulatedCall
+
+QUESTION = Utterance(("What are your opening hours on Saturday?",), 0, "flite", "rms", 0)
+ANSWERED_MS, LISTEN_S = 8_000, 1.5
+# A call that takes longer than this is counted as one that failed.
+CALL_S = 60.0
+LONG_PAUSE_S = 20.0
+
+Call = Callable[[str, Spoken], Awaitable[None]]
+
+
+async def webrtc(url: str, spoken: Spoken, *, mode: str) -> None:
+    """Ask over WebRTC and hang up while the answer is spoken."""
+    line = Line(url, mode=mode)
+    try:
+        await line.dial()
+        sent = await line.microphone.speak(spoken)
+        await line.wait_bot_audible(line.microphone.at_us(sent.slot + len(spoken.packets)), ANSWERED_MS)
+        await asyncio.sleep(LISTEN_S)
+    finally:
+        await line.hang_up()
+
+
+async def cascade(url: str, spoken: Spoken) -> None:
+    """One call of the cascade."""
+    await webrtc(url, spoken, mode="cascade")
+
+
+async def duplex(url: str, spoken: Spoken) -> None:
+    """One call of full duplex."""
+    await webrtc(url, spoken, mode="duplex")
+
+
+async def phone(url: str, spoken: Spoken) -> None:
+    """One telephone call."""
+    pcm = soxr.resample(spoken.pcm.astype(np.float32) / 32_768, RATE_HZ, PHONE_HZ)
+    mu_law = g711.encode(np.rint(pcm * 32_767).astype(np.int16), g711.Law.MU)
+    await SimulatedCall(url, mu_law, caller=Caller(tail_ms=1_500)).hold()
+
+
+async def socket(url: str, _spoken: Spoken) -> None:
+    """One call over OpenAI's realtime socket."""
+    await SocketCaller(f"{url.replace('http', 'ws', 1)}/v1/realtime?model=parley", 1).call()
+
+
+CALLS: Mapping[str, Call] = {"cascade": cascade, "duplex": duplex, "phone": phone, "socket": socket}
+
+
+class Soak:
+    """Calls of one run.
+
+    Args:
+        url: of the server.
+        kinds: of short calls.
+
+    Attributes:
+        held: calls of each kind.
+        failed: what went wrong, by kind and kind of error.
+    """
+
+    def __init__(self, url: str, kinds: Sequence[str]) -> None:
+        self._url = url
+        self._kinds = kinds
+        self.held: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        with tempfile.TemporaryDirectory() as folder:
+            self._spoken = Speakers(Path(folder)).speak(QUESTION)
+
+    async def keep_busy(self, seconds: float, at_a_time: int) -> None:
+        """Hold the line and the short calls for so long."""
+        until_s = time.monotonic() + seconds
+        order = itertools.cycle(self._kinds)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._line(until_s), name="soak.line")
+            for number in range(at_a_time):
+                tasks.create_task(self._short_calls(until_s, order), name=f"soak.calls.{number}")
+
+    async def place(self, calls: int) -> None:
+        """So many short calls of each kind."""
+        for kind in [*self._kinds] * calls:
+            await self._one(kind)
+
+    async def _short_calls(self, until_s: float, order: "itertools.cycle[str]") -> None:
+        while time.monotonic() < until_s:
+            await self._one(next(order))
+
+    async def _one(self, kind: str) -> None:
+        try:
+            async with asyncio.timeout(CALL_S):
+                await CALLS[kind](self._url, self._spoken)
+        except (AgentError, OSError, ExceptionGroup, TimeoutError) as error:
+            self.failed[f"{kind}: {type(error).__name__}: {error}"[:200]] += 1
+            await asyncio.sleep(1)
+        else:
+            self.held[kind] += 1
+
+    async def _line(self, until_s: float) -> None:
+        """The line that is always up, of one who asks now and then."""
+        line = Line(self._url, mode="cascade")
+        try:
+            await line.dial()
+            while (left_s := until_s - time.monotonic()) > 0:
+                await line.microphone.speak(self._spoken)
+                line.ears.frames.clear()
+                line.ears.frame_stamps.clear()
+                await asyncio.sleep(min(LONG_PAUSE_S, max(0.0, left_s)))
+                if not line.alive:
+                    self.failed["line: it ended"] += 1
+                    return
+            self.held["line"] += 1
+        except AgentError as error:
+            self.failed[f"line: {error}"] += 1
+        finally:
+            await line.hang_up()
+
+
+async def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The calls; what became of them."""
+    soak = Soak(arguments.url, arguments.kinds)
+    if arguments.calls:
+        await soak.place(arguments.calls)
+    else:
+        await soak.keep_busy(arguments.seconds, arguments.at_a_time)
+    return {"held": dict(soak.held), "failed": dict(soak.failed)}
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Callers of a soak.")
+    parser.add_argument("url")
+    parser.add_argument("--seconds", type=positive_number, default=60.0)
+    parser.add_argument("--at-a-time", type=count, default=2)
+    parser.add_argument("--calls", type=count, default=0)
+    parser.add_argument("--kinds", nargs="+", choices=sorted(CALLS), default=sorted(CALLS))
+    print(json.dumps(asyncio.run(run(parser.parse_args()))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

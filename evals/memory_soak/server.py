@@ -1,0 +1,132 @@
+"""The product's server, which samples itself: ``python -m evals.memory_soak.server``.
+
+It is set up as ``bot.py`` does it. One line of JSON goes to ``--samples`` every ``--every-s``. ``--faked``
+takes the cost of two engines away: nobody is ever heard, and the voice says each clause from memory (see
+``evals.phone.faked``); calls then greet and answer nothing.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from loguru import logger
+
+import bot
+from configs.load import load_deployment
+from core.errors import PeerError
+from evals.phone.faked import Deaf, Remembered
+from evals.serving import HOST
+from pipelines.engines import Engines
+from pipelines.sessions import open_conversations
+from runtime import event_loop
+from runtime.heap import bound_heap
+
+PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1_048_576
+
+
+class Collections:
+    """Pauses of the garbage collector, by generation."""
+
+    def __init__(self) -> None:
+        self._begun_s = 0.0
+        self.counts = [0, 0, 0]
+        self.longest_ms = [0.0, 0.0, 0.0]
+        self.freed = [0, 0, 0]
+        gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, facts: dict[str, int]) -> None:
+        if phase == "start":
+            self._begun_s = time.perf_counter()
+            return
+        generation = facts["generation"]
+        self.counts[generation] += 1
+        self.freed[generation] += facts["collected"]
+        pause_ms = (time.perf_counter() - self._begun_s) * 1000
+        self.longest_ms[generation] = max(self.longest_ms[generation], pause_ms)
+
+
+def sample(collections: Collections) -> dict[str, Any]:
+    """What the process holds now."""
+    return {
+        "at_s": time.monotonic(),
+        "rss_mb": int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_MB,
+        "threads": len(os.listdir("/proc/self/task")),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "tasks": len(asyncio.all_tasks()),
+        # Without those that were there when the server began, which are frozen.
+        "objects": len(gc.get_objects()),
+        "collections": list(collections.counts),
+        "longest_collection_ms": [round(pause, 1) for pause in collections.longest_ms],
+        "collected": list(collections.freed),
+    }
+
+
+async def watch(samples: IO[str], every_s: float) -> None:
+    """Write samples until it is cancelled."""
+    collections = Collections()
+    while True:
+        samples.write(json.dumps(sample(collections)) + "\n")
+        samples.flush()
+        await asyncio.sleep(every_s)
+
+
+def fake(engines: Engines) -> None:
+    """Take the cost of voice activity and of the voice away.
+
+    Raises PeerError: the voice is a service.
+    """
+    voice = engines.voice
+    if voice is None:
+        raise PeerError("the deployment's voice is a service")
+    engines.vad = Deaf()
+    engines.executors = replace(engines.executors, vad=None)
+    engines._loaded = replace(engines._loaded, tts=Remembered(voice), front_end=None)
+
+
+async def serve(arguments: argparse.Namespace) -> None:
+    """Serve until a signal."""
+    deployment = load_deployment(arguments.config)
+    bound_heap()
+    listener = bot.claim_port(HOST, arguments.port)
+    async with (
+        await Engines.load(deployment, duplex=True) as engines,
+        open_conversations(deployment, engines.answering) as conversations,
+    ):
+        if arguments.faked:
+            fake(engines)
+        async with bot.gateway(engines, conversations, mode="cascade") as server:
+            engines.host_front_end()
+            bot.settle()
+            with arguments.samples.open("w") as samples:
+                watching = asyncio.create_task(watch(samples, arguments.every_s), name="soak.watch")
+                try:
+                    await server.serve(sockets=[listener])
+                finally:
+                    watching.cancel()
+                    await asyncio.gather(watching, return_exceptions=True)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="The server of a soak.")
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--samples", type=Path, required=True)
+    parser.add_argument("--every-s", type=float, default=5.0)
+    parser.add_argument("--faked", action="store_true")
+    arguments = parser.parse_args()
+    logger.remove()
+    logger.add(sys.stderr, level="WARNING", filter=bot._is_news)
+    event_loop.run(serve(arguments))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Break the reference cycles of a call that has ended, so that reference counting frees it.
+
+In: the runner, the pipeline, the transport and the records of a call whose tasks have ended. Out: nothing of
+the call that refers to itself. Processors refer to each other, to the handlers of their events and to the
+closures that connect them; a full garbage collection would free all of it, and stops every other call while
+it runs. Codecs, decoder threads and executors of a call that is not freed stay as well.
+
+Decides which references are cut and in which order. Processors of a pipeline belong to one call, so all that
+they hold is cut; what outlives the pipeline (the connection, the session, the engines) is left as it is.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.transports.base_transport import BaseTransport
+from pipecat.utils.base_object import BaseObject
+from pipecat.workers.runner import WorkerRunner
+
+from pipelines.call import Call
+from transports.release import ReleasesCall, forget_handlers
+
+# A handler of the last event may still run: the end of a call does not wait longer for it.
+HANDLERS_S = 1.0
+# What is kept: a late message of the log names the object.
+PLAIN = (str, int, float, bool, bytes, type(None))
+
+
+async def release_call(
+    runner: WorkerRunner, worker: PipelineWorker, transport: BaseTransport, call: Call
+) -> None:
+    """Cut what refers back to a call; its pipeline must have run to its end. Takes ``HANDLERS_S`` at most."""
+    processors = list(processors_of(worker.pipeline))
+    try:
+        await _handlers_ended([runner, worker, transport, *processors])
+    finally:
+        call.release()
+        forget_handlers(transport)
+        if isinstance(transport, ReleasesCall):
+            transport.release()
+        for each in (*processors, worker, runner):
+            forget(each)
+
+
+def processors_of(processor: FrameProcessor) -> Iterator[FrameProcessor]:
+    """All processors of a pipeline, those of pipelines inside it and the pipelines included."""
+    yield processor
+    for inner in processor.processors:
+        yield from processors_of(inner)
+
+
+def forget(target: object) -> None:
+    """Cut all references that an object holds; plain values stay."""
+    attributes = vars(target)
+    plain = {name: value for name, value in attributes.items() if isinstance(value, PLAIN)}
+    attributes.clear()
+    attributes.update(plain)
+
+
+async def _handlers_ended(targets: Iterable[BaseObject]) -> None:
+    current = asyncio.current_task()
+    running: set[asyncio.Task[Any]] = {
+        task for target in targets for _, task in target._event_tasks if task is not current
+    }
+    if running:
+        await asyncio.wait(running, timeout=HANDLERS_S)

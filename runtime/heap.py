@@ -1,0 +1,47 @@
+"""Memory that goes back to the system: the allocator of the C library, set up and trimmed.
+
+In: nothing but calls, from the process that owns the interpreter. Out: less resident memory. Decides two
+bounds of glibc's allocator, which would otherwise raise them by itself with every large block that is
+freed, up to 32 MB: from then on large blocks come from the heap, and a block of a call that lasts keeps all
+below it. On another C library nothing happens.
+"""
+
+import ctypes
+import sys
+from functools import cache
+
+# Of <malloc.h>.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+# A larger block is mapped by itself and goes back when it is freed. Packets and frames are smaller; a second
+# of audio for an engine is 64 kB.
+MMAP_BYTES = 1_048_576
+# So much free at the top of the heap is kept for the next call.
+TOP_BYTES = 8_388_608
+
+
+@cache
+def _libc() -> ctypes.CDLL | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "malloc_trim") and hasattr(library, "mallopt") else None
+
+
+def bound_heap() -> bool:
+    """Set the allocator's bounds, once, at the start; returns whether they hold."""
+    library = _libc()
+    if library is None:
+        return False
+    return bool(
+        library.mallopt(M_MMAP_THRESHOLD, MMAP_BYTES) and library.mallopt(M_TRIM_THRESHOLD, TOP_BYTES)
+    )
+
+
+def trim_heap() -> bool:
+    """Give free pages of all arenas back; returns whether there were any.
+
+    Blocks, and holds the locks of the allocator meanwhile: 380 ms for a heap of 1.1 GB of which half was
+    free. Only for a process without calls.
+    """
+    library = _libc()
+    return library is not None and bool(library.malloc_trim(0))

@@ -1,0 +1,107 @@
+"""Calls over every transport are freed when they end: nothing waits for a garbage collection."""
+
+import asyncio
+import gc
+import json
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiortc import RTCPeerConnection
+from aiortc.rtcrtpreceiver import RTCRtpReceiver
+from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+from pipecat.utils.base_object import BaseObject
+
+import bot
+from configs.load import load_deployment
+from pipelines.call import Call
+from pipelines.engines import Engines
+from pipelines.sessions import open_conversations
+from transports.twilio.stream import PhoneStream
+from transports.websocket.session import SurfaceSession
+from turn_taking.barge_in import BargeIn
+
+pytestmark = pytest.mark.alone
+
+OF_A_CALL = (
+    BaseObject,
+    BargeIn,
+    Call,
+    PhoneStream,
+    RTCPeerConnection,
+    RTCRtpReceiver,
+    SmallWebRTCConnection,
+    SurfaceSession,
+)
+CALLS_S = 120.0
+
+
+def alive() -> Counter[str]:
+    return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, OF_A_CALL))
+
+
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[tuple[str, Any]]:
+    """The product with its embedded engines in this process: its root, and its calls."""
+    deployment = folder / "deployment.yaml"
+    deployment.write_text(
+        "phone: {signatures: false}\n"
+        f"remembering: {{store: {{url: 'sqlite:///{folder}/sessions.db'}}}}\n"
+        "hearing: {own_process: false}\n"
+    )
+    loaded = load_deployment(str(deployment))
+    listener = bot.claim_port("127.0.0.1", 0)
+    async with (
+        await Engines.load(loaded, duplex=True) as engines,
+        open_conversations(loaded, engines.answering) as conversations,
+        bot.gateway(engines, conversations, mode="cascade") as server,
+    ):
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            app: Any = server.config.app
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.calls
+        finally:
+            server.should_exit = True
+            await serving
+
+
+async def place(url: str, calls: Any) -> dict[str, Any]:
+    """A call of each kind by callers in another process, until all lines are free again."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "evals.memory_soak.callers", url, "--calls", "1"),
+        cwd=Path(__file__).resolve().parents[2],
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ,
+    )
+    async with asyncio.timeout(CALLS_S):
+        output, _ = await process.communicate()
+        while calls.active:
+            await asyncio.sleep(0.05)
+    told: dict[str, Any] = json.loads(output.decode().splitlines()[-1])
+    return told
+
+
+async def test_calls_of_all_transports_leave_no_object_and_no_thread(tmp_path: Path):
+    async with served(tmp_path) as (url, calls):
+        # The first ones start the threads of pools, which stay.
+        told = await place(url, calls)
+        assert told == {"held": {"cascade": 1, "duplex": 1, "phone": 1, "socket": 1}, "failed": {}}
+        gc.collect()
+        before, threads = alive(), threading.active_count()
+        gc.disable()
+        try:
+            told = await place(url, calls)
+            assert told["failed"] == {}
+            async with asyncio.timeout(10):
+                while alive() - before or threading.active_count() > threads:
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            pytest.fail(f"left: {alive() - before}, {threading.active_count() - threads} threads")
+        finally:
+            gc.enable()

@@ -1,0 +1,33 @@
+"""Slopes of what a soak samples."""
+
+import numpy as np
+import pytest
+
+from evals.memory_soak.slopes import slope
+
+SECONDS = [5.0 * number for number in range(120)]
+
+
+def test_steady_growth_is_found_with_its_size():
+    noise = np.random.default_rng(1).normal(0, 0.5, len(SECONDS))
+    fitted = slope(
+        SECONDS, [450 + second / 3_600 * 240 + extra for second, extra in zip(SECONDS, noise, strict=True)]
+    )
+    assert fitted.grows
+    assert abs(fitted.per_hour - 240) < fitted.within < 20
+
+
+def test_calls_that_come_and_go_are_no_growth():
+    fitted = slope(SECONDS, [100 + 20 * np.sin(second / 15) for second in SECONDS])
+    assert not fitted.grows
+
+
+def test_what_a_server_takes_while_it_warms_up_is_left_out():
+    values = [300 + min(second, 100) for second in SECONDS]
+    fitted = slope(SECONDS, values)
+    assert (fitted.per_hour, fitted.first, fitted.last) == (0, 400, 400)
+
+
+def test_too_few_samples_have_no_slope():
+    with pytest.raises(ValueError, match="too few"):
+        slope(SECONDS[:9], SECONDS[:9])
