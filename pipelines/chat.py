@@ -37,6 +37,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from core.errors import EngineError, StoreUnavailableError
 from pipelines.answering import Answering, Memory
+from pipelines.release import release_pipeline
 from session_store.conversation import DROPPABLE, Conversation
 from session_store.events import Draft, Event, Kind
 from session_store.store import SessionReader
@@ -346,3 +347,5 @@ async def running(
         finally:
             # Whoever cancels this for the second time leaves no pipeline behind that nobody ends.
             task.cancel()
+        if task.done():
+            await release_pipeline(runner, worker)
