@@ -39,6 +39,7 @@ from core.client_rules import ClientRules
 from core.errors import EngineError, StoreUnavailableError
 from pipelines.answering import Answering, Memory
 from pipelines.client_tools import has_brought_replies
+from pipelines.release import release_pipeline
 from serving.gateway.limits import ShareError
 from session_store.conversation import DROPPABLE, Conversation
 from session_store.events import Draft, Event, Kind
@@ -362,3 +363,5 @@ async def running(
         finally:
             # Whoever cancels this for the second time leaves no pipeline behind that nobody ends.
             task.cancel()
+        if task.done():
+            await release_pipeline(runner, worker)

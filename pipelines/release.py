@@ -32,14 +32,27 @@ async def release_call(
     runner: WorkerRunner, worker: PipelineWorker, transport: BaseTransport, call: Call
 ) -> None:
     """Cut what refers back to a call; its pipeline must have run to its end. Takes ``HANDLERS_S`` at most."""
-    processors = list(processors_of(worker.pipeline))
     try:
-        await _handlers_ended([runner, worker, transport, *processors])
+        await release_pipeline(runner, worker, transport)
     finally:
         call.release()
         forget_handlers(transport)
         if isinstance(transport, ReleasesCall):
             transport.release()
+
+
+async def release_pipeline(runner: WorkerRunner, worker: PipelineWorker, *others: BaseObject) -> None:
+    """Cut what a pipeline that has run to its end holds.
+
+    Args:
+        runner: of the pipeline.
+        worker: of the pipeline.
+        others: whose handlers may still run as well; ``HANDLERS_S`` at most is waited for all of them.
+    """
+    processors = list(processors_of(worker.pipeline))
+    try:
+        await _handlers_ended([runner, worker, *others, *processors])
+    finally:
         for each in (*processors, worker, runner):
             forget(each)
 

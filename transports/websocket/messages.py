@@ -148,9 +148,11 @@ class MessageSocket(Generic[T]):
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.send_s):
                 await self._peer.close(code, reason)
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.wait({self._reader})
+        # A task that was cancelled refers to this by its traceback.
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.wait({reader})
 
     async def _listen(self) -> None:
         try:
