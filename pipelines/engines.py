@@ -27,7 +27,7 @@ from core.media import pcm16_to_float
 from core.registry import Registry
 from models.commands import COMMANDS
 from models.echo import ECHO, EchoCanceller
-from models.front_end import EnginePart, FrontEndSettings
+from models.front_end import EnginePart, FrontEnd, FrontEndSettings
 from models.omni import OMNI, OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import STT, SpeechToText, Transcript
@@ -41,7 +41,7 @@ from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering, AnsweringPlan, plan_answering
 from pipelines.choices import engine_or_service, engine_settings, service_row
 from processors.duplex.services import REALTIME_SERVICES, RealtimeRow
-from processors.front_end.hosted import HostedFrontEnd
+from processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from processors.perception.engine_stt import EngineSttService, transcript_from_fields
 from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
@@ -74,7 +74,7 @@ SPEECH_THREADS = 2
 # A final result of a hosted recogniser may wait for the piece of audio in front of it.
 FINAL_MARGIN_S = 1.0
 # A caller's piece takes milliseconds. It goes behind the loop that paces audio, and in front of recognisers.
-FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0)
+FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, hung_ms=500)
 
 
 @dataclass(frozen=True)
@@ -491,15 +491,19 @@ class Engines:
             return engines
 
     def host_front_end(self) -> None:
-        """Start the process with echo control and voice activity, for calls that begin when it is ready.
+        """Start the process with echo control and voice activity.
 
-        Calls before that, and all of them where it does not start, have theirs in threads of this one.
+        Calls have theirs in threads of this one until it is ready, and all of them where it does not start.
         """
         settings = self._loaded.front_end
         if self._front_end is not None or settings is None or not self.deployment.hearing.own_process:
             return
         self._front_end = EngineProcess(
-            "models.front_end:FrontEnd", settings, decode=dict, limits=FRONT_END_LIMITS, name="front_end"
+            "models.front_end:load_front_end",
+            settings,
+            decode=dict,
+            limits=FRONT_END_LIMITS,
+            name="front_end",
         )
         self._starting = asyncio.create_task(self._start_front_end(self._front_end), name="load.front_end")
 
@@ -510,9 +514,13 @@ class Engines:
             logger.warning(f"echo control and voice activity run in threads of this process: {error}")
 
     def open_front_end(self) -> HostedFrontEnd | None:
-        """A caller's part of that process; None while there is none that is ready."""
-        process = self._front_end
-        return HostedFrontEnd(process) if process is not None and process.is_ready else None
+        """A caller's part of that process, in threads until it is ready; None where there is none."""
+        process, settings = self._front_end, self._loaded.front_end
+        if process is None or settings is None:
+            return None
+        # A caller with echo control asks for both at once, in front of voice activity's other callers.
+        front_end = FrontEnd(self.vad, self.echo, least_db=settings.least_db)
+        return HostedFrontEnd(process, LocalFrontEnd(front_end, self.executors.echo))
 
     @property
     def answering(self) -> Answering:
