@@ -313,6 +313,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
         engines.host_front_end()
+        engines.stand_by()
         # What is loaded stays: full collections need not look at it again while people talk.
         gc.collect()
         gc.freeze()

@@ -74,7 +74,7 @@ SPEECH_THREADS = 2
 # A final result of a hosted recogniser may wait for the piece of audio in front of it.
 FINAL_MARGIN_S = 1.0
 # A caller's piece takes milliseconds. It goes behind the loop that paces audio, and in front of recognisers.
-FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, hung_ms=500)
+FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, late_timeout_s=2.0, hung_ms=500)
 
 
 @dataclass(frozen=True)
@@ -420,7 +420,9 @@ class Engines:
                     elif isinstance(stt, PoolSttSettings | WorkerSttSettings):
                         hosted_ears = tasks.create_task(_create_hosted_ears(stt, workers), name="load.stt")
                     else:
-                        ears = pool = _pool(STT, hearing.stt.name, stt, hearing.stt_processes)
+                        ears = pool = _pool(
+                            STT, hearing.stt.name, stt, hearing.stt_processes, spares=int(hearing.stt_spare)
+                        )
                         opened.push_async_callback(pool.close)
                         tasks.create_task(pool.start(), name="load.stt")
                     if hearing.stop_words is not None and planned.commands is not None:
@@ -489,6 +491,22 @@ class Engines:
             # Theirs to close from here on.
             opened.pop_all()
             return engines
+
+    def stand_by(self) -> None:
+        """Load what takes over when a recogniser's process dies. For a server, which is there for long."""
+        if isinstance(self._loaded.stt, EnginePool):
+            self._loaded.stt.start_spares()
+
+    def health(self) -> list[str]:
+        """Return the stages that cannot work at this moment, one sentence for each; empty when all can.
+
+        Echo control and voice activity are never among them: threads take over from their process. A call
+        without a stop-word listener understands stop words by its recogniser.
+        """
+        stt = self._loaded.stt
+        if isinstance(stt, EnginePool) and not stt.is_ready:
+            return [f"speech recognition ({self.deployment.hearing.stt.name}) has no process that works"]
+        return []
 
     def host_front_end(self) -> None:
         """Start the process with echo control and voice activity.
@@ -674,13 +692,14 @@ def _check_rates(vad: VoiceActivityDetector, echo: EchoCanceller | None) -> None
 
 
 def _pool(
-    registry: Registry[SpeechToText], name: str, settings: BaseModel, processes: int
+    registry: Registry[SpeechToText], name: str, settings: BaseModel, processes: int, *, spares: int = 0
 ) -> EnginePool[Transcript]:
     target = registry.row(name).target
     children = [
-        EngineProcess(target, settings, decode=transcript_from_fields, name=name) for _ in range(processes)
+        EngineProcess(target, settings, decode=transcript_from_fields, name=name)
+        for _ in range(processes + spares)
     ]
-    return EnginePool(children)
+    return EnginePool(children[:processes], spares=children[processes:])
 
 
 async def _create_hosted_ears(

@@ -7,7 +7,8 @@ process), runs at lower priority than media pacing and gets no secrets from the 
 
 Owners: an ``EngineProcess`` owns its child and one task that reads from it, and ends both in ``close``. Slow:
 audio that the child has not taken waits here, in pieces; beyond ``backlog_ms`` the oldest is dropped and
-counted. Hung: a final result has a deadline; a child that is silent for as long is killed, and so is one that
+counted. Busy: a final result comes late, by ``late_timeout_s`` at most. Hung: it has a deadline; a child
+that is silent for as long is killed, and so is one that
 gives no sign and uses no processor time for ``hung_ms`` (it is pinged while nothing is asked of it). Dead:
 everything pending fails with ``EngineError``, the streams are over, the child is started again at once, with
 growing pauses when it keeps dying, and new streams work. Settings that were right once are not blamed: only
@@ -74,6 +75,13 @@ class EngineProcessSettings(BaseModel):
     nice: int = Field(default=5, ge=0, le=19, description="added to the child's niceness: pacing goes first")
     start_timeout_s: float = Field(default=30, gt=0, le=600, description="longest loading of the engine")
     request_timeout_s: float = Field(default=4, gt=0, le=60, description="longest wait for a final result")
+    late_timeout_s: float = Field(
+        default=20,
+        gt=0,
+        le=300,
+        description="the same while the child works on and gives signs: what many speak at once is decoded "
+        "late, and giving up and beginning again would make it later",
+    )
     close_timeout_s: float = Field(default=2, gt=0, le=60, description="after it the child is killed")
     piece_ms: int = Field(default=40, ge=10, le=500, description="audio is sent in pieces of at least this")
     in_flight_ms: int = Field(
@@ -170,7 +178,7 @@ class ProcessStream(Generic[T]):
             self._transmit(len(self._waiting))
         self._send(Kind.FINISH)
         timeout_s = self._process.limits.request_timeout_s
-        deadline = loop.call_later(timeout_s, self._expire, self._utterance, final)
+        deadline = loop.call_later(timeout_s, self._expire, final, loop.time())
         self._finals.append((self._utterance, final, deadline))
         return final
 
@@ -193,7 +201,8 @@ class ProcessStream(Generic[T]):
             return answer
         self._asked += 1
         self._process.send(Kind.ASK, self._number, self._asked, payload)
-        deadline = loop.call_later(self._process.limits.request_timeout_s, self._expire, self._asked, answer)
+        timeout_s = self._process.limits.request_timeout_s
+        deadline = loop.call_later(timeout_s, self._expire, answer, loop.time())
         self._answers.append((self._asked, answer, deadline))
         return answer
 
@@ -249,14 +258,19 @@ class ProcessStream(Generic[T]):
             if not answer.done():
                 answer.set_exception(error)
 
-    def _expire(self, utterance: int, final: "asyncio.Future[Any]", is_last: bool = False) -> None:
+    def _expire(self, final: "asyncio.Future[Any]", asked_s: float, is_last: bool = False) -> None:
         if final.done():
+            return
+        loop, limits = asyncio.get_running_loop(), self._process.limits
+        waited_s = loop.time() - asked_s
+        if self._process.gives_signs and waited_s + limits.request_timeout_s <= limits.late_timeout_s:
+            loop.call_later(limits.request_timeout_s, self._expire, final, asked_s)
             return
         if not is_last:
             # A loop that stood still has timers that are due in front of answers that are there.
-            asyncio.get_running_loop().call_later(GRACE_S, self._expire, utterance, final, True)
+            loop.call_later(GRACE_S, self._expire, final, asked_s, True)
             return
-        error = self._process.error(f"no result within {self._process.limits.request_timeout_s:g} s")
+        error = self._process.error(f"no result within {max(waited_s, limits.request_timeout_s):.1f} s")
         final.set_exception(error)
         self._process.suspect()
         self.fail(error)
@@ -367,6 +381,12 @@ class EngineProcess(Generic[T]):
     def utterances(self) -> int:
         """Streams with an utterance whose result is not there yet."""
         return sum(stream.is_open for stream in self._streams.values())
+
+    @property
+    def gives_signs(self) -> bool:
+        """Whether the child has written something within the time that an answer may take."""
+        quiet_s = asyncio.get_running_loop().time() - self._last_sign_s
+        return quiet_s < self.limits.request_timeout_s * 0.9
 
     async def start(self) -> None:
         """Start the child and wait until its engine is loaded.

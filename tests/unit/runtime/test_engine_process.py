@@ -308,14 +308,28 @@ async def test_an_engine_says_how_long_it_works_on_a_second_of_audio() -> None:
         assert factor is not None and factor >= 0.2
 
 
+async def test_a_result_of_a_child_that_works_on_comes_late_and_is_not_lost() -> None:
+    async with running(
+        ScriptedSttSettings(work_ms=100), QUICK.model_copy(update={"in_flight_ms": 10_000})
+    ) as engine:
+        caller = Caller()
+        stream = await caller.open(engine)
+        stream.start()
+        # 1.2 s of work against a deadline of 0.5 s, but the child gives signs all the time.
+        speak(stream, 1_200)
+        assert len((await stream.finish()).words) == 6
+        assert caller.failures == [] and engine.restarts == 0
+
+
 async def test_a_slow_result_of_one_caller_does_not_end_the_others() -> None:
     slow = ScriptedSttSettings(work_ms=100)
-    async with running(slow, QUICK.model_copy(update={"in_flight_ms": 10_000})) as engine:
+    limits = QUICK.model_copy(update={"in_flight_ms": 10_000, "late_timeout_s": 0.5})
+    async with running(slow, limits) as engine:
         busy, patient = Caller(), Caller()
         stream, other = await busy.open(engine), await patient.open(engine)
         stream.start()
         other.start()
-        # 1.2 s of work against a deadline of 0.5 s, but the child answers all the time.
+        # 1.2 s of work against a bound of 0.5 s, but the child answers all the time.
         speak(stream, 1_200)
         with pytest.raises(EngineError, match="within"):
             await stream.finish()
