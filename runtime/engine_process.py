@@ -8,8 +8,8 @@ process), runs at lower priority than media pacing and gets no secrets from the 
 Owners: an ``EngineProcess`` owns its child and one task that reads from it, and ends both in ``close``. Slow:
 audio that the child has not taken waits here, in pieces; beyond ``backlog_ms`` the oldest is dropped and
 counted. Busy: a final result comes late, by ``late_timeout_s`` at most. Hung: it has a deadline; a child
-that is silent for as long is killed, and so is one that
-gives no sign and uses no processor time for ``hung_ms`` (it is pinged while nothing is asked of it). Dead:
+that is silent for as long is killed, and so is one that gives no sign and neither uses nor waits for a
+processor for ``hung_ms`` (it is pinged while nothing is asked of it; a busy machine is no reason). Dead:
 everything pending fails with ``EngineError``, the streams are over, the child is started again at once, with
 growing pauses when it keeps dying, and new streams work. Settings that were right once are not blamed: only
 an engine that never loaded is given up. Full: the stream whose utterance found no room fails with
@@ -41,8 +41,8 @@ T = TypeVar("T")
 FULL_S = 1.0
 # Behind the deadline of an answer: what has come meanwhile is read first.
 GRACE_S = 0.1
-# A child counts as hung after so many looks at it, in which it gave no sign and used no processor time. Looks
-# are counted and not the clock: while this loop stands, no sign of a child can be noticed.
+# A child counts as hung after so many looks at it, in which it gave no sign and neither used nor waited for a
+# processor. Looks are counted and not the clock: while this loop stands, no sign of a child can be noticed.
 HUNG_LOOKS = 4
 # What a child may know of our environment. Keys of services are not in it.
 PASSED_ENVIRONMENT = (
@@ -94,7 +94,8 @@ class EngineProcessSettings(BaseModel):
         default=1_000,
         ge=100,
         le=60_000,
-        description="a child that gives no sign and uses no processor time for so long is killed (Linux)",
+        description="a child that gives no sign and neither uses nor waits for a processor for so long is "
+        "killed (Linux)",
     )
     restart_min_ms: int = Field(
         default=200,
@@ -572,7 +573,8 @@ class EngineProcess(Generic[T]):
                 self.send(Kind.PING, 0, 0, b"")
                 continue
             now = self._last_sign_s, processor_ticks(process.pid)
-            looks = looks + 1 if now == before and now[1] is not None else 0
+            is_still = now == before and now[1] is not None and not waits_for_processor(process.pid)
+            looks = looks + 1 if is_still else 0
             before = now
             if looks >= HUNG_LOOKS:
                 logger.error(f"{self.name}: the engine process stands: killed")
@@ -668,6 +670,16 @@ class EngineProcess(Generic[T]):
             "settings": None if settings is None else settings.model_dump_json(),
         }
         return json.dumps(facts).encode()
+
+
+def waits_for_processor(pid: int) -> bool:
+    """Whether a thread of a process could run: on a busy machine one waits for seconds, and does not hang."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return any((task / "stat").read_text().rpartition(")")[2].split()[0] == "R" for task in tasks)
+    except OSError:
+        # A thread that has just ended: it ran.
+        return True
 
 
 async def _read_from(reader: asyncio.StreamReader) -> bytes:

@@ -1,10 +1,10 @@
 """Callers who all speak at once: who is admitted, who is refused, and whether each question is answered.
 
 ``python -m evals.latency.overload --callers 4 8 16`` starts a server with the embedded engines (or takes a
-``--config``), dials so many callers at the same moment, and has all that are admitted ask the same questions in
-step: the worst that a number of calls can be. Of each crowd it reports how many were admitted and refused (with
-the status that they got), questions asked and answered, the time from the end of a question to the first
-audible answer, and what ``/status`` said of admission meanwhile. All callers live in this process.
+``--config``), dials so many callers at the same moment, and has all that are admitted ask the same questions
+in step: the worst that a number of calls can be. Of each crowd it reports how many were admitted and refused
+(with the status that they got), questions asked and answered, the time from the end of a question to the
+first audible answer, and what ``/status`` said of admission meanwhile. All callers live in this process.
 """
 
 import argparse

@@ -81,8 +81,8 @@ class PocketsphinxSettings(BaseModel):
         default=64,
         ge=1,
         le=256,
-        description="callers who may speak at the same moment; a decoder is built (45 MB) when one more does. "
-        "How many calls there may be is the server's to decide, and an admitted one has a decoder",
+        description="callers who may speak at the same moment; a decoder is built (45 MB) when one more "
+        "does. How many calls there may be is the server's to decide, and an admitted one has a decoder",
     )
     max_segment_ms: int = Field(
         default=30_000,
