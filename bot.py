@@ -249,6 +249,7 @@ async def gateway(
     from pipelines.phone import open_desk
     from pipelines.phone_sessions import PhoneSessions
     from pipelines.sessions import TypedTurns
+    from serving.gateway.admission import AdmissionGate
     from serving.gateway.app import create_app
     from serving.gateway.audit import AuditLog
     from serving.gateway.caller_book import CallerBook
@@ -269,8 +270,19 @@ async def gateway(
     number = book.number if book is not None and book.codes is not None else None
     telephone = {} if number is None else {"telephone": number}
     phones = None if book is None else PhoneSessions(conversations, book)
+    gate = AdmissionGate(
+        deployment.server.max_calls, hearing=engines.hearing, active=lambda: app.state.calls.active
+    )
+    is_bounded = deployment.server.admission == "auto"
+    engines.on_answer = gate.answered
+
+    def not_ready() -> list[str]:
+        """Why this process should get no new calls."""
+        return [*engines.health(), *(gate.full() if is_bounded else [])]
+
     app = create_app(
         deployment.server,
+        admitted=(lambda: gate.admitted) if is_bounded else None,
         run_call=lambda arguments: converse(
             engines, conversations, arguments, mode=mode, phones=phones, on_call=on_call
         ),
@@ -286,7 +298,13 @@ async def gateway(
         operations=Operations.open(
             deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
         ),
-        describe=lambda: {"mode": mode, **telephone, **engines.describe()},
+        describe=lambda: {
+            "mode": mode,
+            **telephone,
+            **engines.describe(),
+            "admission": gate.describe() if is_bounded else None,
+            "not_ready": not_ready(),
+        },
         open_door=lambda on_call: Signaling(
             on_call,
             max_calls=deployment.server.max_calls,
@@ -294,9 +312,11 @@ async def gateway(
             hang_up_s=deployment.server.hang_up_s,
         ),
     )
+    gate.start()
     try:
         yield http_server(app, deployment.server)
     finally:
+        await gate.close()
         await typed.close()
         await desk.close()
 
@@ -314,6 +334,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         address = address_of(host, port)
         engines.host_front_end()
         engines.stand_by()
+        await engines.measure_hearing()
         # What is loaded stays: full collections need not look at it again while people talk.
         gc.collect()
         gc.freeze()

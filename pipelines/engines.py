@@ -19,11 +19,12 @@ from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import BaseModel
 
+from audio.resample import Resampler
 from audio.wav import decode_wav
 from configs.deployment import Choice, Deployment, Hearing, Speaking
 from configs.load import parse_settings
 from core.errors import AgentError, ConfigError, MediaError
-from core.media import pcm16_to_float
+from core.media import float_to_pcm16, pcm16_to_float
 from core.registry import Registry
 from models.commands import COMMANDS
 from models.echo import ECHO, EchoCanceller
@@ -32,7 +33,7 @@ from models.omni import OMNI, OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import STT, SpeechToText, Transcript
 from models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
-from models.tts import TTS, TextToSpeech
+from models.tts import TTS, SpeechPiece, TextToSpeech
 from models.tts.fallback import FallbackTts
 from models.tts.hosted.engine import HostedTts
 from models.tts.phrase_cache import PhraseCache
@@ -54,6 +55,7 @@ from runtime.engine_thread import EngineThread
 from runtime.stream_threads import StreamThreads, StreamThreadSettings
 from runtime.utterances import UtteranceEngine
 from sequencer.calibration import LearntLatencies
+from serving.gateway.admission import Hearing as EarsReport
 from serving.pool.omni import PooledOmni, PoolOmniSettings
 from serving.pool.pool import Pool
 from serving.pool.streams import PoolSttSettings, PoolTtsSettings, pooled_stt, pooled_tts
@@ -73,6 +75,9 @@ Pooled = TypeVar("Pooled", PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
 SPEECH_THREADS = 2
 # A final result of a hosted recogniser may wait for the piece of audio in front of it.
 FINAL_MARGIN_S = 1.0
+# What the recogniser hears at the start of a server: as long as a short question, of common words.
+MEASURED_PHRASE = "hello, i would like to know when you are open"
+MEASURE_S = 1.0
 # A caller's piece takes milliseconds. It goes behind the loop that paces audio, and in front of recognisers.
 FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, late_timeout_s=2.0, hung_ms=500)
 
@@ -352,6 +357,7 @@ class Engines:
         executors: threads for these and for synthesis.
         output_rate_hz: rate of the bot's audio.
         latencies: of perception's streams, as the calls so far have learnt them.
+        on_answer: notified of every answer of any call: see ``TurnLog``.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -363,6 +369,7 @@ class Engines:
         voice_rate_hz = CLOUD_VOICE_RATE_HZ if isinstance(loaded.tts, ServiceRow) else loaded.tts.rate_hz
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self.latencies = LearntLatencies()
+        self.on_answer: Callable[[int], None] = lambda _: None
         self._loaded = loaded
         self._front_end: EngineProcess[object] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -496,6 +503,34 @@ class Engines:
         """Load what takes over when a recogniser's process dies. For a server, which is there for long."""
         if isinstance(self._loaded.stt, EnginePool):
             self._loaded.stt.start_spares()
+
+    async def measure_hearing(self) -> None:
+        """Have the recogniser hear a phrase of the embedded voice, so that its pace on this machine is known.
+
+        Takes ``MEASURE_S`` at most. What fails here fails in a call as well, and is reported there.
+        """
+        stt, voice = self._loaded.stt, self.voice
+        if not isinstance(stt, EnginePool) or voice is None:
+            return
+        with suppress(AgentError, TimeoutError):
+            async with asyncio.timeout(MEASURE_S):
+                pcm = await asyncio.get_running_loop().run_in_executor(
+                    self.executors.speech, _spoken, voice, MEASURED_PHRASE, stt.rate_hz
+                )
+                stream = await stt.open_stream(lambda _partial: None, lambda _error: None)
+                try:
+                    stream.start()
+                    stream.feed(pcm)
+                    await stream.finish()
+                finally:
+                    stream.close()
+
+    def hearing(self) -> EarsReport | None:
+        """What the embedded recognisers report of their pace; None where it is not known."""
+        stt = self._loaded.stt
+        if not isinstance(stt, EnginePool) or (factor := stt.real_time_factor) is None:
+            return None
+        return EarsReport(len(stt.processes), factor)
 
     def health(self) -> list[str]:
         """Return the stages that cannot work at this moment, one sentence for each; empty when all can.
@@ -672,6 +707,21 @@ def _front_end(hearing: Hearing, planned: Plan) -> FrontEndSettings:
         least_db=hearing.voice.ears().least_db,
         echo=echo,
     )
+
+
+def _spoken(voice: TextToSpeech, text: str, rate_hz: int) -> bytes:
+    """16-bit PCM of a text at another rate than the voice's."""
+    pieces: list[bytes] = []
+
+    def take(piece: SpeechPiece) -> bool:
+        pieces.append(piece.pcm)
+        return True
+
+    voice.synthesize(text, take)
+    samples = pcm16_to_float(b"".join(pieces))
+    if voice.rate_hz != rate_hz:
+        samples = Resampler(voice.rate_hz, rate_hz).feed(samples)
+    return float_to_pcm16(samples)
 
 
 async def _create_echo(hearing: Hearing, chosen: BaseModel | None) -> EchoCanceller | None:

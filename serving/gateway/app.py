@@ -53,6 +53,7 @@ from serving.gateway.unmute_routes import unmute_router
 from serving.gateway.usage import CallShares, UsageLimits
 from serving.gateway.voice_decoder import VoiceError
 from serving.gateway.webrtc_routes import OFFERING, BrowserArguments, Door, OnConnection, WebRtcRoutes
+from serving.scheduler.admission import Admitted
 from session_store.conversation import Conversations
 
 
@@ -74,6 +75,7 @@ def create_app(
     usage: UsageLimits | None = None,
     audit: AuditLog | None = None,
     readiness: Callable[[], Sequence[str]] | None = None,
+    admitted: Callable[[], Admitted] | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -94,6 +96,7 @@ def create_app(
         usage: model requests and sessions of each client, shared with what makes requests in calls.
         audit: where wrong tokens, deletions and operators' acts are written down.
         readiness: reasons for which this process should get no new calls, as engines see it.
+        admitted: how many calls the machine can answer now; None: ``max_calls``.
     """
     operations = operations or Operations()
     audit = audit or AuditLog()
@@ -111,6 +114,8 @@ def create_app(
         hang_up_s=settings.hang_up_s,
         shares=CallShares(settings),
     )
+    if admitted is not None:
+        calls.admitted = admitted
 
     async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
         operations.apps.check("browser")
