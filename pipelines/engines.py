@@ -530,7 +530,7 @@ class Engines:
         stt = self._loaded.stt
         if not isinstance(stt, EnginePool) or (factor := stt.real_time_factor) is None:
             return None
-        return EarsReport(len(stt.processes), factor)
+        return EarsReport(len(stt.processes), factor, stt.utterances)
 
     def health(self) -> list[str]:
         """Return the stages that cannot work at this moment, one sentence for each; empty when all can.

@@ -61,6 +61,11 @@ class EnginePool(Generic[T]):
         known = [one.work.real_time_factor for one in self._active]
         return max((factor for factor in known if factor is not None), default=None)
 
+    @property
+    def utterances(self) -> int:
+        """Streams with an utterance whose result is not there yet."""
+        return sum(one.utterances for one in self._active)
+
     async def start(self) -> None:
         """Start all children at once. Raises what ``EngineProcess.start`` does; none is left then."""
         results = await asyncio.gather(*(one.start() for one in self._active), return_exceptions=True)

@@ -24,10 +24,12 @@ class Hearing:
     Attributes:
         processes: recognisers that work side by side.
         real_time_factor: seconds of work of one of them for a second of a caller's speech.
+        speaking: callers who speak at this moment.
     """
 
     processes: int
     real_time_factor: float
+    speaking: int
 
 
 class AdmissionGate:

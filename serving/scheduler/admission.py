@@ -3,15 +3,16 @@
 The bound is the least of three:
 
 * ``most``, which the deployment sets.
-* What the recognisers can take when all callers speak at the same moment: their time for a second of
-  speech, measured at the start and in every call, on the clock. A machine that is slower, or busy with
-  something else, takes longer, so this needs no table of machines.
+* What the recognisers can take: their time for a second of speech, measured at the start and in every call,
+  on the clock. A machine that is slower, or busy with something else, takes longer, so this needs no table of
+  machines. Callers count as speaking all of the time until it was seen how much of it they do; from there on
+  as many are admitted as will hardly ever speak at the same moment beyond what is heard in time.
 * What was learnt. Answers that take longer than ``SLOWER`` times those of a call alone, or an event loop that
   is late, take the bound below the calls that are held; while neither is seen it returns by a call every
   ``RETURN_MS``.
 
 A bound below the calls that are held ends none of them: it lets the next caller wait until one of them has
-ended. One call is always admitted.
+ended. ``LEAST_CALLS`` are always admitted.
 """
 
 from collections import deque
@@ -21,6 +22,15 @@ from statistics import median
 # Share of the recognisers' time that speech of all callers may take: the rest is for the search after the
 # last word, for a caller whose channel is measured (1.5 s are decoded twice), and for what varies.
 HEARD_SHARE = 0.8
+# With one alone, a caller who vanished would keep everybody out until that is noticed.
+LEAST_CALLS = 2
+# Callers who speak independently of each other are more than their mean by so many standard deviations in two
+# of a hundred moments: words come some tenths of a second late then, and are not lost.
+DEVIATIONS = 2.0
+# What was seen of how much callers speak counts half after so many seconds of calls. The share is never taken
+# for less than this: a crowd that listens now may speak next.
+SPEAKING_HALF_LIFE_S = 120.0
+LEAST_SPEAKING = 0.2
 # Answers of a loaded server may take so many times as long as those of a call alone: what
 # ``evals.latency.capacity`` calls a capacity that callers do not notice.
 SLOWER = 1.5
@@ -59,8 +69,11 @@ class Admission:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._room: int | None = None
+        self._least = min(LEAST_CALLS, most)
+        # Callers who can be heard at the same moment.
+        self._heard: float | None = None
         self._factor = 0.0
+        self._speaking = 1.0
         self._learnt = most
         self._learnt_why = ""
         self._changed_ms: int | None = None
@@ -78,14 +91,14 @@ class Admission:
     def admitted(self) -> Admitted:
         """The bound."""
         bounds = [Admitted(self._most, f"every line is taken ({self._most} in all)")]
-        if self._room is not None:
+        if self._heard is not None:
             why = (
-                f"this machine hears {self._room} at once: a second of speech takes its recogniser "
-                f"{self._factor * 1000:.0f} ms"
+                f"this machine hears {max(1, int(self._heard))} at once: a second of speech takes its "
+                f"recogniser {self._factor * 1000:.0f} ms, and callers speak {self._speaking:.0%} of the time"
             )
-            bounds.append(Admitted(max(1, self._room), why))
+            bounds.append(Admitted(self._room(self._heard), why))
         if self._learnt < self._most:
-            bounds.append(Admitted(max(1, self._learnt), self._learnt_why))
+            bounds.append(Admitted(self._learnt, self._learnt_why))
         return min(bounds, key=lambda bound: bound.calls)
 
     def on_hearing(self, *, processes: int, real_time_factor: float) -> None:
@@ -96,7 +109,21 @@ class Admission:
             real_time_factor: seconds of work of one of them for a second of speech.
         """
         self._factor = real_time_factor
-        self._room = max(1, int(HEARD_SHARE * processes / max(real_time_factor, 1e-6)))
+        self._heard = HEARD_SHARE * processes / max(real_time_factor, 1e-6)
+
+    def on_speaking(self, speaking: int, *, calls: int, seconds: float) -> None:
+        """Take how many callers spoke.
+
+        Args:
+            speaking: at this moment.
+            calls: that are held.
+            seconds: since this was seen last.
+        """
+        if calls < 1:
+            return
+        kept = 0.5 ** (seconds * calls / SPEAKING_HALF_LIFE_S)
+        share = min(1.0, speaking / calls)
+        self._speaking = max(LEAST_SPEAKING, self._speaking * kept + share * (1 - kept))
 
     def on_answer(self, at_ms: int, latency_ms: int, *, calls: int) -> None:
         """Take how long a caller waited from their last word for the first sound of the answer.
@@ -129,7 +156,7 @@ class Admission:
         trouble = self._trouble()
         if trouble and calls > 1:
             if since_ms is None or since_ms >= FALL_MS:
-                self._learnt = max(1, min(self._learnt, calls) - 1)
+                self._learnt = max(self._least, min(self._learnt, calls) - 1)
                 self._learnt_why = trouble
                 self._changed_ms = at_ms
                 # What was seen with more calls says nothing of fewer.
@@ -138,6 +165,16 @@ class Admission:
         elif self._learnt < self._most and since_ms is not None and since_ms >= RETURN_MS:
             self._learnt += 1
             self._changed_ms = at_ms
+
+    def _room(self, heard: float) -> int:
+        """The most callers of whom no more than ``heard`` speak at the same moment, nearly always."""
+        share, calls = self._speaking, min(self._most, max(self._least, int(heard)))
+        while calls < self._most:
+            more = calls + 1
+            if more * share + DEVIATIONS * (more * share * (1 - share)) ** 0.5 > heard:
+                break
+            calls = more
+        return calls
 
     def _trouble(self) -> str:
         alone_ms = self.alone_ms
