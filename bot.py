@@ -332,9 +332,10 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
     ):
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
+        # Before other processes load beside it.
+        await engines.measure_hearing()
         engines.host_front_end()
         engines.stand_by()
-        await engines.measure_hearing()
         # What is loaded stays: full collections need not look at it again while people talk.
         gc.collect()
         gc.freeze()
