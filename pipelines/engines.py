@@ -507,7 +507,8 @@ class Engines:
     async def measure_hearing(self) -> None:
         """Have the recogniser hear a phrase of the embedded voice, so that its pace on this machine is known.
 
-        Takes ``MEASURE_S`` at most. What fails here fails in a call as well, and is reported there.
+        Takes ``MEASURE_S`` at most, for each of the two. What fails here fails in a call as well, and is
+        reported there.
         """
         stt, voice = self._loaded.stt, self.voice
         if not isinstance(stt, EnginePool) or voice is None:
@@ -517,6 +518,7 @@ class Engines:
                 pcm = await asyncio.get_running_loop().run_in_executor(
                     self.executors.speech, _spoken, voice, MEASURED_PHRASE, stt.rate_hz
                 )
+            async with asyncio.timeout(MEASURE_S):
                 stream = await stt.open_stream(lambda _partial: None, lambda _error: None)
                 try:
                     stream.start()
@@ -526,11 +528,11 @@ class Engines:
                     stream.close()
 
     def hearing(self) -> EarsReport | None:
-        """What the embedded recognisers report of their pace; None where it is not known."""
+        """What the embedded recognisers report of their pace; None where there are none."""
         stt = self._loaded.stt
-        if not isinstance(stt, EnginePool) or (factor := stt.real_time_factor) is None:
+        if not isinstance(stt, EnginePool):
             return None
-        return EarsReport(len(stt.processes), factor, stt.utterances)
+        return EarsReport(len(stt.processes), stt.real_time_factor, stt.utterances)
 
     def health(self) -> list[str]:
         """Return the stages that cannot work at this moment, one sentence for each; empty when all can.

@@ -9,7 +9,7 @@ Owners: an ``EngineProcess`` owns its child and one task that reads from it, and
 audio that the child has not taken waits here, in pieces; beyond ``backlog_ms`` the oldest is dropped and
 counted. Busy: a final result comes late, by ``late_timeout_s`` at most. Hung: it has a deadline; a child
 that is silent for as long is killed, and so is one that gives no sign and neither uses nor waits for a
-processor for ``hung_ms`` (it is pinged while nothing is asked of it; a busy machine is no reason). Dead:
+processor for ``hung_ms`` (it is pinged all the time; a busy machine is no reason). Dead:
 everything pending fails with ``EngineError``, the streams are over, the child is started again at once, with
 growing pauses when it keeps dying, and new streams work. Settings that were right once are not blamed: only
 an engine that never loaded is given up. Full: the stream whose utterance found no room fails with
@@ -348,6 +348,7 @@ class EngineProcess(Generic[T]):
         self._last_sign_s = 0.0
         self._last_refusal_s: float | None = None
         self._oldest_unanswered_s: float | None = None
+        self._is_pinged = False
         self._supervisor: asyncio.Task[None] | None = None
         # Callers who wait until the engine is ready; they are told why it never will be.
         self._waiters = 0
@@ -561,15 +562,16 @@ class EngineProcess(Generic[T]):
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         """Kill a child that stands: stopped, deadlocked, waiting for what never comes. Until cancelled."""
-        looks = 0
+        looks, self._is_pinged = 0, False
         before: tuple[float, int | None] = (0.0, None)
         while True:
             await asyncio.sleep(self.limits.hung_ms / 1000 / HUNG_LOOKS)
             if not self.is_ready or process.returncode is not None:
                 # Loading has a deadline of its own.
                 continue
-            if self._oldest_unanswered_s is None:
-                looks = 0
+            if not self._is_pinged:
+                # Not everything that is sent has an answer.
+                self._is_pinged, looks = True, 0
                 self.send(Kind.PING, 0, 0, b"")
                 continue
             now = self._last_sign_s, processor_ticks(process.pid)
@@ -595,6 +597,8 @@ class EngineProcess(Generic[T]):
                         self._has_been_ready = True
                         self._ready.set()
                         deadline.reschedule(None)
+                    elif frame.kind is Kind.PONG:
+                        self._is_pinged = False
                     elif frame.kind is Kind.BROKEN:
                         self._broken = self._error_of(frame)
                         if not getattr(self._broken, "retryable", False):

@@ -4,7 +4,7 @@
 # noticed within a sentence or two of each caller.
 HALF_LIFE_MS = 10_000
 # Less audio says little: the first pieces of a process are its slowest.
-LEAST_MS = 500
+LEAST_MS = 300
 
 
 class WorkRate:

@@ -23,12 +23,12 @@ class Hearing:
 
     Attributes:
         processes: recognisers that work side by side.
-        real_time_factor: seconds of work of one of them for a second of a caller's speech.
+        real_time_factor: seconds of work of one of them for a second of a caller's speech; None: not known.
         speaking: callers who speak at this moment.
     """
 
     processes: int
-    real_time_factor: float
+    real_time_factor: float | None
     speaking: int
 
 
@@ -37,7 +37,7 @@ class AdmissionGate:
 
     Args:
         most: calls that there may be at all.
-        hearing: of embedded recognisers; None while nothing is known of them, or where there are none.
+        hearing: of embedded recognisers; None where there are none.
         active: calls that are held.
     """
 
@@ -57,7 +57,8 @@ class AdmissionGate:
         return self._policy.admitted
 
     def start(self) -> None:
-        """Begin to measure; the owner calls ``close``."""
+        """Begin to measure, once ``active`` can be called; the owner calls ``close``."""
+        self._hear()
         self._task = asyncio.create_task(self._measure(), name="admission")
 
     async def close(self) -> None:
@@ -80,17 +81,18 @@ class AdmissionGate:
     def describe(self) -> dict[str, object]:
         """Return the figures for ``/status``."""
         admitted, hearing = self.admitted, self._hearing()
+        factor = None if hearing is None else hearing.real_time_factor
         return {
             "calls": self._active(),
             "admitted": admitted.calls,
             "why": admitted.why,
             "alone_ms": self._policy.alone_ms,
-            "recogniser_ms_per_s": None if hearing is None else round(hearing.real_time_factor * 1000),
+            "recogniser_ms_per_s": None if factor is None else round(factor * 1000),
         }
 
     async def _measure(self) -> None:
         loop = asyncio.get_running_loop()
-        look_at_s = loop.time()
+        look_at_s = loop.time() + LOOK_S
         while True:
             due_s = loop.time() + PROBE_S
             await asyncio.sleep(PROBE_S)
@@ -100,10 +102,14 @@ class AdmissionGate:
                 look_at_s = now_s + LOOK_S
                 self._look(round(now_s * 1000))
 
-    def _look(self, now_ms: int) -> None:
+    def _hear(self) -> None:
         hearing = self._hearing()
         if hearing is not None:
             self._policy.on_hearing(processes=hearing.processes, real_time_factor=hearing.real_time_factor)
+            self._policy.on_speaking(hearing.speaking, calls=self._active(), seconds=LOOK_S)
+
+    def _look(self, now_ms: int) -> None:
+        self._hear()
         self._policy.look(now_ms, calls=self._active())
         admitted = self.admitted
         if admitted.calls < self._said and self._active() >= admitted.calls:

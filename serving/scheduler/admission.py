@@ -22,6 +22,9 @@ from statistics import median
 # Share of the recognisers' time that speech of all callers may take: the rest is for the search after the
 # last word, for a caller whose channel is measured (1.5 s are decoded twice), and for what varies.
 HEARD_SHARE = 0.8
+# Taken for a recogniser's pace until it is known: slower than on any machine without other work on which it
+# was measured. It is known with the first words of the first call at the latest.
+ASSUMED_FACTOR = 0.25
 # With one alone, a caller who vanished would keep everybody out until that is noticed.
 LEAST_CALLS = 2
 # Callers who speak independently of each other are more than their mean by so many standard deviations in two
@@ -101,15 +104,15 @@ class Admission:
             bounds.append(Admitted(self._learnt, self._learnt_why))
         return min(bounds, key=lambda bound: bound.calls)
 
-    def on_hearing(self, *, processes: int, real_time_factor: float) -> None:
+    def on_hearing(self, *, processes: int, real_time_factor: float | None) -> None:
         """Take how long the recognisers work on a second of one caller's speech.
 
         Args:
             processes: recognisers that work side by side.
-            real_time_factor: seconds of work of one of them for a second of speech.
+            real_time_factor: seconds of work of one of them for a second of speech; None: not known yet.
         """
-        self._factor = real_time_factor
-        self._heard = HEARD_SHARE * processes / max(real_time_factor, 1e-6)
+        self._factor = ASSUMED_FACTOR if real_time_factor is None else real_time_factor
+        self._heard = HEARD_SHARE * processes / max(self._factor, 1e-6)
 
     def on_speaking(self, speaking: int, *, calls: int, seconds: float) -> None:
         """Take how many callers spoke.

@@ -13,12 +13,15 @@ from runtime.engine_pool import EnginePool
 
 async def test_the_pace_of_the_recogniser_is_known_before_the_first_call():
     async with await Engines.load(Deployment()) as engines:
-        assert engines.hearing() is None
-        await engines.measure_hearing()
         hearing = engines.hearing()
-        assert hearing is not None and hearing.processes == 1
-        # On any machine: it was measured, and no more than the time that it may take has passed.
-        assert 0 < hearing.real_time_factor < 1
+        assert hearing is not None and hearing.real_time_factor is None
+        async with asyncio.timeout(30):
+            # A machine that is busy with other tests may need more than the time of one.
+            while hearing.real_time_factor is None:
+                await engines.measure_hearing()
+                hearing = engines.hearing()
+                assert hearing is not None
+        assert hearing.processes == 1 and hearing.speaking == 0 and hearing.real_time_factor > 0
 
 
 async def test_a_dead_recogniser_is_named_until_there_is_one_again():

@@ -269,6 +269,17 @@ async def test_a_child_that_stands_while_nothing_is_asked_of_it_is_replaced() ->
         assert engine.pid != stuck
 
 
+async def test_a_child_whose_callers_are_silent_is_left_alone() -> None:
+    async with running(limits=QUICK.model_copy(update={"hung_ms": 100})) as engine:
+        caller = Caller()
+        stream = await caller.open(engine)
+        stream.start()
+        stream.discard()
+        # Ten times as long as a child may be silent.
+        await asyncio.sleep(1)
+        assert caller.failures == [] and engine.restarts == 0
+
+
 async def test_a_child_that_works_without_a_sign_is_left_alone() -> None:
     limits = QUICK.model_copy(update={"hung_ms": 100, "request_timeout_s": 5})
     async with running(ScriptedSttSettings(busy_ms=1_000), limits) as engine:

@@ -69,6 +69,14 @@ def test_a_crowd_that_only_listens_is_not_taken_for_one_that_never_speaks():
     assert policy.admitted.calls == 28
 
 
+def test_few_are_admitted_until_the_recogniser_has_shown_its_pace():
+    policy = Admission(32)
+    policy.on_hearing(processes=1, real_time_factor=None)
+    found = [policy.admitted.calls]
+    policy.on_hearing(processes=1, real_time_factor=0.1)
+    assert [*found, policy.admitted.calls] == [3, 8]
+
+
 def test_a_machine_that_becomes_slower_admits_fewer_and_one_that_becomes_faster_more():
     policy = Admission(32)
     found = []
