@@ -283,6 +283,7 @@ async def gateway(
     app = create_app(
         deployment.server,
         admitted=(lambda: gate.admitted) if is_bounded else None,
+        readiness=not_ready,
         run_call=lambda arguments: converse(
             engines, conversations, arguments, mode=mode, phones=phones, on_call=on_call
         ),

@@ -15,6 +15,8 @@ from serving.scheduler.admission import Admission, Admitted
 
 PROBE_S = 0.05
 LOOK_S = 1.0
+# A server that is full for a moment is not taken out of a balancer: its callers wait, or are refused, for as long.
+FULL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,16 @@ class AdmissionGate:
         most: calls that there may be at all.
         hearing: of embedded recognisers; None where there are none.
         active: calls that are held.
+        full_s: how long it has to be full before ``full`` says so.
     """
 
     def __init__(
-        self, most: int, *, hearing: Callable[[], Hearing | None], active: Callable[[], int]
+        self,
+        most: int,
+        *,
+        hearing: Callable[[], Hearing | None],
+        active: Callable[[], int],
+        full_s: float = FULL_S,
     ) -> None:
         self._policy = Admission(most)
         self._most = most
@@ -50,6 +58,9 @@ class AdmissionGate:
         self._active = active
         self._task: asyncio.Task[None] | None = None
         self._said = most
+        self._full_s = full_s
+        # Loop time at which it was seen to be full first.
+        self._full_since_s: float | None = None
 
     @property
     def admitted(self) -> Admitted:
@@ -74,9 +85,11 @@ class AdmissionGate:
         self._policy.on_answer(now_ms, latency_ms, calls=self._active())
 
     def full(self) -> list[str]:
-        """Return why no further call is admitted at this moment; empty when one is. For readiness."""
-        admitted = self.admitted
-        return [f"full: {admitted.why}"] if self._active() >= admitted.calls else []
+        """Return why no further call was admitted for a while; empty when one was. For readiness."""
+        since_s = self._full_since_s
+        if since_s is None or asyncio.get_running_loop().time() - since_s < self._full_s:
+            return []
+        return [f"full: {self.admitted.why}"]
 
     def describe(self) -> dict[str, object]:
         """Return the figures for ``/status``."""
@@ -112,6 +125,10 @@ class AdmissionGate:
         self._hear()
         self._policy.look(now_ms, calls=self._active())
         admitted = self.admitted
+        if self._active() < admitted.calls:
+            self._full_since_s = None
+        elif self._full_since_s is None:
+            self._full_since_s = now_ms / 1000
         if admitted.calls < self._said and self._active() >= admitted.calls:
             logger.warning(f"no more than {admitted.calls} calls are admitted: {admitted.why}")
         self._said = admitted.calls

@@ -167,7 +167,10 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
 
     calls = CallTasks(hold, max_calls=32, drain_s=0, hang_up_s=0.1)
     gate = AdmissionGate(
-        32, hearing=lambda: Hearing(1, factor[0], speaking=calls.active), active=lambda: calls.active
+        32,
+        hearing=lambda: Hearing(1, factor[0], speaking=calls.active),
+        active=lambda: calls.active,
+        full_s=0,
     )
     calls.admitted = lambda: gate.admitted
     gate.start()
@@ -180,6 +183,9 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
         with pytest.raises(CapacityError, match="hears 4 at once.*200 ms, .*; try again later") as caught:
             calls.check_room()
         assert caught.value.limit == 4
+        async with asyncio.timeout(10):
+            while not gate.full():
+                await asyncio.sleep(0.01)
         assert gate.full() == [f"full: {gate.admitted.why}"]
         # A line that is promised to a caller is taken.
         factor[0] = 0.1
