@@ -15,7 +15,7 @@ from serving.scheduler.admission import Admission, Admitted
 
 PROBE_S = 0.05
 LOOK_S = 1.0
-# A server that is full for a moment is not taken out of a balancer: its callers wait or are refused meanwhile.
+# A server that is full for a moment is not taken out of a balancer: its callers wait, or are refused.
 FULL_S = 10.0
 
 
