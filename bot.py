@@ -256,6 +256,7 @@ async def gateway(
     from pipelines.phone import open_desk
     from pipelines.phone_sessions import PhoneSessions
     from pipelines.sessions import TypedTurns
+    from serving.gateway.admission import AdmissionGate
     from serving.gateway.app import create_app
     from serving.gateway.audit import AuditLog
     from serving.gateway.caller_book import CallerBook
@@ -277,8 +278,20 @@ async def gateway(
     number = book.number if book is not None and book.codes is not None else None
     telephone = {} if number is None else {"telephone": number}
     phones = None if book is None else PhoneSessions(conversations, book)
+    gate = AdmissionGate(
+        deployment.server.max_calls, hearing=engines.hearing, active=lambda: app.state.calls.active
+    )
+    is_bounded = deployment.server.admission == "auto"
+    engines.on_answer = gate.answered
+
+    def not_ready() -> list[str]:
+        """Why this process should get no new calls."""
+        return [*engines.health(), *(gate.full() if is_bounded else [])]
+
     app = create_app(
         deployment.server,
+        admitted=(lambda: gate.admitted) if is_bounded else None,
+        readiness=not_ready,
         run_call=lambda arguments: converse(
             engines, conversations, arguments, mode=mode, phones=phones, on_call=on_call
         ),
@@ -300,6 +313,8 @@ async def gateway(
             **telephone,
             **engines.describe(),
             **({} if stalls is None else {"stalls": stalls.as_message()}),
+            "admission": gate.describe() if is_bounded else None,
+            "not_ready": not_ready(),
         },
         open_door=lambda on_call: Signaling(
             on_call,
@@ -308,10 +323,12 @@ async def gateway(
             hang_up_s=deployment.server.hang_up_s,
         ),
     )
+    gate.start()
     try:
         async with returning_memory(app.state.calls):
             yield http_server(app, deployment.server)
     finally:
+        await gate.close()
         await typed.close()
         await desk.close()
 
@@ -329,7 +346,10 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
     ):
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
+        # Before other processes load beside it.
+        await engines.measure_hearing()
         engines.host_front_end()
+        engines.stand_by()
         settle()
         print(banner(engines.describe(), address, token), flush=True)
         # Loading blocked the loop, and there was no call: what counts begins here.

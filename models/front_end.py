@@ -9,7 +9,8 @@ answer holds the caller's voice, the levels that tell it from the bot's, and the
 window that it completes. A caller without echo control asks for the voice activity of whole windows alone.
 
 Here are both sides' messages (``asked_*`` and ``answered_*``) and the child's side; the parent's is
-``processors.front_end.hosted``.
+``processors.front_end.hosted``, which puts the same questions to engines in this process while there is no
+child.
 """
 
 import math
@@ -38,6 +39,8 @@ from runtime.engine_host import resolve
 _PIECE, _PLAYED = struct.Struct("<q?H"), struct.Struct("<Iqi")
 # Bytes of the caller's voice, frames, windows, what is known of the echo, its delay in ms.
 _ANSWER = struct.Struct("<IHHBf")
+# Bytes of a window of voice activity that were there before the first piece.
+_OPEN = struct.Struct("<I")
 _KNOWLEDGE = tuple(Knowledge)
 
 Played = tuple[bytes, int, int]
@@ -93,9 +96,16 @@ def controlled(control: EchoControl, pcm: bytes, at_us: int, *, wants_cancelled:
     )
 
 
-def asked_open(settings: EchoControlSettings) -> bytes:
-    """This caller has echo control."""
-    return bytes([Question.OPEN]) + settings.model_dump_json().encode()
+def asked_open(settings: EchoControlSettings, *, begun_bytes: int = 0) -> bytes:
+    """Return the question that gives a caller echo control.
+
+    Args:
+        settings: of this caller.
+        begun_bytes: of a window of voice activity that came before the first piece, for a caller who had
+            another stream: windows then end where they would have ended.
+    """
+    head = bytes([Question.OPEN]) + _OPEN.pack(begun_bytes)
+    return head + settings.model_dump_json().encode()
 
 
 def asked_piece(pcm: bytes, at_us: int, played: Sequence[Played], *, wants_cancelled: bool) -> bytes:
@@ -195,24 +205,46 @@ class FrontEndSettings(BaseModel):
     echo: EnginePart | None = None
 
 
-class FrontEnd:
-    """The engines, shared by all calls; see ``runtime.engine_host.AskedEngine``.
-
-    Args:
-        settings: see the model.
+def load_front_end(settings: FrontEndSettings) -> "FrontEnd":
+    """Load the engines of a process of their own.
 
     Raises:
         AgentError: an engine does not load.
     """
+    vad: VoiceActivityDetector = VAD.create(settings.vad.name, settings.vad.read())
+    echo: EchoCanceller | None = None
+    if settings.echo is not None:
+        echo = ECHO.create(settings.echo.name, settings.echo.read())
+        # The first stream of a process loads the native library: not in front of somebody's question.
+        echo.open_stream().close()
+    return FrontEnd(vad, echo, least_db=settings.least_db)
 
-    def __init__(self, settings: FrontEndSettings) -> None:
-        self._least_db = settings.least_db
-        self._vad: VoiceActivityDetector = VAD.create(settings.vad.name, settings.vad.read())
-        self._echo: EchoCanceller | None = None
-        if settings.echo is not None:
-            self._echo = ECHO.create(settings.echo.name, settings.echo.read())
-            # The first stream of a process loads the native library: not in front of somebody's question.
-            self._echo.open_stream().close()
+
+class FrontEnd:
+    """The engines, shared by all calls; see ``runtime.engine_host.AskedEngine``.
+
+    Args:
+        vad: voice activity.
+        echo: echo control; None for none.
+        least_db: see ``VoiceMeter``.
+    """
+
+    def __init__(
+        self, vad: VoiceActivityDetector, echo: EchoCanceller | None, *, least_db: float | None
+    ) -> None:
+        self._least_db = least_db
+        self._vad = vad
+        self._echo = echo
+
+    @property
+    def frame_samples(self) -> int:
+        """Samples of a frame of echo control; 1 without one."""
+        return self._echo.frame_samples if self._echo is not None else 1
+
+    @property
+    def window_samples(self) -> int:
+        """Samples of a window of voice activity."""
+        return self._vad.window_samples
 
     @property
     def rate_hz(self) -> int:
@@ -244,7 +276,11 @@ class FrontEndStream:
         """
         kind, rest = payload[:1], payload[1:]
         if kind == bytes([Question.OPEN]) and self._echo is not None:
-            self._control = EchoControl(self._echo, EchoControlSettings.model_validate_json(rest))
+            (begun_bytes,) = _OPEN.unpack_from(rest)
+            settings = EchoControlSettings.model_validate_json(rest[_OPEN.size :])
+            self._control = EchoControl(self._echo, settings)
+            # Completes no window: it is less than one.
+            list(self._windows.feed(bytes(begun_bytes)))
             return b""
         if kind == bytes([Question.WINDOWS]):
             return _packed(self._meter.measure(rest))

@@ -177,6 +177,7 @@ async def _build(
         engines.answering.build(tools=tools, context=context, rules=call.rules),
         engines.build_tts(),
     )
+    turns.on_answer = engines.on_answer
     marks = TurnMarks(turns)
     asking = AskingBack(hearing.ask_back) if hearing.ask_back is not None else None
 

@@ -282,6 +282,7 @@ async def _build(
         engines.build_tts(),
         engines.answering.build(tools=tools, context=context, rules=call.rules),
     )
+    turns.on_answer = engines.on_answer
     marks = TurnMarks(turns)
     asks_back = all(is_two_tier) and hearing.ask_back is not None
     asking = AskingBack(hearing.ask_back) if asks_back else None

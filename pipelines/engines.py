@@ -19,20 +19,21 @@ from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import BaseModel
 
+from audio.resample import Resampler
 from audio.wav import decode_wav
 from configs.deployment import Choice, Deployment, Hearing, Speaking
 from configs.load import parse_settings
 from core.errors import AgentError, ConfigError, MediaError
-from core.media import pcm16_to_float
+from core.media import float_to_pcm16, pcm16_to_float
 from core.registry import Registry
 from models.commands import COMMANDS
 from models.echo import ECHO, EchoCanceller
-from models.front_end import EnginePart, FrontEndSettings
+from models.front_end import EnginePart, FrontEnd, FrontEndSettings
 from models.omni import OMNI, OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import STT, SpeechToText, Transcript
 from models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
-from models.tts import TTS, TextToSpeech
+from models.tts import TTS, SpeechPiece, TextToSpeech
 from models.tts.fallback import FallbackTts
 from models.tts.hosted.engine import HostedTts
 from models.tts.phrase_cache import PhraseCache
@@ -41,7 +42,7 @@ from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering, AnsweringPlan, plan_answering
 from pipelines.choices import engine_or_service, engine_settings, service_row
 from processors.duplex.services import REALTIME_SERVICES, RealtimeRow
-from processors.front_end.hosted import HostedFrontEnd
+from processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from processors.perception.engine_stt import EngineSttService, transcript_from_fields
 from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
@@ -55,6 +56,7 @@ from runtime.shutdown import Shutdown
 from runtime.stream_threads import StreamThreads, StreamThreadSettings
 from runtime.utterances import UtteranceEngine
 from sequencer.calibration import LearntLatencies
+from serving.gateway.admission import Hearing as EarsReport
 from serving.pool.omni import PooledOmni, PoolOmniSettings
 from serving.pool.pool import Pool
 from serving.pool.streams import PoolSttSettings, PoolTtsSettings, pooled_stt, pooled_tts
@@ -74,8 +76,11 @@ Pooled = TypeVar("Pooled", PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
 SPEECH_THREADS = 2
 # A final result of a hosted recogniser may wait for the piece of audio in front of it.
 FINAL_MARGIN_S = 1.0
+# What the recogniser hears at the start of a server: as long as a short question, of common words.
+MEASURED_PHRASE = "hello, i would like to know when you are open"
+MEASURE_S = 1.0
 # A caller's piece takes milliseconds. It goes behind the loop that paces audio, and in front of recognisers.
-FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0)
+FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, late_timeout_s=2.0, hung_ms=500)
 
 
 @dataclass(frozen=True)
@@ -354,6 +359,7 @@ class Engines:
         output_rate_hz: rate of the bot's audio.
         latencies: of perception's streams, as the calls so far have learnt them.
         shutdown: how far the end of the process has come.
+        on_answer: notified of every answer of any call: see ``TurnLog``.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -366,6 +372,7 @@ class Engines:
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self.latencies = LearntLatencies()
         self.shutdown = Shutdown()
+        self.on_answer: Callable[[int], None] = lambda _: None
         self._loaded = loaded
         self._front_end: EngineProcess[object] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -423,7 +430,9 @@ class Engines:
                     elif isinstance(stt, PoolSttSettings | WorkerSttSettings):
                         hosted_ears = tasks.create_task(_create_hosted_ears(stt, workers), name="load.stt")
                     else:
-                        ears = pool = _pool(STT, hearing.stt.name, stt, hearing.stt_processes)
+                        ears = pool = _pool(
+                            STT, hearing.stt.name, stt, hearing.stt_processes, spares=int(hearing.stt_spare)
+                        )
                         opened.push_async_callback(pool.close)
                         tasks.create_task(pool.start(), name="load.stt")
                     if hearing.stop_words is not None and planned.commands is not None:
@@ -493,16 +502,66 @@ class Engines:
             opened.pop_all()
             return engines
 
-    def host_front_end(self) -> None:
-        """Start the process with echo control and voice activity, for calls that begin when it is ready.
+    def stand_by(self) -> None:
+        """Load what takes over when a recogniser's process dies. For a server, which is there for long."""
+        if isinstance(self._loaded.stt, EnginePool):
+            self._loaded.stt.start_spares()
 
-        Calls before that, and all of them where it does not start, have theirs in threads of this one.
+    async def measure_hearing(self) -> None:
+        """Have the recogniser hear a phrase of the embedded voice, so that its pace on this machine is known.
+
+        Takes ``MEASURE_S`` at most, for each of the two. What fails here fails in a call as well, and is
+        reported there.
+        """
+        stt, voice = self._loaded.stt, self.voice
+        if not isinstance(stt, EnginePool) or voice is None:
+            return
+        with suppress(AgentError, TimeoutError):
+            async with asyncio.timeout(MEASURE_S):
+                pcm = await asyncio.get_running_loop().run_in_executor(
+                    self.executors.speech, _spoken, voice, MEASURED_PHRASE, stt.rate_hz
+                )
+            async with asyncio.timeout(MEASURE_S):
+                stream = await stt.open_stream(lambda _partial: None, lambda _error: None)
+                try:
+                    stream.start()
+                    stream.feed(pcm)
+                    await stream.finish()
+                finally:
+                    stream.close()
+
+    def hearing(self) -> EarsReport | None:
+        """What the embedded recognisers report of their pace; None where there are none."""
+        stt = self._loaded.stt
+        if not isinstance(stt, EnginePool):
+            return None
+        return EarsReport(len(stt.processes), stt.real_time_factor, stt.utterances)
+
+    def health(self) -> list[str]:
+        """Return the stages that cannot work at this moment, one sentence for each; empty when all can.
+
+        Echo control and voice activity are never among them: threads take over from their process. A call
+        without a stop-word listener understands stop words by its recogniser.
+        """
+        stt = self._loaded.stt
+        if isinstance(stt, EnginePool) and not stt.is_ready:
+            return [f"speech recognition ({self.deployment.hearing.stt.name}) has no process that works"]
+        return []
+
+    def host_front_end(self) -> None:
+        """Start the process with echo control and voice activity.
+
+        Calls have theirs in threads of this one until it is ready, and all of them where it does not start.
         """
         settings = self._loaded.front_end
         if self._front_end is not None or settings is None or not self.deployment.hearing.own_process:
             return
         self._front_end = EngineProcess(
-            "models.front_end:FrontEnd", settings, decode=dict, limits=FRONT_END_LIMITS, name="front_end"
+            "models.front_end:load_front_end",
+            settings,
+            decode=dict,
+            limits=FRONT_END_LIMITS,
+            name="front_end",
         )
         self._starting = asyncio.create_task(self._start_front_end(self._front_end), name="load.front_end")
 
@@ -513,9 +572,13 @@ class Engines:
             logger.warning(f"echo control and voice activity run in threads of this process: {error}")
 
     def open_front_end(self) -> HostedFrontEnd | None:
-        """A caller's part of that process; None while there is none that is ready."""
-        process = self._front_end
-        return HostedFrontEnd(process) if process is not None and process.is_ready else None
+        """A caller's part of that process, in threads until it is ready; None where there is none."""
+        process, settings = self._front_end, self._loaded.front_end
+        if process is None or settings is None:
+            return None
+        # A caller with echo control asks for both at once, in front of voice activity's other callers.
+        front_end = FrontEnd(self.vad, self.echo, least_db=settings.least_db)
+        return HostedFrontEnd(process, LocalFrontEnd(front_end, self.executors.echo))
 
     @property
     def answering(self) -> Answering:
@@ -651,6 +714,21 @@ def _front_end(hearing: Hearing, planned: Plan) -> FrontEndSettings:
     )
 
 
+def _spoken(voice: TextToSpeech, text: str, rate_hz: int) -> bytes:
+    """16-bit PCM of a text at another rate than the voice's."""
+    pieces: list[bytes] = []
+
+    def take(piece: SpeechPiece) -> bool:
+        pieces.append(piece.pcm)
+        return True
+
+    voice.synthesize(text, take)
+    samples = pcm16_to_float(b"".join(pieces))
+    if voice.rate_hz != rate_hz:
+        samples = Resampler(voice.rate_hz, rate_hz).feed(samples)
+    return float_to_pcm16(samples)
+
+
 async def _create_echo(hearing: Hearing, chosen: BaseModel | None) -> EchoCanceller | None:
     if hearing.echo is None or chosen is None:
         return None
@@ -669,13 +747,14 @@ def _check_rates(vad: VoiceActivityDetector, echo: EchoCanceller | None) -> None
 
 
 def _pool(
-    registry: Registry[SpeechToText], name: str, settings: BaseModel, processes: int
+    registry: Registry[SpeechToText], name: str, settings: BaseModel, processes: int, *, spares: int = 0
 ) -> EnginePool[Transcript]:
     target = registry.row(name).target
     children = [
-        EngineProcess(target, settings, decode=transcript_from_fields, name=name) for _ in range(processes)
+        EngineProcess(target, settings, decode=transcript_from_fields, name=name)
+        for _ in range(processes + spares)
     ]
-    return EnginePool(children)
+    return EnginePool(children[:processes], spares=children[processes:])
 
 
 async def _create_hosted_ears(

@@ -6,6 +6,10 @@ back so often that more threads would only add hand-overs. Work is taken in piec
 from the stream that waits for its final result first and from the others in turn, so that a caller who begins
 with a second of saved audio delays another's last word by 10 ms, not 100.
 
+A ping is answered between two pieces of work, so an idle child that stands is noticed before a caller needs
+it. Acknowledged audio says how long the engine worked on it: on the clock and not in processor time, because
+what other processes took is missing as well.
+
 The parent bounds what is queued here, and it alone ends this process, by closing the socket: signals that
 reach a whole group (Ctrl-C, a service manager's SIGTERM) are ignored, so that the parent can finish in order.
 When the parent dies the socket ends as well; on Linux the kernel then kills this process even inside a long
@@ -22,6 +26,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
@@ -35,7 +40,9 @@ from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 
 # Payload bytes, kind, stream, utterance.
 HEADER = struct.Struct("<IBII")
-COUNT = struct.Struct("<I")
+# Bytes of audio that were taken, and how long the engine worked on them in microseconds.
+TAKEN = struct.Struct("<II")
+MOST_WORK_US = 2**32 - 1
 # Larger than any configuration; a larger frame is a bug, not audio.
 MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
 RECEIVE_BYTES = 256 * 1024
@@ -55,6 +62,7 @@ class Kind(IntEnum):
     DISCARD = 6
     CLOSE = 7
     ASK = 8
+    PING = 9
 
     READY = 16
     TAKEN = 17
@@ -63,6 +71,7 @@ class Kind(IntEnum):
     FAILED = 20
     BROKEN = 21
     ANSWER = 22
+    PONG = 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +246,9 @@ class EngineHost:
         return True
 
     def _accept(self, frame: WireFrame) -> None:
+        if frame.kind is Kind.PING:
+            self._send(Kind.PONG)
+            return
         if frame.kind is Kind.OPEN:
             self._streams[frame.stream] = _HostedStream(self._engine.open_stream())
             return
@@ -288,7 +300,11 @@ class EngineHost:
             case Kind.AUDIO:
                 self._decode(hosted, stream, command)
             case Kind.FINISH:
-                self._reply(Kind.FINAL, command, stream.finish())
+                began_s = time.perf_counter()
+                result = stream.finish()
+                work_us = _us_since(began_s)
+                self._reply(Kind.FINAL, command, result)
+                self._send(Kind.TAKEN, command.stream, command.utterance, TAKEN.pack(0, work_us))
             case Kind.DISCARD:
                 stream.discard()
             case _:
@@ -298,8 +314,10 @@ class EngineHost:
         piece, rest = command.payload[: self._piece_bytes], command.payload[self._piece_bytes :]
         if rest:
             hosted.commands.appendleft(WireFrame(Kind.AUDIO, command.stream, command.utterance, rest))
+        began_s = time.perf_counter()
         partial = stream.feed(piece)
-        self._send(Kind.TAKEN, command.stream, command.utterance, COUNT.pack(len(piece)))
+        taken = TAKEN.pack(len(piece), _us_since(began_s))
+        self._send(Kind.TAKEN, command.stream, command.utterance, taken)
         if partial is not None:
             self._reply(Kind.PARTIAL, command, partial)
 
@@ -323,6 +341,10 @@ class EngineHost:
             self._connection.sendall(data)
         except OSError as error:
             raise ParentGone from error
+
+
+def _us_since(began_s: float) -> int:
+    return min(round((time.perf_counter() - began_s) * 1e6), MOST_WORK_US)
 
 
 def load_engine(configuration: bytes) -> BlockingEngine | AskedEngine:

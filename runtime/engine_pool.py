@@ -2,14 +2,17 @@
 
 Decides which child a new stream goes to; a stream stays there until it is closed or fails. Owners: the pool
 starts and closes its children. Full: a child that refused an utterance a moment ago is avoided. Dead: a child
-that is not ready is avoided, and restarts itself.
+that is not ready is avoided, and restarts itself. With spares: a loaded child that has no streams takes the
+place of a dead one, which is the spare from there on; so a caller waits for no loading.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from core.errors import EngineError
+from loguru import logger
+
+from core.errors import AgentError, EngineError
 from runtime.engine_process import EngineProcess, ProcessStream
 
 T = TypeVar("T")
@@ -18,38 +21,112 @@ T = TypeVar("T")
 class EnginePool(Generic[T]):
     """Several children with the same engine; a new stream goes to the least loaded one that has room.
 
+    Args:
+        processes: take streams from the start.
+        spares: take streams in place of one that died; started by ``start_spares``.
+
     Raises:
         ValueError: no children.
     """
 
-    def __init__(self, processes: list[EngineProcess[T]]) -> None:
+    def __init__(self, processes: list[EngineProcess[T]], *, spares: Sequence[EngineProcess[T]] = ()) -> None:
         if not processes:
             raise ValueError("a pool needs a process")
-        self._processes = tuple(processes)
+        self._active = list(processes)
+        self._spares = list(spares)
+        self._starting: asyncio.Task[None] | None = None
 
     @property
     def processes(self) -> tuple[EngineProcess[T], ...]:
-        return self._processes
+        """Those that take streams."""
+        return tuple(self._active)
+
+    @property
+    def spares(self) -> tuple[EngineProcess[T], ...]:
+        """Those that wait for one of the others to die."""
+        return tuple(self._spares)
 
     @property
     def rate_hz(self) -> int:
-        return self._processes[0].rate_hz
+        return self._active[0].rate_hz
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a stream opened now works at once."""
+        return any(one.is_ready for one in (*self._active, *self._spares))
+
+    @property
+    def real_time_factor(self) -> float | None:
+        """The slowest child's; None before any of them has worked."""
+        known = [one.work.real_time_factor for one in self._active]
+        return max((factor for factor in known if factor is not None), default=None)
+
+    @property
+    def utterances(self) -> int:
+        """Streams with an utterance whose result is not there yet."""
+        return sum(one.utterances for one in self._active)
 
     async def start(self) -> None:
         """Start all children at once. Raises what ``EngineProcess.start`` does; none is left then."""
-        results = await asyncio.gather(*(one.start() for one in self._processes), return_exceptions=True)
+        results = await asyncio.gather(*(one.start() for one in self._active), return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
         if failures:
             await self.close()
             raise failures[0]
 
+    def start_spares(self) -> None:
+        """Begin to load the spares; once. One that does not load is missing, which is logged."""
+        if self._spares and self._starting is None:
+            self._starting = asyncio.create_task(self._start_spares(), name="engine_pool.spares")
+
     async def open_stream(
         self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
     ) -> ProcessStream[T]:
-        """See ``UtteranceEngine.open_stream``."""
-        chosen = min(self._processes, key=lambda one: (not one.is_ready, one.is_full, one.load))
+        """See ``UtteranceEngine.open_stream``. Waits for the first child that becomes ready."""
+        chosen = self._choose()
+        if not chosen.is_ready and len(self._active) + len(self._spares) > 1:
+            await self._wait_ready()
+            chosen = self._choose()
         return await chosen.open_stream(on_partial, on_failure)
 
     async def close(self) -> None:
         """End every child within its deadline."""
-        await asyncio.gather(*(one.close() for one in self._processes))
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        await asyncio.gather(*(one.close() for one in (*self._active, *self._spares)))
+
+    def _choose(self) -> EngineProcess[T]:
+        for place, one in enumerate(self._active):
+            spare = next((each for each in self._spares if each.is_ready), None)
+            if one.is_ready or spare is None:
+                continue
+            self._spares.remove(spare)
+            self._spares.append(one)
+            self._active[place] = spare
+        return min(self._active, key=lambda one: (not one.is_ready, one.is_full, one.load))
+
+    async def _wait_ready(self) -> None:
+        waits = [asyncio.ensure_future(one.wait_ready()) for one in (*self._active, *self._spares)]
+        failure: EngineError | None = None
+        try:
+            for first in asyncio.as_completed(waits):
+                try:
+                    await first
+                    return
+                except EngineError as error:
+                    failure = error
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        assert failure is not None
+        raise failure
+
+    async def _start_spares(self) -> None:
+        for one in tuple(self._spares):
+            try:
+                await one.start()
+            except AgentError as error:
+                logger.warning(f"{one.name}: no spare process stands by: {error}")

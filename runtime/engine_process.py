@@ -7,10 +7,13 @@ process), runs at lower priority than media pacing and gets no secrets from the 
 
 Owners: an ``EngineProcess`` owns its child and one task that reads from it, and ends both in ``close``. Slow:
 audio that the child has not taken waits here, in pieces; beyond ``backlog_ms`` the oldest is dropped and
-counted. Hung: a final result has a deadline; a child that is silent for as long is killed. Dead: everything
-pending fails with ``EngineError``, the streams are over, the child is started again with growing pauses, and
-new streams work. Full: the stream whose utterance found no room fails with ``EngineBusyError``. The parent
-dies: the child sees the end of its socket and leaves.
+counted. Busy: a final result comes late, by ``late_timeout_s`` at most. Hung: it has a deadline; a child
+that is silent for as long is killed, and so is one that gives no sign and neither uses nor waits for a
+processor for ``hung_ms`` (it is pinged all the time; a busy machine is no reason). Dead:
+everything pending fails with ``EngineError``, the streams are over, the child is started again at once, with
+growing pauses when it keeps dying, and new streams work. Settings that were right once are not blamed: only
+an engine that never loaded is given up. Full: the stream whose utterance found no room fails with
+``EngineBusyError``. The parent dies: the child sees the end of its socket and leaves.
 """
 
 import asyncio
@@ -29,7 +32,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import AgentError, ConfigError, EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
-from runtime.engine_host import COUNT, RECEIVE_BYTES, FrameReader, Kind, WireFrame, encode
+from runtime.engine_host import RECEIVE_BYTES, TAKEN, FrameReader, Kind, WireFrame, encode
+from runtime.work_rate import WorkRate
 
 T = TypeVar("T")
 
@@ -37,6 +41,9 @@ T = TypeVar("T")
 FULL_S = 1.0
 # Behind the deadline of an answer: what has come meanwhile is read first.
 GRACE_S = 0.1
+# A child counts as hung after so many looks at it, in which it gave no sign and neither used nor waited for a
+# processor. Looks are counted and not the clock: while this loop stands, no sign of a child can be noticed.
+HUNG_LOOKS = 4
 # What a child may know of our environment. Keys of services are not in it.
 PASSED_ENVIRONMENT = (
     "HOME",
@@ -68,6 +75,13 @@ class EngineProcessSettings(BaseModel):
     nice: int = Field(default=5, ge=0, le=19, description="added to the child's niceness: pacing goes first")
     start_timeout_s: float = Field(default=30, gt=0, le=600, description="longest loading of the engine")
     request_timeout_s: float = Field(default=4, gt=0, le=60, description="longest wait for a final result")
+    late_timeout_s: float = Field(
+        default=20,
+        gt=0,
+        le=300,
+        description="the same while the child works on and gives signs: what many speak at once is decoded "
+        "late, and giving up and beginning again would make it later",
+    )
     close_timeout_s: float = Field(default=2, gt=0, le=60, description="after it the child is killed")
     piece_ms: int = Field(default=40, ge=10, le=500, description="audio is sent in pieces of at least this")
     in_flight_ms: int = Field(
@@ -76,7 +90,19 @@ class EngineProcessSettings(BaseModel):
     backlog_ms: int = Field(
         default=30_000, ge=500, le=300_000, description="audio of one stream kept for a slow child"
     )
-    restart_min_ms: int = Field(default=200, ge=10, le=60_000, description="pause before the first restart")
+    hung_ms: int = Field(
+        default=1_000,
+        ge=100,
+        le=60_000,
+        description="a child that gives no sign and neither uses nor waits for a processor for so long is "
+        "killed (Linux)",
+    )
+    restart_min_ms: int = Field(
+        default=200,
+        ge=10,
+        le=60_000,
+        description="pause before the second restart; the first one is made at once",
+    )
     restart_max_ms: int = Field(default=10_000, ge=10, le=600_000, description="pause that grows no more")
 
 
@@ -107,6 +133,11 @@ class ProcessStream(Generic[T]):
         self._piece_bytes = self._bytes(limits.piece_ms)
         self._window_bytes = self._bytes(limits.in_flight_ms)
         self._backlog_bytes = self._bytes(limits.backlog_ms)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an utterance is under way, or its result is not there yet."""
+        return self._open or bool(self._finals)
 
     @property
     def dropped_ms(self) -> int:
@@ -148,7 +179,7 @@ class ProcessStream(Generic[T]):
             self._transmit(len(self._waiting))
         self._send(Kind.FINISH)
         timeout_s = self._process.limits.request_timeout_s
-        deadline = loop.call_later(timeout_s, self._expire, self._utterance, final)
+        deadline = loop.call_later(timeout_s, self._expire, final, loop.time())
         self._finals.append((self._utterance, final, deadline))
         return final
 
@@ -171,7 +202,8 @@ class ProcessStream(Generic[T]):
             return answer
         self._asked += 1
         self._process.send(Kind.ASK, self._number, self._asked, payload)
-        deadline = loop.call_later(self._process.limits.request_timeout_s, self._expire, self._asked, answer)
+        timeout_s = self._process.limits.request_timeout_s
+        deadline = loop.call_later(timeout_s, self._expire, answer, loop.time())
         self._answers.append((self._asked, answer, deadline))
         return answer
 
@@ -191,7 +223,10 @@ class ProcessStream(Generic[T]):
     def take(self, frame: WireFrame, result: T | None) -> None:
         """A frame of the child for this stream; ``result`` is decoded already."""
         if frame.kind is Kind.TAKEN:
-            self._in_flight_bytes -= COUNT.unpack(frame.payload)[0]
+            taken_bytes, work_us = TAKEN.unpack(frame.payload)
+            self._in_flight_bytes -= taken_bytes
+            samples = taken_bytes // PCM_BYTES_PER_SAMPLE
+            self._process.work.took(samples_to_ms(samples, self._process.rate_hz), work_us / 1000)
             self._pump()
         elif frame.kind is Kind.PARTIAL and result is not None:
             if self._open and frame.utterance == self._utterance:
@@ -224,14 +259,19 @@ class ProcessStream(Generic[T]):
             if not answer.done():
                 answer.set_exception(error)
 
-    def _expire(self, utterance: int, final: "asyncio.Future[Any]", is_last: bool = False) -> None:
+    def _expire(self, final: "asyncio.Future[Any]", asked_s: float, is_last: bool = False) -> None:
         if final.done():
+            return
+        loop, limits = asyncio.get_running_loop(), self._process.limits
+        waited_s = loop.time() - asked_s
+        if self._process.gives_signs and waited_s + limits.request_timeout_s <= limits.late_timeout_s:
+            loop.call_later(limits.request_timeout_s, self._expire, final, asked_s)
             return
         if not is_last:
             # A loop that stood still has timers that are due in front of answers that are there.
-            asyncio.get_running_loop().call_later(GRACE_S, self._expire, utterance, final, True)
+            loop.call_later(GRACE_S, self._expire, final, asked_s, True)
             return
-        error = self._process.error(f"no result within {self._process.limits.request_timeout_s:g} s")
+        error = self._process.error(f"no result within {max(waited_s, limits.request_timeout_s):.1f} s")
         final.set_exception(error)
         self._process.suspect()
         self.fail(error)
@@ -272,6 +312,10 @@ class EngineProcess(Generic[T]):
         decode: the fields of the engine's result dataclass to what the callers get.
         limits: deadlines and bounds.
         name: the engine's registry name, for errors and logs.
+
+    Attributes:
+        work: how long the engine works on a second of audio.
+        restarts: how often the child was started again.
     """
 
     def __init__(
@@ -286,6 +330,7 @@ class EngineProcess(Generic[T]):
         self.limits = limits or EngineProcessSettings()
         self.name = name
         self.restarts = 0
+        self.work = WorkRate()
         self._factory = factory
         self._settings = settings
         self._decode = decode
@@ -293,13 +338,17 @@ class EngineProcess(Generic[T]):
         self._streams: dict[int, ProcessStream[T]] = {}
         self._next_number = 1
         self._ready = asyncio.Event()
+        # The last loading failed for a reason that does not pass by itself.
+        self._unusable = asyncio.Event()
         # Why the engine did not load the last time.
         self._broken: AgentError | None = None
+        self._has_been_ready = False
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._last_sign_s = 0.0
         self._last_refusal_s: float | None = None
         self._oldest_unanswered_s: float | None = None
+        self._is_pinged = False
         self._supervisor: asyncio.Task[None] | None = None
         # Callers who wait until the engine is ready; they are told why it never will be.
         self._waiters = 0
@@ -330,6 +379,17 @@ class EngineProcess(Generic[T]):
         """Open streams."""
         return len(self._streams)
 
+    @property
+    def utterances(self) -> int:
+        """Streams with an utterance whose result is not there yet."""
+        return sum(stream.is_open for stream in self._streams.values())
+
+    @property
+    def gives_signs(self) -> bool:
+        """Whether the child has written something within the time that an answer may take."""
+        quiet_s = asyncio.get_running_loop().time() - self._last_sign_s
+        return quiet_s < self.limits.request_timeout_s * 0.9
+
     async def start(self) -> None:
         """Start the child and wait until its engine is loaded.
 
@@ -346,15 +406,19 @@ class EngineProcess(Generic[T]):
             await self.close()
             raise
 
+    async def wait_ready(self) -> None:
+        """Wait until a stream works, also during a restart. Raises as ``open_stream``."""
+        try:
+            await self._wait_ready()
+        except ConfigError as error:
+            # What a restart found wrong is no news for the settings of a call.
+            raise self.error(str(error), retryable=False) from error
+
     async def open_stream(
         self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
     ) -> ProcessStream[T]:
         """See ``UtteranceEngine.open_stream``. During a restart this waits for it."""
-        try:
-            await self._wait_ready()
-        except ConfigError as error:
-            # It loaded once; what a restart found wrong is no news for the settings of a call.
-            raise self.error(str(error), retryable=False) from error
+        await self.wait_ready()
         return self._opened(on_partial, on_failure)
 
     def open_now(self, on_failure: Callable[[EngineError], None]) -> ProcessStream[T]:
@@ -418,43 +482,49 @@ class EngineProcess(Generic[T]):
     async def _wait_ready(self) -> None:
         if self._supervisor is None or self._supervisor.done():
             raise self._broken or self.error("the engine process is not running", retryable=False)
-        waiter = asyncio.ensure_future(self._ready.wait())
+        waiters = {asyncio.ensure_future(each.wait()) for each in (self._ready, self._unusable)}
         self._waiters += 1
         try:
             await asyncio.wait(
-                {waiter, self._supervisor},
+                {*waiters, self._supervisor},
                 timeout=self.limits.start_timeout_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
             self._waiters -= 1
-            waiter.cancel()
+            for waiter in waiters:
+                waiter.cancel()
         if not self._ready.is_set():
             raise self._broken or self.error("the engine does not become ready")
 
     async def _supervise(self) -> None:
-        pause_ms = self.limits.restart_min_ms
+        pause_ms, reported = 0, ""
         while True:
             began_s = asyncio.get_running_loop().time()
             try:
                 await self._live()
             except (OSError, AgentError, ValueError) as error:
                 # Whoever waits gets the final error itself, and says it once.
-                if not (self._is_beyond_repair and self._waiters):
+                is_known = str(error) == reported or (self._unusable.is_set() and self._waiters)
+                reported = str(error)
+                if not is_known:
                     logger.error(f"{self.name}: engine process failed: {error}")
             if self._is_beyond_repair:
                 return
             lived_s = asyncio.get_running_loop().time() - began_s
             if lived_s * 1000 > self.limits.restart_max_ms:
-                pause_ms = self.limits.restart_min_ms
+                pause_ms = 0
             self.restarts += 1
-            logger.warning(f"{self.name}: engine process ended, starting it again in {pause_ms} ms")
+            when = f"in {pause_ms} ms" if pause_ms else "at once"
+            logger.warning(f"{self.name}: engine process ended, starting it again {when}")
             await asyncio.sleep(pause_ms / 1000)
-            pause_ms = min(pause_ms * 2, self.limits.restart_max_ms)
+            pause_ms = min(max(pause_ms * 2, self.limits.restart_min_ms), self.limits.restart_max_ms)
 
     @property
     def _is_beyond_repair(self) -> bool:
-        return self._broken is not None and not getattr(self._broken, "retryable", False)
+        # An engine that loaded once will load again: memory or a file may be missing for a while, and a
+        # process that gives up leaves every later call without it.
+        return self._unusable.is_set() and not self._has_been_ready
 
     async def _live(self) -> None:
         """One life of the child, from start to end; the child is gone when this returns or raises."""
@@ -477,29 +547,62 @@ class EngineProcess(Generic[T]):
             raise
         finally:
             theirs.close()
+        watch: asyncio.Task[None] | None = None
         try:
             reader, self._writer = await asyncio.open_connection(sock=ours)
             self._writer.write(encode(Kind.CONFIGURE, payload=self._configuration()))
+            watch = asyncio.create_task(self._watch(self._process), name=f"{self.name}.watch")
             await self._read(reader)
         finally:
+            if watch is not None:
+                watch.cancel()
             self._ready.clear()
             self._fail_streams(self.error("the engine process ended"))
             await self._reap()
 
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Kill a child that stands: stopped, deadlocked, waiting for what never comes. Until cancelled."""
+        looks, self._is_pinged = 0, False
+        before: tuple[float, int | None] = (0.0, None)
+        while True:
+            await asyncio.sleep(self.limits.hung_ms / 1000 / HUNG_LOOKS)
+            if not self.is_ready or process.returncode is not None:
+                # Loading has a deadline of its own.
+                continue
+            if not self._is_pinged:
+                # Not everything that is sent has an answer.
+                self._is_pinged, looks = True, 0
+                self.send(Kind.PING, 0, 0, b"")
+                continue
+            now = self._last_sign_s, processor_ticks(process.pid)
+            is_still = now == before and now[1] is not None and not waits_for_processor(process.pid)
+            looks = looks + 1 if is_still else 0
+            before = now
+            if looks >= HUNG_LOOKS:
+                logger.error(f"{self.name}: the engine process stands: killed")
+                process.kill()
+                return
+
     async def _read(self, reader: asyncio.StreamReader) -> None:
         frames = FrameReader()
         async with asyncio.timeout(self.limits.start_timeout_s) as deadline:
-            while data := await reader.read(RECEIVE_BYTES):
+            while data := await _read_from(reader):
                 self._last_sign_s = asyncio.get_running_loop().time()
                 self._oldest_unanswered_s = None
                 for frame in frames.feed(data):
                     if frame.kind is Kind.READY:
                         self._rate_hz = json.loads(frame.payload)["rate_hz"]
                         self._broken = None
+                        self._unusable.clear()
+                        self._has_been_ready = True
                         self._ready.set()
                         deadline.reschedule(None)
+                    elif frame.kind is Kind.PONG:
+                        self._is_pinged = False
                     elif frame.kind is Kind.BROKEN:
                         self._broken = self._error_of(frame)
+                        if not getattr(self._broken, "retryable", False):
+                            self._unusable.set()
                         raise self._broken
                     else:
                         self._deliver(frame)
@@ -571,6 +674,35 @@ class EngineProcess(Generic[T]):
             "settings": None if settings is None else settings.model_dump_json(),
         }
         return json.dumps(facts).encode()
+
+
+def waits_for_processor(pid: int) -> bool:
+    """Whether a thread of a process could run: on a busy machine one waits for seconds, and does not hang."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return any((task / "stat").read_text().rpartition(")")[2].split()[0] == "R" for task in tasks)
+    except OSError:
+        # A thread that has just ended: it ran.
+        return True
+
+
+async def _read_from(reader: asyncio.StreamReader) -> bytes:
+    """Return what a child wrote; nothing when it has ended."""
+    try:
+        return await reader.read(RECEIVE_BYTES)
+    except ConnectionResetError:
+        # It died with something unread, a ping for example: the same end.
+        return b""
+
+
+def processor_ticks(pid: int) -> int | None:
+    """Processor time that a process has used, in clock ticks; None where that is not known."""
+    try:
+        # Fields after the command name, which may itself hold spaces and brackets.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[11]) + int(fields[12])
 
 
 def _child_environment() -> dict[str, str]:

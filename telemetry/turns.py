@@ -91,6 +91,10 @@ class TurnLog:
         rate_hz: of the caller's audio.
         keep: turns that are remembered.
         now_us: wall clock. steady_us: a clock that nobody sets.
+
+    Attributes:
+        on_answer: notified of the milliseconds between the caller's last sound and the first of an answer;
+            not of a phrase that covers the wait for one. Must not block.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class TurnLog:
         self._caller = AudibleMeter(rate_hz)
         self._transcript_us: int | None = None
         self._active_us = self._steady_us()
+        self.on_answer: Callable[[int], None] = lambda _: None
 
     @property
     def finished(self) -> Iterable[TurnRecord]:
@@ -200,6 +205,8 @@ class TurnLog:
         marks_us = self._current.marks_us
         if "tts_first_audio" in marks_us and "playout" not in marks_us and is_loud_pcm16(pcm):
             marks_us["playout"] = self._now_us()
+            if "speech_end" in marks_us and not self._current.masked:
+                self.on_answer(max(0, marks_us["playout"] - marks_us["speech_end"]) // 1000)
 
     def idle_ms(self) -> int:
         """How long neither side has made a sound or written."""

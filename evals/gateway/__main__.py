@@ -80,7 +80,7 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         deployment = folder / "gateway.yaml"
         deployment.write_text(
-            f"server: {{max_calls: {given.sessions}, sessions_per_minute: 1000, "
+            f"server: {{admission: off, max_calls: {given.sessions}, sessions_per_minute: 1000, "
             f"clients: {{anonymous: {{max_calls: {given.sessions}}}}}}}\n"
             f"duplex: {{engine: {{name: minicpm_worker, settings: {{url: '{address}', "
             f"sessions: {given.sessions}}}}}, tick_log: null}}\n"

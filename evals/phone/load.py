@@ -133,7 +133,7 @@ async def _serving(system: str, calls: int, words: str, audio: Path, folder: Pat
         store = f"sqlite:///{await asyncio.to_thread(folder.resolve)}/sessions-{time.time_ns()}.db"
         text = (
             f"bot: {{greeting: {json.dumps(words)}}}\nphone: {{signatures: false}}\n"
-            f"server: {{max_calls: {calls}, sessions_per_minute: 10000}}\n"
+            f"server: {{admission: off, max_calls: {calls}, sessions_per_minute: 10000}}\n"
             f"remembering: {{store: {{url: {json.dumps(store)}}}}}\n{more}"
         )
         await asyncio.to_thread(deployment.write_text, text)

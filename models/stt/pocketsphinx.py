@@ -77,7 +77,13 @@ class PocketsphinxSettings(BaseModel):
         default=Path.home() / ".cache" / "parley" / "pocketsphinx", description="where vocabularies are kept"
     )
     warm_decoders: int = Field(default=2, ge=1, le=64, description="decoders built at the start")
-    max_decoders: int = Field(default=8, ge=1, le=64, description="callers who may speak at the same moment")
+    max_decoders: int = Field(
+        default=64,
+        ge=1,
+        le=256,
+        description="callers who may speak at the same moment; a decoder is built (45 MB) when one more "
+        "does. How many calls there may be is the server's to decide, and an admitted one has a decoder",
+    )
     max_segment_ms: int = Field(
         default=30_000,
         ge=2_000,

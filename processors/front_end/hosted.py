@@ -4,15 +4,29 @@ In: pieces of the microphone and of what was played. Out: pieces of the caller's
 activity of the windows that they complete: those are taken (``measure``) by the analyzer that the same audio
 comes to next. One question at a time, each with a deadline.
 
-Dead or hung: ``EngineError``, once; ``failure`` says so from there on. Echo control then passes the caller as
-recorded, voice activity goes on in this process. Closed by ``close``, as often as it is called.
+Dead or hung child: the same questions go to the same engines in threads of this process, at once. They are
+played the last ``KEPT_MS`` of the caller first, so that they know the room, the echo and the voice under way;
+the question that failed is put again, and nothing of the caller is lost. A child that is ready again is
+played the same while threads go on answering, and takes over when it has caught up: threads take the
+interpreter from the loop that paces audio, so no caller stays in them. One with whom ``MOST_CHILDREN``
+children died does: its audio may be what they died of. Engines that fail in threads too are an
+``EngineError``, once; ``failure`` says so from there on. Closed by ``close``, as often as it is called.
 """
 
+import asyncio
 from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from loguru import logger
 
 from core.errors import EngineError
+from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from models.echo.control import MAX_WAITING, EchoControlSettings
 from models.front_end import (
+    FrontEnd,
     Piece,
     Played,
     answered_piece,
@@ -24,77 +38,276 @@ from models.front_end import (
 from models.vad.meter import Window
 from runtime.engine_process import EngineProcess, ProcessStream
 
+# Audio of a caller that new engines are played: an echo is found in 0.6 s in the median, and a voice detector
+# knows a voice by less. A second costs a tenth of a second of a processor.
+KEPT_MS = 1_000
+# Children that died while they had this caller, before it stays in threads.
+MOST_CHILDREN = 3
+# A child that has so many questions of one caller before it does not catch up; it is tried again later.
+MOST_BEHIND = 250
+TRY_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFrontEnd:
+    """The engines in this process.
+
+    Attributes:
+        engine: shared by all calls.
+        executor: where questions are answered, one thread: their order is kept; None: on the loop.
+    """
+
+    engine: FrontEnd
+    executor: Executor | None
+
+
+class _Stream(Protocol):
+    """Where a caller's questions are answered, in their order."""
+
+    def ask(self, payload: bytes) -> "asyncio.Future[bytes]": ...
+
+    def close(self) -> None: ...
+
+
+class _ThreadStream:
+    """One caller in threads of this process."""
+
+    def __init__(self, local: LocalFrontEnd) -> None:
+        self._stream = local.engine.open_stream()
+        self._executor = local.executor
+
+    def ask(self, payload: bytes) -> "asyncio.Future[bytes]":
+        loop = asyncio.get_running_loop()
+        if self._executor is not None:
+            return loop.run_in_executor(self._executor, self._stream.ask, payload)
+        answer: asyncio.Future[bytes] = loop.create_future()
+        try:
+            answer.set_result(self._stream.ask(payload))
+        except EngineError as error:
+            answer.set_exception(error)
+        return answer
+
+    def close(self) -> None:
+        # After what a thread may still be working on.
+        if self._executor is not None:
+            try:
+                self._executor.submit(self._stream.close)
+                return
+            except RuntimeError:
+                # The process is ending, and its threads take no more work.
+                pass
+        self._stream.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A piece of the caller, to be played again: 16-bit PCM, when it came, what was played meanwhile."""
+
+    pcm: bytes
+    at_us: int = 0
+    played: tuple[Played, ...] = ()
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A child that is catching up.
+
+    Attributes:
+        stream: of this caller.
+        behind: questions without an answer.
+    """
+
+    stream: ProcessStream[object]
+    behind: int = 0
+
+    def ask(self, payload: bytes) -> None:
+        """Put a question whose answer is not needed."""
+        self.behind += 1
+        self.stream.ask(payload).add_done_callback(self._answered)
+
+    def _answered(self, answer: "asyncio.Future[bytes]") -> None:
+        self.behind -= 1
+        if not answer.cancelled():
+            # Why it failed is the stream's to say.
+            answer.exception()
+
 
 class HostedFrontEnd:
     """One caller.
 
     Args:
-        process: ready, with a ``models.front_end.FrontEnd``.
+        process: with ``models.front_end.load_front_end``; it may be loading, or dead.
+        local: answers while the process does not.
 
     Attributes:
         rate_hz: of the microphone.
-
-    Raises:
-        EngineError: the process is not ready.
+        failure: why nothing more is answered.
     """
 
-    def __init__(self, process: EngineProcess[object]) -> None:
-        self.rate_hz = process.rate_hz
-        self._stream: ProcessStream[object] = process.open_now(lambda _: None)
-        self._has_echo = False
+    def __init__(self, process: EngineProcess[object], local: LocalFrontEnd) -> None:
+        self.rate_hz = local.engine.rate_hz
+        self.failure: EngineError | None = None
+        self._process, self._local = process, local
+        self._is_over = False
+        self._echo: EchoControlSettings | None = None
+        self._delay_ms: float | None = None
         self._played: deque[Played] = deque(maxlen=MAX_WAITING)
         # Taken before the next piece is asked for.
         self._windows: deque[Window] = deque()
+        self._kept: deque[_Kept] = deque()
+        self._kept_bytes = self._forgotten_bytes = 0
+        self._kept_limit = ms_to_samples(KEPT_MS, self.rate_hz) * PCM_BYTES_PER_SAMPLE
+        self._children_lost = 0
+        self._candidate: _Candidate | None = None
+        self._try_at_s = 0.0
+        self._stream: _Stream = process.open_now(lambda _: None) if process.is_ready else _ThreadStream(local)
 
     @property
-    def failure(self) -> EngineError | None:
-        """Why nothing more is answered."""
-        return self._stream.failure
+    def is_in_threads(self) -> bool:
+        """Whether threads of this process answer."""
+        return isinstance(self._stream, _ThreadStream)
 
     async def open_echo(self, settings: EchoControlSettings) -> None:
-        """This caller has echo control.
+        """Give this caller echo control, before its first piece.
 
         Raises:
             EngineError: the engine does not start; the stream is over.
         """
-        await self._stream.ask(asked_open(settings))
-        self._has_echo = True
+        await self._ask(asked_open(settings))
+        self._echo = settings
 
     def played(self, pcm: bytes, rate_hz: int, at_us: int) -> None:
-        """A piece of 16-bit PCM leaves for the loudspeaker at ``at_us``. Any thread."""
+        """Take a piece of 16-bit PCM that leaves for the loudspeaker at ``at_us``. Any thread."""
         self._played.append((pcm, rate_hz, at_us))
 
     async def process(self, pcm: bytes, at_us: int, *, wants_cancelled: bool) -> Piece:
-        """What is not echo of the frames that ``pcm`` completes.
+        """Return what is not echo of the frames that ``pcm`` completes.
 
         Raises:
-            EngineError: the engine failed, or its process did.
+            EngineError: the engine failed, here as well as in its process.
         """
         played = []
         while self._played:
             played.append(self._played.popleft())
         asked = asked_piece(pcm, at_us, played, wants_cancelled=wants_cancelled)
-        piece = answered_piece(await self._stream.ask(asked))
+        piece = answered_piece(await self._ask(asked, _Kept(pcm, at_us, tuple(played))))
+        self._delay_ms = piece.delay_ms
         self._windows = deque(piece.windows)
         return piece
 
     async def measure(self, pcm: bytes, windows: int) -> list[Window]:
-        """Voice activity of so many whole windows of the caller's audio.
+        """Return the voice activity of so many whole windows of the caller's audio.
 
         pcm: 16-bit; where there is echo control, what it made.
 
         Raises:
-            EngineError: the engine failed, or its process did.
+            EngineError: the engine failed, here as well as in its process.
         """
-        if not self._has_echo:
-            return answered_windows(await self._stream.ask(asked_windows(pcm)))
+        if self._echo is None:
+            return answered_windows(await self._ask(asked_windows(pcm), _Kept(pcm)))
         if len(self._windows) < windows:
             # The audio is not that of the pieces; nothing here knows of it.
+            error = EngineError("voice activity of other audio was asked for", engine="front_end")
+            self.failure = self.failure or error
             self.close()
-            raise EngineError("voice activity of other audio was asked for", engine="front_end")
+            raise error
         return [self._windows.popleft() for _ in range(windows)]
 
     def close(self) -> None:
-        """The caller is gone."""
-        if self._stream.failure is None:
+        """Release the caller's streams."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._drop_candidate()
+        self._stream.close()
+
+    async def _ask(self, payload: bytes, kept: _Kept | None = None) -> bytes:
+        if self.failure is not None or self._is_over:
+            raise self.failure or EngineError("the caller's front end was closed", engine="front_end")
+        self._consider_child()
+        candidate = self._candidate
+        if candidate is not None:
+            candidate.ask(payload)
+        try:
+            answer = await self._answered(payload)
+        except EngineError as error:
+            if not self._is_over:
+                self.failure = error
+                self.close()
+            raise
+        if kept is not None:
+            self._keep(kept)
+        return answer
+
+    async def _answered(self, payload: bytes) -> bytes:
+        if not self.is_in_threads:
+            try:
+                return await self._stream.ask(payload)
+            except EngineError as error:
+                if self._is_over:
+                    raise
+                self._fall_back(error)
+        return await self._stream.ask(payload)
+
+    def _fall_back(self, error: EngineError) -> None:
+        logger.warning(f"echo control and voice activity of a call go on in threads: {error}")
+        self._children_lost += 1
+        self._stream.close()
+        self._stream = _ThreadStream(self._local)
+        for question in self._replayed():
+            # In order, in one thread: what follows is answered after it. What fails here fails there too.
+            self._stream.ask(question).add_done_callback(_forget)
+
+    def _consider_child(self) -> None:
+        """Begin to play the caller to a child that is ready, or go over to it when it has caught up."""
+        if not self.is_in_threads or self._children_lost >= MOST_CHILDREN:
+            return
+        now_s = asyncio.get_running_loop().time()
+        candidate = self._candidate
+        if candidate is None:
+            if self._process.is_ready and now_s >= self._try_at_s:
+                self._candidate = candidate = _Candidate(self._process.open_now(lambda _: None))
+                for question in self._replayed():
+                    candidate.ask(question)
+        elif candidate.stream.failure is not None or candidate.behind > MOST_BEHIND:
+            self._drop_candidate()
+            self._try_at_s = now_s + TRY_AGAIN_S
+        elif not candidate.behind:
+            self._candidate = None
             self._stream.close()
+            self._stream = candidate.stream
+
+    def _drop_candidate(self) -> None:
+        candidate, self._candidate = self._candidate, None
+        if candidate is not None:
+            candidate.stream.close()
+
+    def _keep(self, kept: _Kept) -> None:
+        self._kept.append(kept)
+        self._kept_bytes += len(kept.pcm)
+        while self._kept_bytes - len(self._kept[0].pcm) >= self._kept_limit:
+            forgotten = len(self._kept.popleft().pcm)
+            self._kept_bytes -= forgotten
+            self._forgotten_bytes += forgotten
+
+    def _replayed(self) -> Iterator[bytes]:
+        """The questions that bring new engines to where the caller is."""
+        if self._echo is None:
+            yield from (asked_windows(kept.pcm) for kept in self._kept)
+            return
+        engine, settings = self._local.engine, self._echo
+        if self._delay_ms is not None:
+            expected_ms = min(max(self._delay_ms, 0.0), float(settings.longest_ms))
+            settings = settings.model_copy(update={"expected_ms": min(expected_ms, 700.0)})
+        # Frames and windows have to end where they would have ended.
+        skip = -self._forgotten_bytes % (engine.frame_samples * PCM_BYTES_PER_SAMPLE)
+        begun_bytes = (self._forgotten_bytes + skip) % (engine.window_samples * PCM_BYTES_PER_SAMPLE)
+        yield asked_open(settings, begun_bytes=begun_bytes)
+        for kept in self._kept:
+            yield asked_piece(kept.pcm[skip:], kept.at_us, kept.played, wants_cancelled=False)
+            skip = max(0, skip - len(kept.pcm))
+
+
+def _forget(answer: "asyncio.Future[Any]") -> None:
+    if not answer.cancelled():
+        answer.exception()

@@ -278,7 +278,7 @@ class EngineSttService(STTService):
         if len(self._waiting) >= self._chosen.max_waiting:
             lost = self._waiting.popleft()
             _discard(lost.final)
-            logger.error(f"{self}: an utterance was given up, {len(self._waiting) + 1} wait for the engine")
+            await self._report_lost(f"{len(self._waiting) + 1} wait for the engine")
         self._waiting.append(utterance)
         self._settled.clear()
         self._wake()
@@ -359,7 +359,7 @@ class EngineSttService(STTService):
             except EngineError as error:
                 failure = error
                 await asyncio.sleep(self._chosen.reopen_ms / 1000)
-        self._play_again(self._stream)
+        await self._play_again(self._stream)
 
     async def _wait_for_room(self, refusal: EngineBusyError) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -368,7 +368,7 @@ class EngineSttService(STTService):
                 utterance.refused_s = now_s
             elif (now_s - utterance.refused_s) * 1000 >= self._chosen.busy_wait_ms:
                 _discard(utterance.final)
-                self._give_up(utterance, f"the engine was full for {self._chosen.busy_wait_ms} ms")
+                await self._give_up(utterance, f"the engine was full for {self._chosen.busy_wait_ms} ms")
         if not self._waiting and self._speech is None:
             self._busy_pause_ms = 0
             return
@@ -378,14 +378,14 @@ class EngineSttService(STTService):
         self._busy_pause_ms = min(grown_ms, self._chosen.busy_retry_max_ms)
         await asyncio.sleep(self._busy_pause_ms / 1000)
 
-    def _play_again(self, stream: UtteranceStream[Transcript]) -> None:
+    async def _play_again(self, stream: UtteranceStream[Transcript]) -> None:
         for utterance in tuple(self._waiting):
             if utterance.is_heard:
                 continue
             _discard(utterance.final)
             utterance.final = None
             if utterance.failures >= MAX_FAILURES:
-                self._give_up(utterance, f"{utterance.failures} streams failed with it")
+                await self._give_up(utterance, f"{utterance.failures} streams failed with it")
             elif stream.failure is None:
                 utterance.begin(stream)
                 self._finish(stream, utterance)
@@ -396,7 +396,7 @@ class EngineSttService(STTService):
     async def _deliver_final(self, utterance: _Utterance) -> None:
         self._urgent.clear()
         if utterance.final is None:
-            self._give_up(utterance, "the engine did not hear it")
+            await self._give_up(utterance, "the engine did not hear it")
             return
         try:
             # Not awaited itself: being given up cancels the result, which is no cancellation of this task.
@@ -407,7 +407,7 @@ class EngineSttService(STTService):
         except EngineError as error:
             # With the stream gone it is played to the next one; a failure of its own is final.
             if self._stream is not None:
-                self._give_up(utterance, str(error))
+                await self._give_up(utterance, str(error))
             return
         self._busy_pause_ms = 0
         self._forget(utterance)
@@ -438,9 +438,14 @@ class EngineSttService(STTService):
         except TimeoutError:
             pass
 
-    def _give_up(self, utterance: _Utterance, reason: str) -> None:
-        logger.error(f"{self}: an utterance was given up: {reason}")
+    async def _give_up(self, utterance: _Utterance, reason: str) -> None:
         self._forget(utterance)
+        await self._report_lost(reason)
+
+    async def _report_lost(self, reason: str) -> None:
+        message = f"an utterance was given up: {reason}"
+        logger.error(f"{self}: {message}")
+        await self.push_error(message)
 
     def _forget(self, utterance: _Utterance) -> None:
         # It may have been given up already, when too many were waiting.

@@ -9,9 +9,10 @@ What it costs: a copy of the voice's audio, and one search in another process fo
 is as short as a command. The audio is kept here until the voice has ended and goes there in one piece, so a
 sentence over the bot costs no search and no message, and neither does a voice that was decided on before.
 
-Owns no task: audio is only appended, the engine runs in a process of its own, and its results are futures on
-the loop. Slow: what comes when its words are answered changes nothing. Full or dead: its stream is over,
-which is logged once; the call goes on with what the recogniser understands.
+Audio is only appended, the engine runs in a process of its own, and its results are futures on the loop.
+Slow: what comes when its words are answered changes nothing. Full or dead: its stream is over, which is
+logged; the call goes on with what the recogniser understands, and a task that this object owns opens another
+stream when the engine is there again.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ from runtime.utterances import UtteranceEngine, UtteranceStream
 BEFORE_MS = 250
 # Kept while nobody speaks: that, what voice activity needs to be sure, and as much again.
 KEPT_MS = 700
+# Pause before a dead engine is tried again; while it loads, opening a stream waits for it.
+REOPEN_S = 2.0
 # No command lasts longer, with the silence around it: what the engine takes for one at most, by default.
 LONGEST_MS = 1_800
 
@@ -43,6 +46,7 @@ class StopWords:
     def __init__(self, engine: UtteranceEngine[Transcript]) -> None:
         self._engine = engine
         self._stream: UtteranceStream[Transcript] | None = None
+        self._reopening: asyncio.Task[None] | None = None
         self._kept: deque[bytes] = deque()
         self._kept_bytes = 0
         # A voice over a reply is on, and its audio; none when it has become too long.
@@ -101,15 +105,26 @@ class StopWords:
 
     def close(self) -> None:
         """Release the stream."""
+        if self._reopening is not None:
+            self._reopening.cancel()
         stream, self._stream = self._stream, None
         self._forget()
         if stream is not None:
             stream.close()
 
     def _on_failure(self, error: EngineError) -> None:
-        logger.warning(f"nobody listens for stop words any more in this call: {error}")
+        logger.warning(f"stop words of a call are not listened for: {error}")
         self._stream = None
         self._forget()
+        if error.retryable and (self._reopening is None or self._reopening.done()):
+            self._reopening = asyncio.create_task(self._reopen(), name="stop_words.reopen")
+
+    async def _reopen(self) -> None:
+        while self._stream is None:
+            try:
+                self._stream = await self._engine.open_stream(lambda _partial: None, self._on_failure)
+            except EngineError:
+                await asyncio.sleep(REOPEN_S)
 
     def _forget(self) -> None:
         self._is_open = False

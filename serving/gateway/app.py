@@ -54,6 +54,7 @@ from serving.gateway.unmute_routes import unmute_router
 from serving.gateway.usage import CallShares, UsageLimits
 from serving.gateway.voice_decoder import VoiceError
 from serving.gateway.webrtc_routes import OFFERING, BrowserArguments, Door, OnConnection, WebRtcRoutes
+from serving.scheduler.admission import Admitted
 from session_store.conversation import Conversations
 
 
@@ -76,6 +77,7 @@ def create_app(
     audit: AuditLog | None = None,
     readiness: Callable[[], Sequence[str]] | None = None,
     shutdown: Shutdown | None = None,
+    admitted: Callable[[], Admitted] | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -97,6 +99,7 @@ def create_app(
         audit: where wrong tokens, deletions and operators' acts are written down.
         readiness: reasons for which this process should get no new calls, as engines see it.
         shutdown: that conversations watch, to end behind a goodbye.
+        admitted: how many calls the machine can answer now; None: ``max_calls``.
     """
     operations = operations or Operations()
     audit = audit or AuditLog()
@@ -116,6 +119,8 @@ def create_app(
         shutdown=shutdown,
         goodbye_s=settings.goodbye_s,
     )
+    if admitted is not None:
+        calls.admitted = admitted
 
     async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
         operations.apps.check("browser")

@@ -18,6 +18,7 @@ from core.grants import ANONYMOUS, ClientIdentity
 from runtime.shutdown import Shutdown
 from serving.gateway.limits import Place, Places
 from serving.gateway.usage import CallShares
+from serving.scheduler.admission import Admitted
 from session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
@@ -42,6 +43,8 @@ class CallTasks:
 
     Attributes:
         promised: how many lines are promised to callers who are on their way.
+        admitted: how many calls the machine can answer now, and why no more; called before a call begins.
+            None: as many as there are lines.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class CallTasks:
             each_full="too many sockets of this address say nothing: begin with one of them, or close it",
         )
         self.promised: Callable[[], int] = lambda: 0
+        self.admitted: Callable[[], Admitted | None] = lambda: None
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s
         self._shutdown = shutdown
@@ -106,7 +110,11 @@ class CallTasks:
         """
         if self._stopping:
             raise CapacityError("the server is stopping, try another or later", limit=0)
-        self._lines.check(promised=self.promised() if promised is None else promised)
+        promised = self.promised() if promised is None else promised
+        self._lines.check(promised=promised)
+        admitted = self.admitted()
+        if admitted is not None and self._lines.taken + promised >= admitted.calls:
+            raise CapacityError(f"{admitted.why}; try again later", limit=admitted.calls)
         if self._shares is not None:
             self._shares.check(identity)
 

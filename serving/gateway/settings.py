@@ -1,6 +1,7 @@
 """Bounds of the public edge."""
 
 import ipaddress
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -15,6 +16,11 @@ class ServerSettings(BaseModel):
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for a container")
     port: int = Field(7860, ge=0, le=65_535)
     max_calls: int = Field(32, ge=1, le=10_000, description="conversations at a time in this process")
+    admission: Literal["auto", "off"] = Field(
+        "auto",
+        description="auto: no more conversations than this machine was seen to answer in time, at most "
+        "max_calls; off: max_calls alone, for measurements",
+    )
     max_body_bytes: int = Field(200_000, ge=1_000, le=10_000_000, description="larger request bodies get 413")
     max_socket_bytes: int = Field(
         4_000_000,

@@ -28,6 +28,7 @@ class ScriptedSttSettings(BaseModel):
         bug_after_ms: a ValueError likewise.
         exit_after_ms: the process ends likewise.
         work_ms: time that each ``feed`` takes.
+        busy_ms: time for which each ``feed`` uses the processor.
         load_error: the engine does not load.
         floor_log_odds: of every final transcript.
     """
@@ -42,6 +43,7 @@ class ScriptedSttSettings(BaseModel):
     bug_after_ms: int = 0
     exit_after_ms: int = 0
     work_ms: int = 0
+    busy_ms: int = 0
     load_error: bool = False
     floor_log_odds: float | None = None
 
@@ -85,6 +87,9 @@ class ScriptedStream:
             raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
         if self._settings.work_ms:
             time.sleep(self._settings.work_ms / 1000)
+        until_s = time.monotonic() + self._settings.busy_ms / 1000
+        while time.monotonic() < until_s:
+            pass
         self._hear(pcm)
         self._misbehave()
         if len(self._loud) // self._steps_per_word == self._said:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -254,14 +254,93 @@ async def test_a_child_hung_in_the_middle_of_an_utterance_is_noticed_before_its_
         await failed
 
 
+async def test_a_child_that_stands_while_nothing_is_asked_of_it_is_replaced() -> None:
+    async with running(limits=QUICK.model_copy(update={"hung_ms": 100})) as engine:
+        witness = Caller()
+        await witness.open(engine)
+        stuck = engine.pid
+        assert stuck is not None
+        os.kill(stuck, signal.SIGSTOP)
+        await witness.until_failed()
+        second = await Caller().open(engine)
+        second.start()
+        speak(second)
+        assert (await second.finish()).text == "one two three"
+        assert engine.pid != stuck
+
+
+async def test_a_child_whose_callers_are_silent_is_left_alone() -> None:
+    async with running(limits=QUICK.model_copy(update={"hung_ms": 100})) as engine:
+        caller = Caller()
+        stream = await caller.open(engine)
+        stream.start()
+        stream.discard()
+        # Ten times as long as a child may be silent.
+        await asyncio.sleep(1)
+        assert caller.failures == [] and engine.restarts == 0
+
+
+async def test_a_child_that_works_without_a_sign_is_left_alone() -> None:
+    limits = QUICK.model_copy(update={"hung_ms": 100, "request_timeout_s": 5})
+    async with running(ScriptedSttSettings(busy_ms=1_000), limits) as engine:
+        caller = Caller()
+        stream = await caller.open(engine)
+        stream.start()
+        stream.feed(tone(200))
+        assert (await stream.finish()).text == "one"
+        assert caller.failures == [] and engine.restarts == 0
+
+
+async def test_the_first_restart_is_made_at_once_and_later_ones_are_put_off() -> None:
+    restarts: list[str] = []
+    sink = logger.add(lambda line: restarts.append(line.record["message"]), level="WARNING")
+    try:
+        async with running(limits=QUICK.model_copy(update={"restart_min_ms": 40})) as engine:
+            for _ in range(3):
+                await kill(engine)
+                await Caller().open(engine)
+    finally:
+        logger.remove(sink)
+    ends = [line.rpartition("again ")[2] for line in restarts if "starting it again" in line]
+    assert ends == ["at once", "in 40 ms", "in 80 ms"]
+
+
+async def test_an_engine_says_how_long_it_works_on_a_second_of_audio() -> None:
+    async with running(ScriptedSttSettings(work_ms=20)) as engine:
+        assert engine.work.real_time_factor is None
+        stream = await Caller().open(engine)
+        stream.start()
+        assert engine.utterances == 1
+        speak(stream, 1_000)
+        await stream.finish()
+        # Pieces of 40 to 100 ms of audio take 20 ms each.
+        assert engine.utterances == 0
+        factor = engine.work.real_time_factor
+        assert factor is not None and factor >= 0.2
+
+
+async def test_a_result_of_a_child_that_works_on_comes_late_and_is_not_lost() -> None:
+    async with running(
+        ScriptedSttSettings(work_ms=100), QUICK.model_copy(update={"in_flight_ms": 10_000})
+    ) as engine:
+        caller = Caller()
+        stream = await caller.open(engine)
+        stream.start()
+        # 1.2 s of work against a deadline of 0.5 s, but the child gives signs all the time.
+        speak(stream, 1_200)
+        assert len((await stream.finish()).words) == 6
+        assert caller.failures == [] and engine.restarts == 0
+
+
 async def test_a_slow_result_of_one_caller_does_not_end_the_others() -> None:
     slow = ScriptedSttSettings(work_ms=100)
-    async with running(slow, QUICK.model_copy(update={"in_flight_ms": 10_000})) as engine:
+    limits = QUICK.model_copy(update={"in_flight_ms": 10_000, "late_timeout_s": 0.5})
+    async with running(slow, limits) as engine:
         busy, patient = Caller(), Caller()
         stream, other = await busy.open(engine), await patient.open(engine)
         stream.start()
         other.start()
-        # 1.2 s of work against a deadline of 0.5 s, but the child answers all the time.
+        # 1.2 s of work against a bound of 0.5 s, but the child answers all the time.
         speak(stream, 1_200)
         with pytest.raises(EngineError, match="within"):
             await stream.finish()
@@ -411,6 +490,22 @@ async def test_what_becomes_wrong_while_serving_is_an_engine_error_to_a_call(tmp
         assert logged == []
 
 
+async def test_an_engine_that_could_not_load_for_a_while_serves_later_calls(tmp_path: Path) -> None:
+    documents = tmp_path / "cards.txt"
+    async with running_on_documents(documents) as engine:
+        text = documents.read_text()
+        documents.unlink()
+        await kill(engine)
+        with pytest.raises(EngineError, match=r"cards\.txt"):
+            await Caller().open(engine)
+        documents.write_text(text)
+        async with asyncio.timeout(30):
+            while not engine.is_ready:
+                with suppress(EngineError):
+                    await Caller().open(engine)
+                await asyncio.sleep(0.01)
+
+
 async def test_what_becomes_wrong_while_nobody_waits_is_logged_once(tmp_path: Path) -> None:
     documents = tmp_path / "cards.txt"
     async with running_on_documents(documents) as engine:
@@ -526,6 +621,40 @@ async def test_a_pool_prefers_a_child_that_lives() -> None:
         assert living.load == 2
     finally:
         await pool.close()
+
+
+async def test_a_spare_takes_the_place_of_a_dead_child_before_that_one_has_loaded_again() -> None:
+    pool = EnginePool([process()], spares=[process()])
+    await pool.start()
+    pool.start_spares()
+    try:
+        (spare,) = pool.spares
+        async with asyncio.timeout(10):
+            await until_ready(spare)
+        (dying,) = pool.processes
+        caller = Caller()
+        assert (await caller.open(pool)) is not None
+        assert (dying.load, spare.load) == (1, 0)
+        await kill(dying)
+        assert not dying.is_ready and pool.is_ready
+        stream = await Caller().open(pool)
+        stream.start()
+        speak(stream)
+        assert (await stream.finish()).text == "one two three"
+        assert pool.processes == (spare,) and pool.spares == (dying,)
+        await until_ready(dying)
+        await kill(spare)
+        await Caller().open(pool)
+        assert pool.processes == (dying,)
+    finally:
+        await pool.close()
+
+
+async def until_ready(engine: EngineProcess[Transcript]) -> None:
+    while not engine.is_ready:
+        with suppress(EngineError):
+            await engine.wait_ready()
+        await asyncio.sleep(0.01)
 
 
 async def test_a_caller_refused_by_a_full_child_goes_to_another_one() -> None:

@@ -3,7 +3,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,7 @@ from pipecat.runner.types import RunnerArguments
 
 from serving.gateway.app import create_app
 from serving.gateway.settings import ServerSettings
+from serving.scheduler.admission import Admitted
 from tests.peers.webrtc_caller import Caller, until_state
 from tests.virtual_time import run
 from transports.webrtc.signaling import Signaling
@@ -70,12 +71,13 @@ async def until_over(app: Any, pc_id: str) -> None:
         await asyncio.wait_for(conversation, 5)
 
 
-def make(calls: Calls, **settings: Any) -> Any:
+def make(calls: Calls, *, admitted: Callable[[], Admitted] | None = None, **settings: Any) -> Any:
     bounds = ServerSettings(**{"drain_s": 0.05, "hang_up_s": 0.2, **settings})
     return create_app(
         bounds,
         run_call=calls.run,
         describe=lambda: {"name": "test"},
+        admitted=admitted,
         open_door=lambda on_call: Signaling(on_call, max_calls=bounds.max_calls, hang_up_s=bounds.hang_up_s),
     )
 
@@ -295,6 +297,28 @@ async def test_a_page_of_another_origin_may_not_call(calls: Calls):
         assert await status("https://shop.example") == 200
         assert await status("http://localhost") == 200
     await caller.hang_up()
+
+
+async def test_a_caller_whom_the_machine_cannot_answer_in_time_is_refused_and_given_the_reason(
+    calls: Calls,
+):
+    admitted = [Admitted(1, "this machine hears 1 at once")]
+    app = make(calls, admitted=lambda: admitted[0], max_calls=8)
+    async with serve(app) as client:
+        caller, other = Caller(), Caller()
+        await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
+        await until_connected(calls, caller)
+        offer = await other.offer()
+        for path, body in (("/start", {}), ("/api/offer", offer)):
+            refused = await client.post(path, json=body)
+            assert refused.status_code == 503
+            assert int(refused.headers["retry-after"]) >= 1
+            assert "this machine hears 1 at once; try again later" in refused.text
+        assert app.state.calls.active == 1
+        admitted[0] = Admitted(2, "this machine hears 2 at once")
+        assert (await client.post("/start", json={})).status_code == 200
+        await caller.hang_up()
+        await other.hang_up()
 
 
 async def test_a_conversation_that_fails_ends_alone_and_hangs_up():

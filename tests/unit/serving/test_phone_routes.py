@@ -25,6 +25,7 @@ from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_routes import PhoneArguments, PhoneRoutes
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerSettings
+from serving.scheduler.admission import Admitted
 from tests.unit.serving.test_phone_desk import Posts
 
 TOKEN = "12345678901234567890123456789012"
@@ -161,6 +162,20 @@ def test_a_call_that_was_answered_has_its_line():
     # One that never comes gives its line back.
     line.now_s += 31
     assert line.token("CA3") is not None
+
+
+def test_a_caller_whom_the_machine_cannot_answer_in_time_waits_in_the_queue():
+    line = Line(most_calls=8)
+    admitted = [Admitted(1, "this machine hears 1 at once")]
+    line.routes._calls.admitted = lambda: admitted[0]
+    token = line.token("CA1")
+    assert token is not None
+    with line.open(token):
+        assert [line.held("CA2"), line.held("CA3")] == [queued(1), queued(2)]
+        # It was seen to be faster: the one who waited has the line.
+        admitted[0] = Admitted(2, "this machine hears 2 at once")
+        assert line.token("CA2") is not None
+        assert line.held("CA3") == queued(1)
 
 
 def test_a_caller_for_whom_there_is_no_line_waits_for_one_and_nobody_overtakes_them():

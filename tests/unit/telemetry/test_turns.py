@@ -48,6 +48,26 @@ def test_spans_add_up_to_the_way_from_speech_to_playout(now: Now):
     assert record.spans_ms()["stt_final"] == 200
 
 
+def test_the_wait_for_an_answer_is_reported_when_it_is_heard(now: Now):
+    log = TurnLog(now_us=now)
+    waits: list[int] = []
+    log.on_answer = waits.append
+    answered(log, now)
+    assert waits == [250]
+
+
+def test_a_phrase_that_covers_the_wait_is_no_answer(now: Now):
+    log = TurnLog(now_us=now)
+    waits: list[int] = []
+    log.on_answer = waits.append
+    log.heard(LOUD)
+    log.user_turn_ended(silence_ms=210, completeness=0.9)
+    log.masked()
+    log.mark("tts_first_audio")
+    log.played(LOUD)
+    assert waits == []
+
+
 def test_the_end_of_speech_is_the_last_audible_audio(now: Now):
     record = answered(TurnLog(now_us=now), now)
     assert record.marks_us["endpoint"] - record.marks_us["speech_end"] == 210_000

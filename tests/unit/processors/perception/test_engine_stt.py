@@ -342,7 +342,10 @@ def test_an_engine_that_stays_full_loses_the_utterance_and_not_the_call(logged: 
     engine = FullEngine(roomy_at_s=4)
     down, up = call([*utterance(600), SleepFrame(4), *utterance(400), SleepFrame(1)], engine, settings)
     assert finals(down) == ["one two"]
-    assert errors(up) == []
+    # Its loss is reported, once.
+    assert [str(error.error).partition(": ")[2] for error in errors(up)] == [
+        "the engine was full for 1000 ms"
+    ]
     assert [line for line in logged if "given up: the engine was full for 1000 ms" in line] == logged[1:]
 
 

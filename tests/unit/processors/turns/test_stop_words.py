@@ -4,6 +4,7 @@ import asyncio
 
 import numpy as np
 
+from core.errors import EngineError
 from core.media import float_to_pcm16
 from models.stt import Transcript
 from processors.turns.stop_words import KEPT_MS, LONGEST_MS, StopWords
@@ -69,6 +70,39 @@ def test_a_voice_that_nobody_announced_is_not_listened_to():
 
 def test_an_engine_that_fails_leaves_a_call_without_stop_words():
     assert virtual_time.run(spotted(engine(raise_after_ms=100), twice=True)) == 0
+
+
+def test_a_call_listens_again_when_a_process_that_died_has_loaded_again():
+    async def scenario() -> int:
+        found: list[None] = []
+        broken, whole = engine(raise_after_ms=100), engine()
+
+        class Restarted(InPlaceEngine[Transcript]):
+            """The first stream fails; then it takes a second until one can be opened."""
+
+            opened = 0
+
+            async def open_stream(self, on_partial, on_failure):  # type: ignore[no-untyped-def]
+                self.opened += 1
+                if self.opened == 1:
+                    return await broken.open_stream(on_partial, on_failure)
+                await asyncio.sleep(1)
+                if self.opened == 2:
+                    raise EngineError("the process is not there", engine="scripted")
+                return await whole.open_stream(on_partial, on_failure)
+
+        stop_words = StopWords(Restarted(ScriptedStt(), accept))
+        await stop_words.open()
+        for pause_s in (10, 0):
+            stop_words.hear(loud(300))
+            stop_words.on_voice_started(300)
+            stop_words.hear(quiet(100))
+            stop_words.on_voice_stopped(lambda heard: found.append(None) if heard.text else None)
+            await asyncio.sleep(pause_s)
+        stop_words.close()
+        return len(found)
+
+    assert virtual_time.run(scenario()) == 1
 
 
 def test_no_more_is_kept_than_a_voice_needs():

@@ -1,0 +1,134 @@
+"""Measures one server for ``serving.scheduler.admission``, and says how many calls it may hold.
+
+In: answers of calls as they are heard, what the engines report of themselves. Out: the bound, which
+``CallTasks.admitted`` gives before a call begins. Owns one task, from ``start`` to ``close``: it notes how
+late the loop comes to it, and has the bound learn once a second.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loguru import logger
+
+from serving.scheduler.admission import Admission, Admitted
+
+PROBE_S = 0.05
+LOOK_S = 1.0
+# A server that is full for a moment is not taken out of a balancer: its callers wait, or are refused.
+FULL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What the recognisers report.
+
+    Attributes:
+        processes: recognisers that work side by side.
+        real_time_factor: seconds of work of one of them for a second of a caller's speech; None: not known.
+        speaking: callers who speak at this moment.
+    """
+
+    processes: int
+    real_time_factor: float | None
+    speaking: int
+
+
+class AdmissionGate:
+    """The bound of one server.
+
+    Args:
+        most: calls that there may be at all.
+        hearing: of embedded recognisers; None where there are none.
+        active: calls that are held.
+        full_s: how long it has to be full before ``full`` says so.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        *,
+        hearing: Callable[[], Hearing | None],
+        active: Callable[[], int],
+        full_s: float = FULL_S,
+    ) -> None:
+        self._policy = Admission(most)
+        self._most = most
+        self._hearing = hearing
+        self._active = active
+        self._task: asyncio.Task[None] | None = None
+        self._said = most
+        self._full_s = full_s
+        # Loop time at which it was seen to be full first.
+        self._full_since_s: float | None = None
+
+    @property
+    def admitted(self) -> Admitted:
+        """How many calls there may be now, and why."""
+        return self._policy.admitted
+
+    def start(self) -> None:
+        """Begin to measure, once ``active`` can be called; the owner calls ``close``."""
+        self._hear()
+        self._task = asyncio.create_task(self._measure(), name="admission")
+
+    async def close(self) -> None:
+        """End the task."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def answered(self, latency_ms: int) -> None:
+        """Take how long a caller waited for the first sound of an answer."""
+        now_ms = round(asyncio.get_running_loop().time() * 1000)
+        self._policy.on_answer(now_ms, latency_ms, calls=self._active())
+
+    def full(self) -> list[str]:
+        """Return why no further call was admitted for a while; empty when one was. For readiness."""
+        since_s = self._full_since_s
+        if since_s is None or asyncio.get_running_loop().time() - since_s < self._full_s:
+            return []
+        return [f"full: {self.admitted.why}"]
+
+    def describe(self) -> dict[str, object]:
+        """Return the figures for ``/status``."""
+        admitted, hearing = self.admitted, self._hearing()
+        factor = None if hearing is None else hearing.real_time_factor
+        return {
+            "calls": self._active(),
+            "admitted": admitted.calls,
+            "why": admitted.why,
+            "alone_ms": self._policy.alone_ms,
+            "recogniser_ms_per_s": None if factor is None else round(factor * 1000),
+        }
+
+    async def _measure(self) -> None:
+        loop = asyncio.get_running_loop()
+        look_at_s = loop.time() + LOOK_S
+        while True:
+            due_s = loop.time() + PROBE_S
+            await asyncio.sleep(PROBE_S)
+            now_s = loop.time()
+            self._policy.on_lag(round(now_s * 1000), round((now_s - due_s) * 1000))
+            if now_s >= look_at_s:
+                look_at_s = now_s + LOOK_S
+                self._look(round(now_s * 1000))
+
+    def _hear(self) -> None:
+        hearing = self._hearing()
+        if hearing is not None:
+            self._policy.on_hearing(processes=hearing.processes, real_time_factor=hearing.real_time_factor)
+            self._policy.on_speaking(hearing.speaking, calls=self._active(), seconds=LOOK_S)
+
+    def _look(self, now_ms: int) -> None:
+        self._hear()
+        self._policy.look(now_ms, calls=self._active())
+        admitted = self.admitted
+        if self._active() < admitted.calls:
+            self._full_since_s = None
+        elif self._full_since_s is None:
+            self._full_since_s = now_ms / 1000
+        if admitted.calls < self._said and self._active() >= admitted.calls:
+            logger.warning(f"no more than {admitted.calls} calls are admitted: {admitted.why}")
+        self._said = admitted.calls

@@ -1,0 +1,193 @@
+"""How many calls a machine may hold at once, from what it has shown. Pure: times and figures come in.
+
+The bound is the least of three:
+
+* ``most``, which the deployment sets.
+* What the recognisers can take: their time for a second of speech, measured at the start and in every call,
+  on the clock. A machine that is slower, or busy with something else, takes longer, so this needs no table of
+  machines. Callers count as speaking all of the time until it was seen how much of it they do; from there on
+  as many are admitted as will hardly ever speak at the same moment beyond what is heard in time.
+* What was learnt. Answers that take longer than ``SLOWER`` times those of a call alone, or an event loop that
+  is late, take the bound below the calls that are held; while neither is seen it returns by a call every
+  ``RETURN_MS``.
+
+A bound below the calls that are held ends none of them: it lets the next caller wait until one of them has
+ended. ``LEAST_CALLS`` are always admitted.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+
+# Share of the recognisers' time that speech of all callers may take: the rest is for the search after the
+# last word, for a caller whose channel is measured (1.5 s are decoded twice), and for what varies.
+HEARD_SHARE = 0.8
+# Taken for a recogniser's pace until it is known: slower than on any machine without other work on which it
+# was measured. It is known with the first words of the first call at the latest.
+ASSUMED_FACTOR = 0.25
+# With one alone, a caller who vanished would keep everybody out until that is noticed.
+LEAST_CALLS = 2
+# Callers who speak independently of each other are more than their mean by so many standard deviations in two
+# of a hundred moments: words come some tenths of a second late then, and are not lost.
+DEVIATIONS = 2.0
+# What was seen of how much callers speak counts half after so many seconds of calls. The share is never taken
+# for less than this: a crowd that listens now may speak next.
+SPEAKING_HALF_LIFE_S = 120.0
+LEAST_SPEAKING = 0.2
+# Answers of a loaded server may take so many times as long as those of a call alone: what
+# ``evals.latency.capacity`` calls a capacity that callers do not notice.
+SLOWER = 1.5
+# A difference that is smaller is not heard, whatever it is a multiple of.
+LEAST_SLOWER_MS = 100
+# A loop so late, in the 95th percentile, plays audio late (``evals.latency.capacity``: LIMIT_MS).
+LATE_MS = 40
+ANSWERS, LEAST_ANSWERS = 20, 4
+ALONE_ANSWERS, LEAST_ALONE = 21, 3
+# Answers and lateness count for so long.
+RECENT_MS = 15_000
+LAGS = 400
+# The bound falls again after this at the earliest (what it changed has to show), and rises after that.
+FALL_MS, RETURN_MS = 5_000, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """How many calls there may be now.
+
+    Attributes:
+        calls: in all.
+        why: what bounds them, for people.
+    """
+
+    calls: int
+    why: str
+
+
+class Admission:
+    """The bound of one server.
+
+    Args:
+        most: calls that there may be on any machine.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._least = min(LEAST_CALLS, most)
+        # Callers who can be heard at the same moment.
+        self._heard: float | None = None
+        self._factor = 0.0
+        self._speaking = 1.0
+        self._learnt = most
+        self._learnt_why = ""
+        self._changed_ms: int | None = None
+        self._alone_ms: deque[int] = deque(maxlen=ALONE_ANSWERS)
+        # At what time, how long they took.
+        self._answers: deque[tuple[int, int]] = deque(maxlen=ANSWERS)
+        self._lags: deque[tuple[int, int]] = deque(maxlen=LAGS)
+
+    @property
+    def alone_ms(self) -> int | None:
+        """How long an answer takes in a call alone; None before enough of them."""
+        return round(median(self._alone_ms)) if len(self._alone_ms) >= LEAST_ALONE else None
+
+    @property
+    def admitted(self) -> Admitted:
+        """The bound."""
+        bounds = [Admitted(self._most, f"every line is taken ({self._most} in all)")]
+        if self._heard is not None:
+            why = (
+                f"this machine hears {max(1, int(self._heard))} at once: a second of speech takes its "
+                f"recogniser {self._factor * 1000:.0f} ms, and callers speak {self._speaking:.0%} of the time"
+            )
+            bounds.append(Admitted(self._room(self._heard), why))
+        if self._learnt < self._most:
+            bounds.append(Admitted(self._learnt, self._learnt_why))
+        return min(bounds, key=lambda bound: bound.calls)
+
+    def on_hearing(self, *, processes: int, real_time_factor: float | None) -> None:
+        """Take how long the recognisers work on a second of one caller's speech.
+
+        Args:
+            processes: recognisers that work side by side.
+            real_time_factor: seconds of work of one of them for a second of speech; None: not known yet.
+        """
+        self._factor = ASSUMED_FACTOR if real_time_factor is None else real_time_factor
+        self._heard = HEARD_SHARE * processes / max(self._factor, 1e-6)
+
+    def on_speaking(self, speaking: int, *, calls: int, seconds: float) -> None:
+        """Take how many callers spoke.
+
+        Args:
+            speaking: at this moment.
+            calls: that are held.
+            seconds: since this was seen last.
+        """
+        if calls < 1:
+            return
+        kept = 0.5 ** (seconds * calls / SPEAKING_HALF_LIFE_S)
+        share = min(1.0, speaking / calls)
+        self._speaking = max(LEAST_SPEAKING, self._speaking * kept + share * (1 - kept))
+
+    def on_answer(self, at_ms: int, latency_ms: int, *, calls: int) -> None:
+        """Take how long a caller waited from their last word for the first sound of the answer.
+
+        Args:
+            at_ms: now.
+            latency_ms: the wait.
+            calls: that were held meanwhile.
+        """
+        if calls <= 1:
+            self._alone_ms.append(latency_ms)
+        else:
+            self._answers.append((at_ms, latency_ms))
+
+    def on_lag(self, at_ms: int, lag_ms: int) -> None:
+        """Take how late the event loop came to something that was due."""
+        self._lags.append((at_ms, lag_ms))
+
+    def look(self, at_ms: int, *, calls: int) -> None:
+        """Learn from what was seen lately; once a second or so.
+
+        Args:
+            at_ms: now.
+            calls: that are held.
+        """
+        for seen in (self._answers, self._lags):
+            while seen and at_ms - seen[0][0] > RECENT_MS:
+                seen.popleft()
+        since_ms = None if self._changed_ms is None else at_ms - self._changed_ms
+        trouble = self._trouble()
+        if trouble and calls > 1:
+            if since_ms is None or since_ms >= FALL_MS:
+                self._learnt = max(self._least, min(self._learnt, calls) - 1)
+                self._learnt_why = trouble
+                self._changed_ms = at_ms
+                # What was seen with more calls says nothing of fewer.
+                self._answers.clear()
+                self._lags.clear()
+        elif self._learnt < self._most and since_ms is not None and since_ms >= RETURN_MS:
+            self._learnt += 1
+            self._changed_ms = at_ms
+
+    def _room(self, heard: float) -> int:
+        """The most callers of whom no more than ``heard`` speak at the same moment, nearly always."""
+        share, calls = self._speaking, min(self._most, max(self._least, int(heard)))
+        while calls < self._most:
+            more = calls + 1
+            if more * share + DEVIATIONS * (more * share * (1 - share)) ** 0.5 > heard:
+                break
+            calls = more
+        return calls
+
+    def _trouble(self) -> str:
+        alone_ms = self.alone_ms
+        if alone_ms is not None and len(self._answers) >= LEAST_ANSWERS:
+            usual_ms = round(median(latency_ms for _, latency_ms in self._answers))
+            if usual_ms > max(SLOWER * alone_ms, alone_ms + LEAST_SLOWER_MS):
+                return f"answers take {usual_ms} ms, and {alone_ms} ms in a call alone"
+        if len(self._lags) >= LAGS // 8:
+            lags = sorted(lag_ms for _, lag_ms in self._lags)
+            late_ms = lags[len(lags) * 95 // 100]
+            if late_ms > LATE_MS:
+                return f"the event loop is {late_ms} ms late"
+        return ""

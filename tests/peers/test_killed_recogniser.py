@@ -1,0 +1,104 @@
+"""The recogniser's process is killed while a caller speaks: real pocketsphinx, real processes."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from pipecat.frames.frames import (
+    Frame,
+    InputAudioRawFrame,
+    TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.tests.utils import SleepFrame, run_test
+
+from models.stt import Transcript
+from models.stt.pocketsphinx import PocketsphinxSettings
+from processors.perception.engine_stt import EngineSttService, transcript_from_fields
+from runtime.engine_pool import EnginePool
+from runtime.engine_process import EngineProcess
+from tests.voices import say, silence
+
+QUESTIONS = ("how much is a replacement card", "what is the fee for an overdraft")
+FRAME_BYTES = 640
+
+
+def child() -> EngineProcess[Transcript]:
+    settings = PocketsphinxSettings(
+        language_model="documents",
+        sentences=QUESTIONS,
+        cache_dir=Path("out/test-cache").absolute(),
+        warm_decoders=1,
+    )
+    return EngineProcess(
+        "models.stt.pocketsphinx:PocketsphinxStt",
+        settings,
+        decode=transcript_from_fields,
+        name="pocketsphinx",
+    )
+
+
+@asynccontextmanager
+async def recogniser(spares: int) -> AsyncIterator[EnginePool[Transcript]]:
+    pool = EnginePool([child()], spares=[child() for _ in range(spares)])
+    await pool.start()
+    pool.start_spares()
+    try:
+        async with asyncio.timeout(60):
+            while not all(one.is_ready for one in pool.spares):
+                await asyncio.sleep(0.01)
+        yield pool
+    finally:
+        await pool.close()
+
+
+def spoken(question: str) -> list[Frame]:
+    """In real time, as a caller speaks."""
+    pcm = silence(400) + say(question) + silence(200)
+    frames: list[Frame] = []
+    for at in range(0, len(pcm), FRAME_BYTES):
+        frames += [InputAudioRawFrame(pcm[at : at + FRAME_BYTES], 16_000, 1), SleepFrame(0.02)]
+    started, stopped = (
+        VADUserStartedSpeakingFrame(start_secs=0.128),
+        VADUserStoppedSpeakingFrame(stop_secs=0.2),
+    )
+    return [*frames[:40], started, *frames[40:], stopped, SleepFrame(3)]
+
+
+async def heard(pool: EnginePool[Transcript], question: str) -> list[str]:
+    down, _ = await run_test(EngineSttService(pool), frames_to_send=spoken(question))
+    return [frame.text for frame in down if isinstance(frame, TranscriptionFrame)]
+
+
+async def dies_in_mid_word(victim: EngineProcess[Transcript], how: signal.Signals) -> None:
+    async with asyncio.timeout(30):
+        while not victim.utterances or victim.work.real_time_factor is None:
+            await asyncio.sleep(0.01)
+    assert victim.pid is not None
+    os.kill(victim.pid, how)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_the_words_of_the_utterance_under_way_come_from_the_spare_process(how: signal.Signals) -> None:
+    async with recogniser(spares=1) as pool:
+        (victim,), (spare,) = pool.processes, pool.spares
+        killing = asyncio.create_task(dies_in_mid_word(victim, how))
+        assert await heard(pool, QUESTIONS[0]) == [QUESTIONS[0]]
+        await killing
+        # The spare heard the whole utterance, the dead one was started again and is the spare now.
+        assert pool.processes == (spare,) and pool.spares == (victim,)
+        assert victim.restarts == 1
+        assert await heard(pool, QUESTIONS[1]) == [QUESTIONS[1]]
+
+
+async def test_without_a_spare_the_words_are_late_and_the_next_call_hears() -> None:
+    async with recogniser(spares=0) as pool:
+        killing = asyncio.create_task(dies_in_mid_word(pool.processes[0], signal.SIGKILL))
+        assert await heard(pool, QUESTIONS[0]) == [QUESTIONS[0]]
+        await killing
+        assert await heard(pool, QUESTIONS[1]) == [QUESTIONS[1]]

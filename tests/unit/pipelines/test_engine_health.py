@@ -1,0 +1,60 @@
+"""What the embedded engines of a server say of themselves: their pace, and what cannot work."""
+
+import asyncio
+import os
+import signal
+
+import psutil
+
+from configs.deployment import Deployment, Hearing
+from pipelines.engines import Engines
+from runtime.engine_pool import EnginePool
+
+
+async def test_the_pace_of_the_recogniser_is_known_before_the_first_call():
+    async with await Engines.load(Deployment()) as engines:
+        hearing = engines.hearing()
+        assert hearing is not None and hearing.real_time_factor is None
+        async with asyncio.timeout(30):
+            # A machine that is busy with other tests may need more than the time of one.
+            while hearing.real_time_factor is None:
+                await engines.measure_hearing()
+                hearing = engines.hearing()
+                assert hearing is not None
+        assert hearing.processes == 1 and hearing.speaking == 0 and hearing.real_time_factor > 0
+
+
+async def test_a_dead_recogniser_is_named_until_there_is_one_again():
+    async with await Engines.load(Deployment(hearing=Hearing(stt_spare=False))) as engines:
+        recogniser = engines.ears
+        assert isinstance(recogniser, EnginePool) and engines.health() == []
+        engines.stand_by()
+        (process,) = recogniser.processes
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while not engines.health():
+                await asyncio.sleep(0.001)
+            assert engines.health() == ["speech recognition (pocketsphinx) has no process that works"]
+            while engines.health():
+                await asyncio.sleep(0.01)
+
+
+async def test_a_server_has_a_spare_recogniser_and_ends_it():
+    before = {child.pid for child in psutil.Process().children()}
+    async with await Engines.load(Deployment()) as engines:
+        recogniser = engines.ears
+        assert isinstance(recogniser, EnginePool)
+        engines.stand_by()
+        (process,), (spare,) = recogniser.processes, recogniser.spares
+        async with asyncio.timeout(30):
+            while not spare.is_ready:
+                await asyncio.sleep(0.01)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while process.is_ready:
+                await asyncio.sleep(0.001)
+        assert engines.health() == []
+    ended = [child for child in psutil.Process().children() if child.pid not in before]
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in ended)

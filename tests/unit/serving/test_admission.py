@@ -1,0 +1,214 @@
+"""The bound of a server's calls: the policy with figures, the gate on a loop."""
+
+import asyncio
+
+import pytest
+from pipecat.runner.types import RunnerArguments
+
+from core.errors import CapacityError
+from serving.gateway.admission import AdmissionGate, Hearing
+from serving.gateway.calls import CallTasks
+from serving.scheduler.admission import (
+    FALL_MS,
+    LAGS,
+    LATE_MS,
+    LEAST_ALONE,
+    LEAST_ANSWERS,
+    RETURN_MS,
+    Admission,
+)
+
+
+def learnt_alone(most: int = 32, alone_ms: int = 400) -> Admission:
+    policy = Admission(most)
+    for _ in range(LEAST_ALONE):
+        policy.on_answer(0, alone_ms, calls=1)
+    return policy
+
+
+def answers(
+    policy: Admission, at_ms: int, latency_ms: int, *, calls: int, count: int = LEAST_ANSWERS
+) -> None:
+    for _ in range(count):
+        policy.on_answer(at_ms, latency_ms, calls=calls)
+    policy.look(at_ms, calls=calls)
+
+
+def test_a_server_of_which_nothing_is_known_admits_what_the_deployment_says():
+    assert Admission(7).admitted.calls == 7
+
+
+@pytest.mark.parametrize(
+    ("processes", "factor", "calls"),
+    [(1, 0.1, 8), (1, 0.2, 4), (2, 0.2, 8), (1, 0.5, 2), (1, 3.0, 2), (1, 0.001, 32)],
+)
+def test_as_many_are_admitted_as_may_speak_at_the_same_moment(processes: int, factor: float, calls: int):
+    policy = Admission(32)
+    policy.on_hearing(processes=processes, real_time_factor=factor)
+    assert policy.admitted.calls == calls
+
+
+def test_callers_who_listen_most_of_the_time_leave_room_for_others_once_that_was_seen():
+    policy = Admission(32)
+    policy.on_hearing(processes=1, real_time_factor=0.16)
+    found = [policy.admitted.calls]
+    # Four calls of which each speaks a third of the time, for ten minutes.
+    for second in range(600):
+        policy.on_speaking((0, 1, 3)[second % 3], calls=4, seconds=1.0)
+        if second in (30, 599):
+            found.append(policy.admitted.calls)
+    assert found == [5, 5, 7]
+
+
+def test_a_crowd_that_only_listens_is_not_taken_for_one_that_never_speaks():
+    policy = Admission(1_000)
+    policy.on_hearing(processes=1, real_time_factor=0.08)
+    for _ in range(10_000):
+        policy.on_speaking(0, calls=20, seconds=1.0)
+    # One in five speaks: 28 callers are 10 speakers nearly always.
+    assert policy.admitted.calls == 28
+
+
+def test_few_are_admitted_until_the_recogniser_has_shown_its_pace():
+    policy = Admission(32)
+    policy.on_hearing(processes=1, real_time_factor=None)
+    found = [policy.admitted.calls]
+    policy.on_hearing(processes=1, real_time_factor=0.1)
+    assert [*found, policy.admitted.calls] == [3, 8]
+
+
+def test_a_machine_that_becomes_slower_admits_fewer_and_one_that_becomes_faster_more():
+    policy = Admission(32)
+    found = []
+    for factor in (0.1, 0.4, 0.05):
+        policy.on_hearing(processes=1, real_time_factor=factor)
+        found.append(policy.admitted.calls)
+    assert found == [8, 2, 16]
+
+
+def test_answers_that_are_slower_than_in_a_call_alone_keep_the_next_caller_out():
+    policy = learnt_alone()
+    answers(policy, 1_000, 590, calls=6)
+    assert policy.admitted.calls == 32
+    answers(policy, 2_000, 900, calls=6)
+    # The slower half decides, not one slow answer.
+    assert policy.admitted.calls == 5
+    assert policy.admitted.why == "answers take 745 ms, and 400 ms in a call alone"
+
+
+def test_one_slow_answer_of_a_tool_keeps_nobody_out():
+    policy = learnt_alone()
+    answers(policy, 1_000, 420, calls=6)
+    policy.on_answer(1_500, 9_000, calls=6)
+    policy.look(2_000, calls=6)
+    assert policy.admitted.calls == 32
+
+
+def test_slow_answers_are_no_reason_while_it_is_not_known_how_long_one_takes_alone():
+    policy = Admission(32)
+    answers(policy, 1_000, 9_000, calls=6)
+    assert policy.admitted.calls == 32
+
+
+def test_a_late_loop_keeps_the_next_caller_out():
+    policy = Admission(32)
+    for at_ms in range(LAGS // 4):
+        policy.on_lag(at_ms, 2 * LATE_MS if at_ms % 10 == 0 else 0)
+    policy.look(1_000, calls=4)
+    assert policy.admitted.calls == 3
+    assert "event loop is 80 ms late" in policy.admitted.why
+
+
+def test_the_bound_falls_step_by_step_and_never_below_two_calls():
+    policy = learnt_alone()
+    at_ms = 0
+    found = []
+    for calls in (4, 4, 3, 2, 2):
+        at_ms += FALL_MS
+        answers(policy, at_ms, 2_000, calls=calls)
+        found.append(policy.admitted.calls)
+    assert found == [3, 2, 2, 2, 2]
+
+
+def test_a_call_that_is_alone_is_nobody_elses_trouble():
+    policy = learnt_alone()
+    for at_ms in range(LAGS):
+        policy.on_lag(at_ms, 500)
+    policy.look(LAGS, calls=1)
+    assert policy.admitted.calls == 32
+
+
+def test_the_bound_returns_call_by_call_when_the_trouble_is_over():
+    policy = learnt_alone(most=6)
+    answers(policy, 1_000, 2_000, calls=5)
+    assert policy.admitted.calls == 4
+    for steps in (1, 2, 3):
+        policy.look(1_000 + steps * RETURN_MS, calls=2)
+    assert policy.admitted.calls == 6
+
+
+def test_what_was_seen_long_ago_does_not_count():
+    policy = learnt_alone()
+    for _ in range(LEAST_ANSWERS):
+        policy.on_answer(1_000, 2_000, calls=6)
+    policy.look(60_000, calls=6)
+    assert policy.admitted.calls == 32
+
+
+async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that_are_held_go_on():
+    factor = [0.2]
+    over = asyncio.Event()
+
+    async def hold(_arguments: RunnerArguments) -> None:
+        await over.wait()
+
+    async def hang_up() -> None:
+        return None
+
+    calls = CallTasks(hold, max_calls=32, drain_s=0, hang_up_s=0.1)
+    gate = AdmissionGate(
+        32,
+        hearing=lambda: Hearing(1, factor[0], speaking=calls.active),
+        active=lambda: calls.active,
+        full_s=0,
+    )
+    calls.admitted = lambda: gate.admitted
+    gate.start()
+    try:
+        async with asyncio.timeout(10):
+            while gate.admitted.calls == 32:
+                await asyncio.sleep(0.01)
+        for number in range(4):
+            calls.start(RunnerArguments(body={}), call_id=str(number), hang_up=hang_up)
+        with pytest.raises(CapacityError, match="hears 4 at once.*200 ms, .*; try again later") as caught:
+            calls.check_room()
+        assert caught.value.limit == 4
+        async with asyncio.timeout(10):
+            while not gate.full():
+                await asyncio.sleep(0.01)
+        assert gate.full() == [f"full: {gate.admitted.why}"]
+        # A line that is promised to a caller is taken.
+        factor[0] = 0.1
+        async with asyncio.timeout(10):
+            while gate.admitted.calls != 8:
+                await asyncio.sleep(0.01)
+        calls.check_room(promised=3)
+        with pytest.raises(CapacityError):
+            calls.check_room(promised=4)
+        # A bound below the calls that are held ends none of them.
+        factor[0] = 1.0
+        async with asyncio.timeout(10):
+            while gate.admitted.calls != 2:
+                await asyncio.sleep(0.01)
+        assert calls.active == 4
+        assert gate.describe() == {
+            "calls": 4,
+            "admitted": 2,
+            "why": gate.admitted.why,
+            "alone_ms": None,
+            "recogniser_ms_per_s": 1000,
+        }
+    finally:
+        over.set()
+        await gate.close()
+        await calls.close(hang_up)
