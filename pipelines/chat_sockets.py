@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar
 from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
 from core.newest import Newest
 from pipelines.answering import Memory
-from pipelines.chat import COMMIT_WAIT_S, Answered, Asked, Piece, ask, context_of
+from pipelines.chat import Answered, Asked, Piece, ask, context_of
 from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from pipelines.engines import Engines
 from pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
@@ -151,7 +151,7 @@ class _Talk:
             await self._instruct(asked.instruction)
             brought = self._brought(parted)
             if brought:
-                await _committed(conversation.append(*brought))
+                await conversation.in_time(conversation.append(*brought))
             answer = ask(
                 conversation,
                 self._engines.answering,
@@ -225,7 +225,7 @@ class _Talk:
     async def _parting(self, asked: Given, shown: list[Said]) -> Parting:
         if not asked.is_whole:
             return Parting(tuple(shown), ())
-        await _committed(self._conversation.flushed())
+        await self._conversation.in_time(self._conversation.flushed())
         events = await self._events([Kind.USER_TURN, Kind.BOT_TURN])
         parted = parting(events, shown, transport=TRANSPORT)
         until_seq = self._conversation.view().until_seq
@@ -396,7 +396,7 @@ class _Talk:
         if was_stopped:
             # What was handed out is recorded; a client that is told reads it back at once.
             with suppress(StoreUnavailableError):
-                await _committed(self._conversation.flushed())
+                await self._conversation.in_time(self._conversation.flushed())
         return self.done(question, made, speaks=speaks, was_stopped=was_stopped)
 
 
@@ -552,14 +552,6 @@ def _prefilled(talk: _Talk, question: _Question) -> Message:
         session_id=talk.session_id,
         **({"unused": list(question.given.unused)} if question.given.unused else {}),
     )
-
-
-async def _committed(waiting: Coroutine[Any, Any, T]) -> T:
-    try:
-        async with asyncio.timeout(COMMIT_WAIT_S):
-            return await waiting
-    except TimeoutError:
-        raise StoreUnavailableError("the session store is away, send it again in a moment") from None
 
 
 def _note(conversation: Conversation, kind: Kind, call_id: str) -> None:

@@ -20,10 +20,10 @@ every waiter gets the error, and nothing is written any more.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
@@ -52,6 +52,8 @@ from session_store.memory import (
 from session_store.prompt import PromptView, prompt_view
 from session_store.rows import SHOWN_CHARS, shown_id
 from session_store.store import SessionStore, SessionWriter
+
+T = TypeVar("T")
 
 READ_EVENTS = 1_000
 # Behind a whole deadline of the writer, which has backed off already.
@@ -124,6 +126,8 @@ class Conversation:
         events: Sequence[Event],
         settings: ConversationSettings,
         compactor: Compactor,
+        *,
+        turn_deadline_s: float,
     ) -> None:
         self.session_id = writer.session_id
         self.clock = writer.clock
@@ -135,6 +139,7 @@ class Conversation:
         self._seen_seq = max((event.seq for event in self._events), default=0)
         self._settings = settings
         self._compactor = compactor
+        self._turn_deadline_s = turn_deadline_s
         # Events that a summary covers, while an old turn is answered once more.
         self._recalled: dict[int, Sequence[Event]] = {}
         self._queue: deque[_Waiting] = deque()
@@ -374,6 +379,21 @@ class Conversation:
         """Everything that was said, for somebody who was not there; see ``Compactor.told``."""
         return await self._compactor.told(self.events, max_tokens=max_tokens, within_s=within_s)
 
+    async def in_time(self, committing: Coroutine[Any, Any, T]) -> T:
+        """Wait for a commit as long as a person does: ``turn_deadline_s`` of the store.
+
+        What was to be committed stays in the queue: the same keys ask again without saying it twice.
+
+        Raises:
+            StoreUnavailableError: the database took nothing in that time.
+            StoreError: as the commit raises.
+        """
+        try:
+            async with asyncio.timeout(self._turn_deadline_s):
+                return await committing
+        except TimeoutError:
+            raise StoreUnavailableError("the session store is away, send it again in a moment") from None
+
     async def flushed(self) -> None:
         """Return when nothing waits; nothing lingers meanwhile."""
         self._hurry = True
@@ -591,6 +611,7 @@ class Conversations:
             )
             entry = self._open[session_id] = _Open(ready)
         entry.users += 1
+        refused = False
         if entry.retiring is not None:
             entry.retiring.cancel()
             entry.retiring = None
@@ -602,6 +623,9 @@ class Conversations:
                         asyncio.create_task(work, name=f"session.{session_id[:SHOWN_CHARS]}.{name}")
                     )
             yield conversation
+        except StoreUnavailableError:
+            refused = True
+            raise
         finally:
             entry.users -= 1
             if not entry.users:
@@ -609,7 +633,10 @@ class Conversations:
                     self._retire(session_id, entry), name=f"session.{session_id[:SHOWN_CHARS]}.end"
                 )
                 entry.retiring = retiring
-                await self._flushed(entry)
+                # A user who leaves because the store is away has waited already; what waits is committed
+                # when it is back.
+                if not refused:
+                    await self._flushed(entry)
 
     async def close(self) -> None:
         """End every session, within ``close_s``. Nobody may hold one any more."""
@@ -696,7 +723,13 @@ class Conversations:
 
     async def _claim(self, session_id: str) -> Conversation:
         writer = await self.store.claim(session_id)
-        return Conversation(writer, await self._read(session_id), self._settings, self._compactor)
+        return Conversation(
+            writer,
+            await self._read(session_id),
+            self._settings,
+            self._compactor,
+            turn_deadline_s=self.store.turn_deadline_s,
+        )
 
     async def _read(self, session_id: str) -> list[Event]:
         """The events that the view is made of: from the newest summary on."""

@@ -23,7 +23,7 @@ from collections.abc import (
 )
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from loguru import logger
@@ -281,6 +281,11 @@ class SessionStore(SessionReader):
         return self._commits.available
 
     @property
+    def turn_deadline_s(self) -> float:
+        """Longest wait of a person for a write: see ``StoreSettings``."""
+        return self._settings.turn_deadline_s
+
+    @property
     def oldest_wait_s(self) -> float:
         """For how long the oldest write waits; 0 when none does."""
         return self._commits.oldest_wait_s
@@ -301,7 +306,9 @@ class SessionStore(SessionReader):
         now_us = self._wall_us()
         info = SessionInfo(str(uuid.uuid4()), tenant, 0, 0, now_us, now_us, owner)
         # Nobody else makes a session of this id.
-        await self._run_once(partial(insert_session, info=info), SessionExistsError)
+        await self._run_once(
+            partial(insert_session, info=info), SessionExistsError, within_s=self.turn_deadline_s
+        )
         return info
 
     async def claim(self, session_id: str) -> SessionWriter:
@@ -312,7 +319,7 @@ class SessionStore(SessionReader):
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        claimed = await self._commits.run(partial(claim_session, session_id=session_id))
+        claimed = await self._run_for_person(partial(claim_session, session_id=session_id))
         clock = SessionClock(self._clock, max(self._wall_us(), claimed.last_us + 1))
         return SessionWriter(
             claimed, clock, self._commits, max_payload_bytes=self._settings.max_payload_bytes
@@ -350,7 +357,11 @@ class SessionStore(SessionReader):
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        await self._run_once(partial(delete_session, session_id=session_id), UnknownSessionError)
+        await self._run_once(
+            partial(delete_session, session_id=session_id),
+            UnknownSessionError,
+            within_s=self.turn_deadline_s,
+        )
         self._followers.wake([session_id])
 
     async def expire(self, *, older_than_days: float) -> int:
@@ -396,7 +407,7 @@ class SessionStore(SessionReader):
         """
         _check_id(session_id)
         now_us = self._wall_us()
-        await self._commits.run(
+        await self._run_for_person(
             partial(
                 put_caller,
                 tenant=tenant,
@@ -426,7 +437,7 @@ class SessionStore(SessionReader):
             StoreUnavailableError: the database does not answer.
         """
         await self.info(session_id)
-        return await self._commits.run(partial(drop_callers, session_id=session_id))
+        return await self._run_for_person(partial(drop_callers, session_id=session_id))
 
     async def put_code(
         self, session_id: str, code: str, *, for_s: float, most: int, tenant: str = "default"
@@ -443,7 +454,7 @@ class SessionStore(SessionReader):
         _check_id(session_id)
         now_us = self._wall_us()
         until_us = now_us + round(for_s * 1_000_000)
-        return await self._commits.run(
+        return await self._run_for_person(
             partial(
                 put_code,
                 tenant=tenant,
@@ -469,7 +480,7 @@ class SessionStore(SessionReader):
             found = take_code(connection, tenant=tenant, code=code, now_us=self._wall_us()) or found
             return found
 
-        return await self._commits.run(attempt)
+        return await self._run_for_person(attempt)
 
     async def close(self) -> None:
         """Commit what waits, within the deadline; end followers; let go of the database."""
@@ -486,10 +497,33 @@ class SessionStore(SessionReader):
         finally:
             await self._database.close()
 
-    async def _run_once(self, work: Work[None], done: type[StoreError]) -> None:
+    async def _run_for_person(self, work: Work[T]) -> T:
+        """Run a transaction within ``turn_deadline_s``.
+
+        Raises:
+            StoreError: as the work raises; StoreUnavailableError at the deadline.
+        """
+        return await self._committed_within(self.turn_deadline_s, self._commits.run(work))
+
+    async def _committed_within(self, seconds: float, running: Coroutine[Any, Any, T]) -> T:
+        try:
+            async with asyncio.timeout(seconds):
+                return await running
+        except TimeoutError as error:
+            # Cancelled, the work leaves the queue: it is not committed after its caller was refused.
+            raise StoreUnavailableError(f"the database took nothing for {seconds:g} s") from error
+
+    async def _run_once(
+        self, work: Work[None], done: type[StoreError], *, within_s: float | None = None
+    ) -> None:
         """Run a transaction that takes effect once and raises ``done`` where it has already.
 
         The answer to a commit may be lost with its connection; who comes again for it finds it done.
+
+        Args:
+            work: the transaction.
+            done: raised by work that has taken effect before.
+            within_s: the deadline; None for that of appends.
         """
         ran = False
 
@@ -498,8 +532,9 @@ class SessionStore(SessionReader):
             work(connection)
             ran = True
 
+        running = self._commits.run(attempt)
         try:
-            await self._commits.run(attempt)
+            await (running if within_s is None else self._committed_within(within_s, running))
         except done:
             if not ran:
                 raise
