@@ -32,7 +32,8 @@ class StoreSettings(BaseModel):
         max_payload_bytes: of one event, as JSON.
         close_s: how long what is queued may take when the store is closed.
         poll_s: how often a follower looks for what another process wrote.
-        retention_days: a session whose last event is older is deleted; None keeps everything.
+        retention_days: a session whose last event is older is deleted; None keeps everything. A clock that
+            jumps is believed when it has been there for a day (``retention``).
         retention_every_s: how often that is looked after.
         check_file: whether a SQLite file is read through for damage when it is opened (about 1 s per GB).
     """

@@ -51,6 +51,7 @@ from session_store.reading import (
     read_sessions,
     read_timeline,
 )
+from session_store.retention import HOLD_US, US_PER_HOUR, advance
 from session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
 from session_store.settings import StoreSettings
 from session_store.transfer import export_lines, whole_session
@@ -66,6 +67,11 @@ READ_RETRY_S = 0.1
 EXPIRE_SESSIONS = 100
 EXPIRE_EVENTS = 5_000
 US_PER_DAY = 86_400_000_000
+# Of one pass of the retention: a mistake deletes no more than this before the next one.
+RETAIN_SESSIONS = 10_000
+# The time of the retention is advanced so often, however rarely it deletes: a process that runs for less than
+# ``retention_every_s`` counts too.
+RETENTION_LOOK_S = 300
 
 
 class SessionReader:
@@ -245,6 +251,9 @@ class SessionStore(SessionReader):
         self._followers = Followers()
         self._commits = GroupCommit(opened, settings, clock, self._followers.wake)
         self._tasks: set[asyncio.Task[None]] = set()
+        # When the time of the retention was advanced, by the steady clock, and whether the wall clock jumped.
+        self._retention_at_us: int | None = None
+        self._has_jumped = False
 
     @classmethod
     async def open(
@@ -364,19 +373,39 @@ class SessionStore(SessionReader):
         )
         self._followers.wake([session_id])
 
-    async def expire(self, *, older_than_days: float) -> int:
-        """Delete sessions whose last event is older; return how many.
+    async def retain(self, days: float) -> int:
+        """Delete sessions whose last event is older, at most ``RETAIN_SESSIONS``; return how many.
+
+        Their age is counted from the time of ``retention``, which a wall clock that jumps does not move.
 
         Raises:
             StoreUnavailableError: the database does not answer; what was deleted stays so.
         """
-        before_us = self._wall_us() - round(older_than_days * US_PER_DAY)
+        before_us = await self._commits.run(self._retention_us()) - round(days * US_PER_DAY)
         batch = partial(delete_oldest, before_us=before_us, sessions=EXPIRE_SESSIONS, events=EXPIRE_EVENTS)
         count = 0
-        while deleted := await self._commits.run(batch):
+        while count < RETAIN_SESSIONS and (deleted := await self._commits.run(batch)):
             self._followers.wake(deleted)
             count += len(deleted)
         return count
+
+    def _retention_us(self) -> Work[int]:
+        """Work that advances the time of retention to now and returns it, or the wall clock's if earlier."""
+        now_us, wall_us = self._clock.now_us(), self._wall_us()
+        elapsed_us = 0 if self._retention_at_us is None else now_us - self._retention_at_us
+
+        def attempt(connection: sa.Connection) -> int:
+            time = advance(connection, wall_us=wall_us, elapsed_us=elapsed_us)
+            self._retention_at_us = now_us
+            if time.jump_us and not self._has_jumped:
+                logger.warning(
+                    f"session store: the clock is {time.jump_us / US_PER_DAY:+.1f} days from where it was "
+                    f"expected; retention goes by it once it has held for {HOLD_US / US_PER_HOUR:g} hours"
+                )
+            self._has_jumped = time.jump_us != 0
+            return min(time.time_us, wall_us)
+
+        return attempt
 
     async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> SessionInfo:
         """Store what ``export`` gave, under its own id; all of it or nothing.
@@ -406,17 +435,19 @@ class SessionStore(SessionReader):
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        now_us = self._wall_us()
-        await self._run_for_person(
-            partial(
-                put_caller,
+        now_us, believed_us = self._wall_us(), self._retention_us()
+
+        def attempt(connection: sa.Connection) -> None:
+            put_caller(
+                connection,
                 tenant=tenant,
                 digest=digest,
                 session_id=session_id,
                 now_us=now_us,
-                forget_us=now_us - round(forget_days * US_PER_DAY),
+                forget_us=believed_us(connection) - round(forget_days * US_PER_DAY),
             )
-        )
+
+        await self._run_for_person(attempt)
 
     async def session_of_caller(
         self, digest: str, *, within_days: float, tenant: str = "default"
@@ -552,16 +583,20 @@ class SessionStore(SessionReader):
             )
 
     async def _retain(self, days: float) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
         while True:
             try:
-                count = await self.expire(older_than_days=days)
+                if loop.time() < due_s:
+                    await self._commits.run(self._retention_us())
+                else:
+                    due_s = loop.time() + self._settings.retention_every_s
+                    if count := await self.retain(days):
+                        logger.info(f"session store: {count} sessions were older than {days:g} days")
             except StoreError as error:
                 # Away, or it refuses: the next time comes.
                 logger.warning(f"session store: retention is put off: {error}")
-            else:
-                if count:
-                    logger.info(f"session store: {count} sessions were older than {days:g} days")
-            await asyncio.sleep(self._settings.retention_every_s)
+            await asyncio.sleep(min(RETENTION_LOOK_S, self._settings.retention_every_s))
 
 
 def _check_id(session_id: str) -> None:
