@@ -13,8 +13,9 @@ anything else, and seconds of work per second of speech:
     documents' sentences alone                0.09  hard 0.47   else 0.62   0.045
 
 The middle one is the default: it hears the documents as well as the whole language does, most other things
-too, and takes 40 % of the work. The last one hears nothing but the documents; it was measured with "i lost my"
-and "i forgot my" among the phrases of callers, with which two of the questions begin. They are there no longer.
+too, and takes 40 % of the work. The last one hears nothing but the documents. It was measured with "i lost
+my" and "i forgot my", with which two of the questions begin, among the phrases of callers; they are gone
+since.
 
 A word that no dictionary knows is built from two known ones ("payslips" is "pay" and "slips"), else it is
 dropped, and the number of dropped words is logged.
