@@ -5,8 +5,8 @@ and now and then a worker is started again. Every session has the same system pr
 things; one that is over is left. Three policies answer the same trace, each with workers of its own (tiny
 random models):
 
-* ``verified``: the product's proof. The scheduler chooses by handles and digests, which no call has it do yet;
-  the worker proves them, as in calls.
+* ``verified``: the product's proof. The scheduler chooses by handles and digests, which no call has it do
+  yet; the worker proves them, as it does in calls.
 * ``clairvoyant``: knows what each worker really has and what every session will ask: a hit wherever there can
   be one, and the context that goes is the one whose session comes back last. The bound.
 * ``history_hash``: a hash of the history picks the worker, which is told to keep its cache and believes it,
