@@ -52,6 +52,7 @@ from session_store.memory import (
 from session_store.prompt import PromptView, prompt_view
 from session_store.rows import SHOWN_CHARS, shown_id
 from session_store.store import SessionStore, SessionWriter
+from session_store.writer import LONGEST_PAUSE_S
 
 T = TypeVar("T")
 
@@ -93,11 +94,16 @@ class ConversationSettings(BaseModel):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """Drafts on their way, with who waits for them, and whether they may be dropped."""
+    """Drafts on their way, with who waits for them, and whether they may be dropped.
+
+    Attributes:
+        since_s: when they came, by the running loop.
+    """
 
     drafts: Sequence[Draft]
     done: asyncio.Future[list[Event]] | None = None
     droppable: bool = False
+    since_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     def accept(self, events: list[Event]) -> None:
         if self.done is not None and not self.done.done():
@@ -382,14 +388,19 @@ class Conversation:
     async def in_time(self, committing: Coroutine[Any, Any, T]) -> T:
         """Wait for a commit as long as a person does: ``turn_deadline_s`` of the store.
 
-        What was to be committed stays in the queue: the same keys ask again without saying it twice.
+        What was to be committed stays in the queue: the same keys ask again without saying it twice. The
+        time counts from the oldest draft that waits: a turn behind one that was refused waits no longer than
+        until the next attempt of the writer.
 
         Raises:
             StoreUnavailableError: the database took nothing in that time.
             StoreError: as the commit raises.
         """
+        now_s = asyncio.get_running_loop().time()
+        since_s = self._queue[0].since_s if self._queue else now_s
+        deadline_s = max(since_s + self._turn_deadline_s, now_s + LONGEST_PAUSE_S)
         try:
-            async with asyncio.timeout(self._turn_deadline_s):
+            async with asyncio.timeout_at(deadline_s):
                 return await committing
         except TimeoutError:
             raise StoreUnavailableError("the session store is away, send it again in a moment") from None

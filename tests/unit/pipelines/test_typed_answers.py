@@ -365,6 +365,28 @@ def test_a_typed_turn_on_a_full_disk_is_refused_within_five_seconds(tmp_path: Pa
         play(tmp_path, model, scenario)
 
 
+def test_turns_that_wait_for_each_other_are_refused_together_on_a_full_disk(tmp_path: Path):
+    async def scenario(world: World) -> None:
+        turns = TypedTurns(world.conversations, world.answering)
+        session_id = (await world.store.create()).id
+
+        async def turn(key: str) -> list[str]:
+            return [event.name async for event in turns(session_id, LONG, key=key)]
+
+        disk.fill()
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        refused = await asyncio.gather(*(turn(key) for key in "abc"), return_exceptions=True)
+        assert all(isinstance(error, StoreUnavailableError) for error in refused), refused
+        # Each that waited behind the first one is given one more attempt of the writer, and not five seconds.
+        assert 5 <= loop.time() - begun_s <= 7.1
+        disk.free()
+        await turns.close()
+
+    with Disk() as disk:
+        play(tmp_path, ScriptedLanguageModel(), scenario)
+
+
 def test_an_answer_that_a_full_disk_does_not_take_is_given_up_within_five_seconds(tmp_path: Path):
     model = ScriptedLanguageModel((LONG,))
 
