@@ -36,7 +36,7 @@ from pipecat.services.llm_service import LLMService
 from pipecat.workers.runner import WorkerRunner
 
 from core.client_rules import ClientRules
-from core.errors import EngineError, StoreUnavailableError
+from core.errors import EngineError
 from pipelines.answering import Answering, Memory
 from pipelines.client_tools import has_brought_replies
 from pipelines.release import release_pipeline
@@ -48,8 +48,6 @@ from session_store.store import SessionReader
 TRANSPORT = "text"
 # Pipecat waits up to 20 s for a processor that does not let its cancellation through.
 CLOSE_S = 3.0
-# For a typed turn whose store is away. Longer than it takes to restart a database.
-COMMIT_WAIT_S = 10.0
 # Events in one read, where a turn that a summary covers is asked again.
 READ_EVENTS = 1_000
 
@@ -150,12 +148,9 @@ async def ask(
     if wait_s:
         raise ShareError("too much was typed into this session, try again later", limit=0, retry_s=wait_s)
     before_seq = conversation.last_seq
-    try:
-        async with asyncio.timeout(COMMIT_WAIT_S):
-            turn = await conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
-    except TimeoutError:
-        # It stays in the queue: the same key asks again without saying it twice.
-        raise StoreUnavailableError("the session store is away, send it again in a moment") from None
+    turn = await conversation.in_time(
+        conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
+    )
     # What came behind all that was known is new, and nobody has answered it.
     replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
     yield Asked(turn)
@@ -185,7 +180,8 @@ async def ask(
                 conversation.record(_bot_turn(conversation, turn, replies, spoken, truncated=True))
         if not spoken:
             raise EngineError("nothing answered", engine="language model")
-        [answer] = await conversation.append(_bot_turn(conversation, turn, replies, spoken, truncated=False))
+        reply = _bot_turn(conversation, turn, replies, spoken, truncated=False)
+        [answer] = await conversation.in_time(conversation.append(reply))
         yield Answered(answer)
 
 

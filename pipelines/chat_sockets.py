@@ -27,7 +27,7 @@ from core.client_rules import ClientRules
 from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
 from core.newest import Newest
 from pipelines.answering import Memory
-from pipelines.chat import COMMIT_WAIT_S, Answered, Asked, Piece, ask, context_of
+from pipelines.chat import Answered, Asked, Piece, ask, context_of
 from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from pipelines.engines import Engines
 from pipelines.lifetime import OVER_LIMIT
@@ -164,7 +164,7 @@ class _Talk:
             self._instruct(asked.instruction)
             brought = self._brought(parted)
             if brought:
-                await _committed(conversation.append(*brought))
+                await conversation.in_time(conversation.append(*brought))
             answer = ask(
                 conversation,
                 self._engines.answering,
@@ -239,7 +239,7 @@ class _Talk:
     async def _parting(self, asked: Given, shown: list[Said]) -> Parting:
         if not asked.is_whole:
             return Parting(tuple(shown), ())
-        await _committed(self._conversation.flushed())
+        await self._conversation.in_time(self._conversation.flushed())
         events = await self._events([Kind.USER_TURN, Kind.BOT_TURN])
         parted = parting(events, shown, transport=TRANSPORT)
         until_seq = self._conversation.view().until_seq
@@ -417,7 +417,7 @@ class _Talk:
         if was_stopped:
             # What was handed out is recorded; a client that is told reads it back at once.
             with suppress(StoreUnavailableError):
-                await _committed(self._conversation.flushed())
+                await self._conversation.in_time(self._conversation.flushed())
         return self.done(question, made, speaks=speaks, was_stopped=was_stopped)
 
 
@@ -620,14 +620,6 @@ def _prefilled(talk: _Talk, question: _Question) -> Message:
         session_id=talk.session_id,
         **({"unused": unused} if unused else {}),
     )
-
-
-async def _committed(waiting: Coroutine[Any, Any, T]) -> T:
-    try:
-        async with asyncio.timeout(COMMIT_WAIT_S):
-            return await waiting
-    except TimeoutError:
-        raise StoreUnavailableError("the session store is away, send it again in a moment") from None
 
 
 def _note(conversation: Conversation, kind: Kind, call_id: str) -> None:

@@ -1,8 +1,7 @@
 """``python -m scripts.make_turn_sounds``: writes the WAVs of ``tests/golden/sounds``: sounds over a bot.
 
 Words by flite, hums and coughs from a seed (``evals.turns.sounds``): 16 kHz, 16 bit, mono, 200 ms of faint
-noise on both sides. Run by hand when a sound is to change: flite draws the noise in its voices from a
-generator of its own, so that two runs differ in the last bits.
+noise on both sides. Run by hand when a sound is to change: another release of flite makes other sounds.
 """
 
 import sys

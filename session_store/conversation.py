@@ -21,10 +21,10 @@ every waiter gets the error, and nothing is written any more.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
@@ -54,6 +54,9 @@ from session_store.prompt import PromptView, prompt_view
 from session_store.rows import SHOWN_CHARS, shown_id
 from session_store.store import SessionStore, SessionWriter
 from session_store.typed_share import TypedShares
+from session_store.writer import LONGEST_PAUSE_S
+
+T = TypeVar("T")
 
 READ_EVENTS = 1_000
 # Behind a whole deadline of the writer, which has backed off already.
@@ -95,11 +98,16 @@ class ConversationSettings(BaseModel):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """Drafts on their way, with who waits for them, and whether they may be dropped."""
+    """Drafts on their way, with who waits for them, and whether they may be dropped.
+
+    Attributes:
+        since_s: when they came, by the running loop.
+    """
 
     drafts: Sequence[Draft]
     done: asyncio.Future[list[Event]] | None = None
     droppable: bool = False
+    since_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     def accept(self, events: list[Event]) -> None:
         if self.done is not None and not self.done.done():
@@ -129,6 +137,8 @@ class Conversation:
         settings: ConversationSettings,
         compactor: Compactor,
         typed: TypedShares,
+        *,
+        turn_deadline_s: float,
     ) -> None:
         self.session_id = writer.session_id
         self._typed = typed
@@ -141,6 +151,7 @@ class Conversation:
         self._seen_seq = max((event.seq for event in self._events), default=0)
         self._settings = settings
         self._compactor = compactor
+        self._turn_deadline_s = turn_deadline_s
         # Events that a summary covers, while an old turn is answered once more.
         self._recalled: dict[int, Sequence[Event]] = {}
         self._queue: deque[_Waiting] = deque()
@@ -384,6 +395,26 @@ class Conversation:
         """Everything that was said, for somebody who was not there; see ``Compactor.told``."""
         return await self._compactor.told(self.events, max_tokens=max_tokens, within_s=within_s)
 
+    async def in_time(self, committing: Coroutine[Any, Any, T]) -> T:
+        """Wait for a commit as long as a person does: ``turn_deadline_s`` of the store.
+
+        What was to be committed stays in the queue: the same keys ask again without saying it twice. The
+        time counts from the oldest draft that waits: a turn behind one that was refused waits no longer than
+        until the next attempt of the writer.
+
+        Raises:
+            StoreUnavailableError: the database took nothing in that time.
+            StoreError: as the commit raises.
+        """
+        now_s = asyncio.get_running_loop().time()
+        since_s = self._queue[0].since_s if self._queue else now_s
+        deadline_s = max(since_s + self._turn_deadline_s, now_s + LONGEST_PAUSE_S)
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await committing
+        except TimeoutError:
+            raise StoreUnavailableError("the session store is away, send it again in a moment") from None
+
     async def flushed(self) -> None:
         """Return when nothing waits; nothing lingers meanwhile."""
         self._hurry = True
@@ -612,6 +643,7 @@ class Conversations:
             entry = self._open[session_id] = _Open(ready)
         entry.users += 1
         entry.is_in_call = entry.is_in_call or for_call
+        refused = False
         if entry.retiring is not None:
             entry.retiring.cancel()
             entry.retiring = None
@@ -623,6 +655,9 @@ class Conversations:
                         asyncio.create_task(work, name=f"session.{session_id[:SHOWN_CHARS]}.{name}")
                     )
             yield conversation
+        except StoreUnavailableError:
+            refused = True
+            raise
         finally:
             entry.users -= 1
             if for_call:
@@ -632,7 +667,10 @@ class Conversations:
                     self._retire(session_id, entry), name=f"session.{session_id[:SHOWN_CHARS]}.end"
                 )
                 entry.retiring = retiring
-                await self._flushed(entry)
+                # A user who leaves because the store is away has waited already; what waits is committed
+                # when it is back.
+                if not refused:
+                    await self._flushed(entry)
 
     async def close(self) -> None:
         """End every session, within ``close_s``. Nobody may hold one any more."""
@@ -732,8 +770,14 @@ class Conversations:
 
     async def _claim(self, session_id: str) -> Conversation:
         writer = await self.store.claim(session_id)
-        events = await self._read(session_id)
-        return Conversation(writer, events, self._settings, self._compactor, self._typed)
+        return Conversation(
+            writer,
+            await self._read(session_id),
+            self._settings,
+            self._compactor,
+            self._typed,
+            turn_deadline_s=self.store.turn_deadline_s,
+        )
 
     async def _read(self, session_id: str) -> list[Event]:
         """The events that the view is made of: from the newest summary on."""

@@ -2,7 +2,8 @@
 
 ``session`` is the row that a claim moves on and that every append locks; ``event`` is only ever inserted. A
 session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` say which session the
-next telephone call of somebody is a part of (``callers``); they go with their session.
+next telephone call of somebody is a part of (``callers``); they go with their session. ``retention`` holds
+the time that retention goes by.
 """
 
 import sqlalchemy as sa
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 # Not alembic's own name for it: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0005"
+HEAD = "0006"
 
 metadata = sa.MetaData()
 
@@ -83,4 +84,14 @@ call_code_table = sa.Table(
     ),
     sa.Column("until_us", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
+)
+
+retention_table = sa.Table(
+    "retention",
+    metadata,
+    # Always 1: there is one time.
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("time_us", sa.BigInteger, nullable=False),
+    sa.Column("jump_us", sa.BigInteger, nullable=False),
+    sa.Column("held_us", sa.BigInteger, nullable=False),
 )

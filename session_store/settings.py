@@ -22,6 +22,7 @@ class StoreSettings(BaseModel):
         url: ``sqlite:///relative/file.db``, ``sqlite:////absolute/file.db`` or
             ``postgresql://user@host:port/database``.
         append_deadline_s: how long a write may wait for a database that is away.
+        turn_deadline_s: the same for a write that a person waits for: a new session, its claim, a typed turn.
         read_deadline_s: the same for a read.
         open_deadline_s: the same for the first connection and for a migration of somebody else.
         attempt_s: how long one transaction may take before its connection is given up.
@@ -31,7 +32,8 @@ class StoreSettings(BaseModel):
         max_payload_bytes: of one event, as JSON.
         close_s: how long what is queued may take when the store is closed.
         poll_s: how often a follower looks for what another process wrote.
-        retention_days: a session whose last event is older is deleted; None keeps everything.
+        retention_days: a session whose last event is older is deleted; None keeps everything. A clock that
+            jumps is believed when it has been there for a day (``retention``).
         retention_every_s: how often that is looked after.
         check_file: whether a SQLite file is read through for damage when it is opened (about 1 s per GB).
     """
@@ -40,6 +42,7 @@ class StoreSettings(BaseModel):
 
     url: str = Field(default="sqlite:///sessions/sessions.db", min_length=1, repr=False)
     append_deadline_s: float = Field(default=60, gt=0, le=3_600)
+    turn_deadline_s: float = Field(default=5, gt=0, le=3_600)
     read_deadline_s: float = Field(default=10, gt=0, le=3_600)
     open_deadline_s: float = Field(default=30, gt=0, le=3_600)
     attempt_s: float = Field(default=10, ge=0.1, le=600)

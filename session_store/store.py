@@ -23,7 +23,7 @@ from collections.abc import (
 )
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from loguru import logger
@@ -54,6 +54,7 @@ from session_store.reading import (
     read_sessions,
     read_timeline,
 )
+from session_store.retention import HOLD_US, US_PER_HOUR, advance
 from session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
 from session_store.settings import StoreSettings
 from session_store.transfer import export_lines, whole_session
@@ -71,6 +72,11 @@ READ_RETRY_S = 0.1
 EXPIRE_SESSIONS = 100
 EXPIRE_EVENTS = 5_000
 US_PER_DAY = 86_400_000_000
+# Of one pass of the retention: a mistake deletes no more than this before the next one.
+RETAIN_SESSIONS = 10_000
+# The time of the retention is advanced so often, however rarely it deletes: a process that runs for less than
+# ``retention_every_s`` counts too.
+RETENTION_LOOK_S = 300
 
 
 class SessionReader:
@@ -288,6 +294,9 @@ class SessionStore(SessionReader):
         self._followers = Followers()
         self._commits = GroupCommit(opened, settings, clock, self._followers.wake)
         self._tasks: set[asyncio.Task[None]] = set()
+        # When the time of the retention was advanced, by the steady clock, and whether the wall clock jumped.
+        self._retention_at_us: int | None = None
+        self._has_jumped = False
 
     @classmethod
     async def open(
@@ -324,6 +333,11 @@ class SessionStore(SessionReader):
         return self._commits.available
 
     @property
+    def turn_deadline_s(self) -> float:
+        """Longest wait of a person for a write: see ``StoreSettings``."""
+        return self._settings.turn_deadline_s
+
+    @property
     def oldest_wait_s(self) -> float:
         """For how long the oldest write waits; 0 when none does."""
         return self._commits.oldest_wait_s
@@ -344,7 +358,9 @@ class SessionStore(SessionReader):
         now_us = self._wall_us()
         info = SessionInfo(str(uuid.uuid4()), tenant, 0, 0, now_us, now_us, owner)
         # Nobody else makes a session of this id.
-        await self._run_once(partial(insert_session, info=info), SessionExistsError)
+        await self._run_once(
+            partial(insert_session, info=info), SessionExistsError, within_s=self.turn_deadline_s
+        )
         return info
 
     async def claim(self, session_id: str) -> SessionWriter:
@@ -355,7 +371,7 @@ class SessionStore(SessionReader):
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        claimed = await self._commits.run(partial(claim_session, session_id=session_id))
+        claimed = await self._run_for_person(partial(claim_session, session_id=session_id))
         clock = SessionClock(self._clock, max(self._wall_us(), claimed.last_us + 1))
         return SessionWriter(
             claimed, clock, self._commits, max_payload_bytes=self._settings.max_payload_bytes
@@ -393,22 +409,46 @@ class SessionStore(SessionReader):
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        await self._run_once(partial(delete_session, session_id=session_id), UnknownSessionError)
+        await self._run_once(
+            partial(delete_session, session_id=session_id),
+            UnknownSessionError,
+            within_s=self.turn_deadline_s,
+        )
         self._followers.wake([session_id])
 
-    async def expire(self, *, older_than_days: float) -> int:
-        """Delete sessions whose last event is older; return how many.
+    async def retain(self, days: float) -> int:
+        """Delete sessions whose last event is older, at most ``RETAIN_SESSIONS``; return how many.
+
+        Their age is counted from the time of ``retention``, which a wall clock that jumps does not move.
 
         Raises:
             StoreUnavailableError: the database does not answer; what was deleted stays so.
         """
-        before_us = self._wall_us() - round(older_than_days * US_PER_DAY)
+        before_us = await self._commits.run(self._retention_us()) - round(days * US_PER_DAY)
         batch = partial(delete_oldest, before_us=before_us, sessions=EXPIRE_SESSIONS, events=EXPIRE_EVENTS)
         count = 0
-        while deleted := await self._commits.run(batch):
+        while count < RETAIN_SESSIONS and (deleted := await self._commits.run(batch)):
             self._followers.wake(deleted)
             count += len(deleted)
         return count
+
+    def _retention_us(self) -> Work[int]:
+        """Work that advances the time of retention to now and returns it, or the wall clock's if earlier."""
+        now_us, wall_us = self._clock.now_us(), self._wall_us()
+        elapsed_us = 0 if self._retention_at_us is None else now_us - self._retention_at_us
+
+        def attempt(connection: sa.Connection) -> int:
+            time = advance(connection, wall_us=wall_us, elapsed_us=elapsed_us)
+            self._retention_at_us = now_us
+            if time.jump_us and not self._has_jumped:
+                logger.warning(
+                    f"session store: the clock is {time.jump_us / US_PER_DAY:+.1f} days from where it was "
+                    f"expected; retention goes by it once it has held for {HOLD_US / US_PER_HOUR:g} hours"
+                )
+            self._has_jumped = time.jump_us != 0
+            return min(time.time_us, wall_us)
+
+        return attempt
 
     async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> SessionInfo:
         """Store what ``export`` gave, under its own id; all of it or nothing.
@@ -438,17 +478,19 @@ class SessionStore(SessionReader):
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        now_us = self._wall_us()
-        await self._commits.run(
-            partial(
-                put_caller,
+        now_us, believed_us = self._wall_us(), self._retention_us()
+
+        def attempt(connection: sa.Connection) -> None:
+            put_caller(
+                connection,
                 tenant=tenant,
                 digest=digest,
                 session_id=session_id,
                 now_us=now_us,
-                forget_us=now_us - round(forget_days * US_PER_DAY),
+                forget_us=believed_us(connection) - round(forget_days * US_PER_DAY),
             )
-        )
+
+        await self._run_for_person(attempt)
 
     async def session_of_caller(
         self, digest: str, *, within_days: float, tenant: str = "default"
@@ -469,7 +511,7 @@ class SessionStore(SessionReader):
             StoreUnavailableError: the database does not answer.
         """
         await self.info(session_id)
-        return await self._commits.run(partial(drop_callers, session_id=session_id))
+        return await self._run_for_person(partial(drop_callers, session_id=session_id))
 
     async def put_code(
         self, session_id: str, code: str, *, for_s: float, most: int, tenant: str = "default"
@@ -486,7 +528,7 @@ class SessionStore(SessionReader):
         _check_id(session_id)
         now_us = self._wall_us()
         until_us = now_us + round(for_s * 1_000_000)
-        return await self._commits.run(
+        return await self._run_for_person(
             partial(
                 put_code,
                 tenant=tenant,
@@ -512,7 +554,7 @@ class SessionStore(SessionReader):
             found = take_code(connection, tenant=tenant, code=code, now_us=self._wall_us()) or found
             return found
 
-        return await self._commits.run(attempt)
+        return await self._run_for_person(attempt)
 
     async def close(self) -> None:
         """Commit what waits, within the deadline; end followers; let go of the database."""
@@ -529,10 +571,33 @@ class SessionStore(SessionReader):
         finally:
             await self._database.close()
 
-    async def _run_once(self, work: Work[None], done: type[StoreError]) -> None:
+    async def _run_for_person(self, work: Work[T]) -> T:
+        """Run a transaction within ``turn_deadline_s``.
+
+        Raises:
+            StoreError: as the work raises; StoreUnavailableError at the deadline.
+        """
+        return await self._committed_within(self.turn_deadline_s, self._commits.run(work))
+
+    async def _committed_within(self, seconds: float, running: Coroutine[Any, Any, T]) -> T:
+        try:
+            async with asyncio.timeout(seconds):
+                return await running
+        except TimeoutError as error:
+            # Cancelled, the work leaves the queue: it is not committed after its caller was refused.
+            raise StoreUnavailableError(f"the database took nothing for {seconds:g} s") from error
+
+    async def _run_once(
+        self, work: Work[None], done: type[StoreError], *, within_s: float | None = None
+    ) -> None:
         """Run a transaction that takes effect once and raises ``done`` where it has already.
 
         The answer to a commit may be lost with its connection; who comes again for it finds it done.
+
+        Args:
+            work: the transaction.
+            done: raised by work that has taken effect before.
+            within_s: the deadline; None for that of appends.
         """
         ran = False
 
@@ -541,8 +606,9 @@ class SessionStore(SessionReader):
             work(connection)
             ran = True
 
+        running = self._commits.run(attempt)
         try:
-            await self._commits.run(attempt)
+            await (running if within_s is None else self._committed_within(within_s, running))
         except done:
             if not ran:
                 raise
@@ -560,16 +626,20 @@ class SessionStore(SessionReader):
             )
 
     async def _retain(self, days: float) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
         while True:
             try:
-                count = await self.expire(older_than_days=days)
+                if loop.time() < due_s:
+                    await self._commits.run(self._retention_us())
+                else:
+                    due_s = loop.time() + self._settings.retention_every_s
+                    if count := await self.retain(days):
+                        logger.info(f"session store: {count} sessions were older than {days:g} days")
             except StoreError as error:
                 # Away, or it refuses: the next time comes.
                 logger.warning(f"session store: retention is put off: {error}")
-            else:
-                if count:
-                    logger.info(f"session store: {count} sessions were older than {days:g} days")
-            await asyncio.sleep(self._settings.retention_every_s)
+            await asyncio.sleep(min(RETENTION_LOOK_S, self._settings.retention_every_s))
 
 
 def _check_id(session_id: str) -> None:

@@ -1,6 +1,5 @@
 """Speech for tests, made by flite: clear, free and the same on every machine and in every order of tests."""
 
-import ctypes
 from functools import cache
 
 import numpy as np
@@ -8,8 +7,6 @@ import numpy as np
 from models.tts.flite import FliteSettings, FliteTts
 
 RATE_HZ = 16_000
-# flite excites its voices with the C library's rand(), whose state belongs to the whole process.
-_LIBC = ctypes.CDLL(None)
 
 
 @cache
@@ -26,7 +23,6 @@ def say(text: str, voice: str = "rms") -> bytes:
         pieces.append(piece.pcm)  # type: ignore[attr-defined]
         return True
 
-    _LIBC.srand(1)
     _voice(voice).synthesize(text, sink)
     return b"".join(pieces)
 

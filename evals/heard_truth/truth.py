@@ -1,8 +1,8 @@
 """What a recording says about how far a reply was heard. Pure: arrays and times in, positions out.
 
-The voice is deterministic: the same clauses give the same samples. The end of what the caller heard is looked
-for in the reply's own audio by normalised cross-correlation; where it fits best is how far the reply was
-heard, whatever happened to the sound before it. Positions are samples at 16 kHz.
+The same clauses give the same samples, but for the voice's breath where two speak at once. The end of what
+the caller heard is looked for in the reply's own audio by normalised cross-correlation; where it fits best
+is how far the reply was heard, whatever happened to the sound before it. Positions are samples at 16 kHz.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,8 @@ and now and then a worker is started again. Every session has the same system pr
 things; one that is over is left. Three policies answer the same trace, each with workers of its own (tiny
 random models):
 
-* ``verified``: the product's. The scheduler chooses by handles and digests, the worker proves them.
+* ``verified``: the product's proof. The scheduler chooses by handles and digests, which no call has it do
+  yet; the worker proves them, as it does in calls.
 * ``clairvoyant``: knows what each worker really has and what every session will ask: a hit wherever there can
   be one, and the context that goes is the one whose session comes back last. The bound.
 * ``history_hash``: a hash of the history picks the worker, which is told to keep its cache and believes it,
@@ -158,7 +159,7 @@ def stands_on(model: CausalLm, text: str, asked: Asked, answered: Answered) -> b
 
 
 class Verified:
-    """The product's: see the module."""
+    """The product's proof: see the module."""
 
     def __init__(self, folder: Path, _steps: Sequence[Step]) -> None:
         self.counts = Counts()

@@ -6,13 +6,15 @@ time. Everybody asks the same questions in the same order, at other moments: a m
 place in the dialogue, and the same conversation held alone first gives each reply its unloaded counterpart.
 All callers live in this process, the server in another one.
 
-Two things are measured at the client, over the window in which all N calls are up. Lateness: how much later
+Three things are measured at the client, over the window in which all N calls are up. Lateness: how much later
 than its RTP timestamp says a packet of audible bot speech arrives, against the earliest packet of the call.
 Stretch: silence inside a reply that the same reply does not have in a call of its own (``replies.stretch``),
-because a server whose synthesis starves sends its silence punctually. The capacity is the largest N at which
-p99 of both stays within ``LIMIT_MS`` and every question is answered, at it and at every step before. By
-lateness alone it is another figure, told beside it; the steps end at the first N that fails by that, also
-because a call is refused or breaks.
+because a server whose synthesis starves sends its silence punctually. The third is voice-to-voice of every
+question: a server that is punctual and slow is full as well. The capacity is the largest N at which p99 of
+lateness and of stretch stay within ``LIMIT_MS``, p95 of voice-to-voice within ``ANSWER_RATIO`` times that of
+one call alone, and every question is answered, at it and at every step before. By lateness alone it is
+another figure, reported with it; the steps end at the first N that fails by that, also because a call is
+refused or breaks.
 
 On a virtual machine the host may take the processor away. A step that fails while it took more than
 ``STOLEN_SHARE`` says nothing about the server and is measured again, ``ATTEMPTS`` times in all; every attempt
@@ -45,6 +47,9 @@ from evals.serving_process import Server
 
 STEPS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 LIMIT_MS = 40
+# Of p95 of voice-to-voice, against that of one call alone: a caller notices an answer that takes half as long
+# again (600 ms instead of 400), and pauses are drawn from both sides of it.
+ANSWER_RATIO = 1.5
 MIN_SILENCE_MS = 1_000
 MAX_SILENCE_MS = 10_000
 DIAL_SPACING_S = 0.3
@@ -79,6 +84,8 @@ class Step:
         lateness_us: of packets with audible speech, all calls.
         all_lateness_us: of every packet.
         stretches_us: per reply that has an unloaded counterpart.
+        answers_us: voice-to-voice of the questions; not of one into which the bot spoke.
+        alone_us: p95 of the same in a call alone; None when it is not known, and then nothing passes.
         audible_gaps: inserted silences that are heard as gaps.
         worst: the most stretched reply, to be looked into.
         unmatched: replies without a counterpart.
@@ -96,6 +103,8 @@ class Step:
     lateness_us: list[int] = field(default_factory=list)
     all_lateness_us: list[int] = field(default_factory=list)
     stretches_us: list[int] = field(default_factory=list)
+    answers_us: list[int] = field(default_factory=list)
+    alone_us: float | None = None
     audible_gaps: int = 0
     worst: Reply | None = None
     unmatched: int = 0
@@ -110,8 +119,15 @@ class Step:
 
     @property
     def passed(self) -> bool:
-        """Whether nobody noticed the others."""
-        return self.punctual and (percentile(self.stretches_us, 99) or 0) <= LIMIT_MS * 1000
+        """Whether no caller noticed the others."""
+        stretch = percentile(self.stretches_us, 99) or 0
+        return self.punctual and stretch <= LIMIT_MS * 1000 and self.answers_in_time
+
+    @property
+    def answers_in_time(self) -> bool:
+        """Whether answers came about as soon as in a call alone."""
+        taken = percentile(self.answers_us, 95)
+        return taken is not None and self.alone_us is not None and taken <= ANSWER_RATIO * self.alone_us
 
     @property
     def punctual(self) -> bool:
@@ -135,6 +151,8 @@ class Step:
             "lateness_ms": tenths_ms(self.lateness_us),
             "lateness_all_packets_ms": tenths_ms(self.all_lateness_us),
             "stretch_ms": tenths_ms(self.stretches_us),
+            "voice_to_voice_ms": tenths_ms(self.answers_us),
+            "answers_in_time": self.answers_in_time,
             "gaps_over_40_ms": self.audible_gaps,
             "replies": len(self.stretches_us),
             "most_stretched": None if self.worst is None else asdict(self.worst),
@@ -169,12 +187,15 @@ async def measure(
         PeerError: not even the unloaded call works.
     """
     runs = [await _unloaded(server, questions) for _ in range(UNLOADED_RUNS)]
-    references = [answer for run in runs for answer in run]
+    references = [answer for run in runs for answer in run.replies]
+    alone = [taken for run in runs for taken in run.answers_us]
+    alone_us = percentile(alone, 95)
     steps: list[Step] = []
     for calls in (n for n in STEPS if n <= max_calls):
         for _ in range(ATTEMPTS):
             try:
                 step = await run_step(server, calls, questions, references, seconds=seconds, seed=seed)
+                step.alone_us = alone_us
             except PeerError as error:
                 # What this many calls come to, and no reason to lose what fewer showed.
                 step = Step(calls, broken=str(error))
@@ -189,7 +210,8 @@ async def measure(
         "capacity_by_lateness": max((step.calls for step in steps if step.punctual), default=0),
         "steps": [step.as_json() for step in steps],
         "unloaded_replies": len(references),
-        "unloaded_stretch_ms": tenths_ms(_self_stretch(runs)),
+        "unloaded_stretch_ms": tenths_ms(_self_stretch([run.replies for run in runs])),
+        "unloaded_voice_to_voice_ms": tenths_ms(alone),
     }
 
 
@@ -210,13 +232,22 @@ def _progress(step: Step) -> str:
     taken = "" if step.stolen_share is None else f", the host took {step.stolen_share:.1%}"
     return (
         f"{step.calls} calls: lateness p99 {report['lateness_ms']['p99']} ms, stretch p99 "
-        f"{report['stretch_ms']['p99']} ms, {step.unanswered} of {step.asked} unanswered, "
+        f"{report['stretch_ms']['p99']} ms, voice-to-voice p95 {report['voice_to_voice_ms']['p95']} ms, "
+        f"{step.unanswered} of {step.asked} unanswered, "
         f"server CPU {report['server_cpu']}{taken}: {'passed' if step.passed else 'failed'}"
     )
 
 
-async def _unloaded(server: Server, questions: Sequence[Spoken]) -> list[Reply]:
-    """Every answer once, in a call of its own."""
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Every question once, in a call alone."""
+
+    replies: list[Reply]
+    answers_us: list[int]
+
+
+async def _unloaded(server: Server, questions: Sequence[Spoken]) -> Alone:
+    """Hold a call alone in which every question is asked once."""
     line = Line(server.url)
     manners = Manners()
     try:
@@ -224,12 +255,12 @@ async def _unloaded(server: Server, questions: Sequence[Spoken]) -> list[Reply]:
         await hear_greeting(line, manners)
         for question in questions:
             await ask(line, question, manners)
-        replies = replies_of(line)
+        alone = Alone(replies_of(line), answers_of(line))
     finally:
         await line.hang_up()
-    if not replies:
+    if not alone.replies:
         raise PeerError(f"{server.url} answered none of {len(questions)} questions in a single call")
-    return replies
+    return alone
 
 
 def _self_stretch(runs: Sequence[Sequence[Reply]]) -> list[int]:
@@ -355,6 +386,7 @@ def _account(step: Step, caller: Caller, references: Sequence[Reply], start_us: 
             step.worst = answer
         step.stretches_us.append(result.inserted_us)
         step.audible_gaps += result.audible_gaps
+    step.answers_us.extend(answers_of(line))
     spoken_us = sum(sent.spoken.pcm.size for sent in line.microphone.sent) * 1_000_000 // RATE_HZ
     step.bot_share += bot_us / (end_us - start_us) / step.calls
     step.caller_share += spoken_us / (end_us - start_us) / step.calls
@@ -388,6 +420,29 @@ def replies_of(line: Line) -> list[Reply]:
         if inside:
             text = _bot_text(line, line.microphone.at_us(question.slot), limit_us) or question.spoken.text
             found.append(reply(text, inside, RATE_HZ, origin_us))
+    return found
+
+
+def answers_of(line: Line) -> list[int]:
+    """Voice-to-voice of the questions of a call, in microseconds, as played at the client.
+
+    A question that is not answered has none, nor one into which the bot spoke.
+    """
+    origin_us = line.microphone.at_us(0)
+    timeline = recording.played(line).pcm.astype(np.float32) / 32768
+    begins = [origin_us + span.first * 1_000_000 // RATE_HZ for span in audible_spans(timeline, RATE_HZ)]
+    found: list[int] = []
+    for index, question in enumerate(line.microphone.sent):
+        start_us = line.microphone.at_us(question.slot)
+        spoken = audible_spans(question.spoken.pcm.astype(np.float32) / 32768, RATE_HZ)
+        if not spoken:
+            continue
+        last_us = start_us + spoken[-1].last * 1_000_000 // RATE_HZ
+        behind = line.microphone.sent[index + 1 :]
+        limit_us = line.microphone.at_us(behind[0].slot) if behind else now_us()
+        first_us = next((at_us for at_us in begins if start_us <= at_us < limit_us), None)
+        if first_us is not None and first_us > last_us:
+            found.append(first_us - last_us)
     return found
 
 

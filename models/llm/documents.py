@@ -19,53 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.errors import EngineError
 from models.llm import Message
 from models.llm.document_answer import DocumentAnswer
-from models.llm.small_talk import ALL_PHRASES, PHRASES, spoken_words
+from models.llm.small_talk import PHRASES
 from models.llm.spoken_text import clauses
 from models.retrieval import Embedder
 from models.retrieval.index import PassageIndex
 from models.retrieval.markdown import load_passages
 from models.retrieval.minilm import MiniLm, MiniLmSettings
-
-# Ways to begin a question about a topic, for the language model of the speech recognition.
-_STEMS = (
-    "what is {}",
-    "what about {}",
-    "tell me about {}",
-    "tell me more about {}",
-    "i have a question about {}",
-    "how much does {} cost",
-    "and {}",
-)
-_QUESTIONS = (
-    "how much is it",
-    "how much does it cost",
-    "how long does it take",
-    "how do i do that",
-    "what do i need",
-    "what time do you open",
-    "when do you close",
-    "are you open on sunday",
-    "where are you",
-    "can i do that in the app",
-    "what should i do",
-    "is it free",
-    "when will it arrive",
-    "how can i change it",
-    "can i cancel it",
-    "who can i call",
-    "what is the phone number",
-    "do i have to pay for it",
-    "how do i get one",
-    "and on saturday",
-    "and abroad",
-    "tell me more",
-    "go on",
-    "repeat that",
-    "say that again",
-    "what else",
-    "i lost my card",
-    "i forgot my pin",
-)
 
 
 def _shipped_documents() -> Path:
@@ -161,12 +120,3 @@ class DocumentLlm:
             raise EngineError("the document look-up timed out", engine="documents") from error
         for piece in clauses(text):
             yield piece
-
-    def vocabulary_sentences(self) -> list[str]:
-        """What callers and documents say, lower case without punctuation, for a language model of the
-        recognition.
-        """
-        titles = dict.fromkeys(" ".join(spoken_words(passage.title)) for passage in self._index.passages)
-        spoken = (" ".join(spoken_words(sentence)) for sentence in self._index.sentences)
-        asked = (stem.format(title) for title in titles for stem in _STEMS)
-        return [line for line in dict.fromkeys([*spoken, *titles, *asked, *_QUESTIONS, *ALL_PHRASES]) if line]

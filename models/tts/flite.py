@@ -31,6 +31,10 @@ APT_PACKAGE = "libflite1"
 _CONTINUE = 0
 _STOP = -1
 _FIRST_PIECE_MS = 40
+# flite draws the noise of its voices (breath, hisses) from the C library's rand(), whose state belongs to the
+# process: what a clause sounds like would depend on everything that was spoken before it. Each clause begins
+# at the same place, so that the same clause gives the same samples while one voice speaks at a time.
+_NOISE_SEED = 1
 _LATER_PIECE_MS = 120
 _WORD_START = b"R:SylStructure.daughter1.daughter1.R:Segment.p.end"
 _WORD_END = b"R:SylStructure.daughtern.daughtern.R:Segment.end"
@@ -132,6 +136,7 @@ class FliteTts:
             return True
         synthesis = _Synthesis(self._settings, self.rate_hz, words, sink)
         with self._voice.lock:
+            _libc().srand(_NOISE_SEED)
             synthesis.run(self._voice, tokens)
         return synthesis.finish()
 
@@ -320,6 +325,12 @@ def _load_library() -> ctypes.CDLL:
         function.restype, function.argtypes = result, list(arguments)
     library.flite_init()
     return library
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    """The C library of this process, which flite calls as well."""
+    return ctypes.CDLL(None)
 
 
 def _open(file_name: str) -> ctypes.CDLL:

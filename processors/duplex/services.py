@@ -19,7 +19,7 @@ from pydantic import Field
 
 from core.errors import ConfigError
 from core.registry import Registry, Row
-from processors.service_rows import NOTHING_SHARED, RowSettings, S, ServiceRow, Shared, is_installed, secret
+from processors.service_rows import NOTHING_SHARED, RowSettings, S, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService
@@ -41,8 +41,7 @@ REALTIME_SERVICES: Registry[ServiceRow[Any]] = Registry(
         ),
         "nova_sonic": Row(
             f"{__name__}:NovaSonic",
-            "Amazon's Nova Sonic, speech to speech; Python 3.12 or newer",
-            extra="aws-nova-sonic",
+            "Amazon's Nova Sonic, speech to speech; not on Python 3.11",
             env=("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
         ),
         "ultravox": Row(
@@ -325,12 +324,11 @@ class NovaSonicSettings(RowSettings):
 
 
 class NovaSonic(RealtimeRow[NovaSonicSettings]):
-    """Through Amazon's SDK for Bedrock, which there is from Python 3.12 on."""
+    """Through Amazon's SDK for Bedrock: refused on Python 3.11, for which Amazon has no release."""
 
     name = "nova_sonic"
     settings_type = NovaSonicSettings
     package = "aws_sdk_bedrock_runtime"
-    extra = "aws-nova-sonic"
     turns = Turns.VOICE
     opening = Opening.CONTEXT
 
@@ -343,10 +341,10 @@ class NovaSonic(RealtimeRow[NovaSonicSettings]):
 
     def check(self) -> None:
         """See ``ServiceRow.check``."""
-        if sys.version_info < (3, 12) and not is_installed(str(self.package)):
+        if sys.version_info < (3, 12):
             raise ConfigError(
-                f"{self.name!r} needs Python 3.12 or newer, for which Amazon's SDK is made, and the extra "
-                f"{self.extra!r}"
+                f"{self.name!r} cannot run here: Amazon's SDK needs Python 3.12 or newer and Parley runs on "
+                f"Python 3.11; choose another duplex.engine"
             )
         super().check()
 

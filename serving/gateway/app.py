@@ -40,7 +40,7 @@ from serving.gateway.limits import RETRY_S, ShareError
 from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
 from serving.gateway.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
 from serving.gateway.operators import Operators
-from serving.gateway.page import health_router, serve_page
+from serving.gateway.page import health_router, serve_page, ways_in
 from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_routes import PhoneRoutes
 from serving.gateway.phone_settings import PhoneRoutesSettings
@@ -175,8 +175,17 @@ def create_app(
     add_middleware(app, settings, called=[str(urlsplit(public_url).hostname)] if public_url else [])
     add_error_answers(app)
     app.include_router(access.router())
+    served = partial(
+        ways_in,
+        app,
+        phone=phone is not None,
+        sockets=bool(modes),
+        text=conversations is not None and type_turn is not None,
+    )
     app.include_router(
-        health_router(calls, max_calls=settings.max_calls, describe=describe, pool=operations.pool)
+        health_router(
+            calls, max_calls=settings.max_calls, describe=describe, served=served, pool=operations.pool
+        )
     )
     app.include_router(operations.router(operators, settings))
     routes = WebRtcRoutes(

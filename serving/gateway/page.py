@@ -4,13 +4,15 @@ import asyncio
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import FileResponse
+from fastapi.routing import APIWebSocketRoute
 from fastapi.staticfiles import StaticFiles
+from starlette.routing import BaseRoute
 
 from core.errors import ConfigError
 from serving.gateway.access import Access
@@ -69,6 +71,7 @@ def health_router(
     *,
     max_calls: int,
     describe: Callable[[], dict[str, object]],
+    served: Callable[[], dict[str, object]],
     pool: Pool | None = None,
 ) -> APIRouter:
     """``/health`` for what restarts and balances servers, ``/status`` for people.
@@ -77,6 +80,7 @@ def health_router(
         calls: the conversations of this process.
         max_calls: how many there may be.
         describe: facts for ``/status`` (engines, versions).
+        served: the same of the ways in (``ways_in``).
         pool: of workers, to be counted in ``/status``.
     """
     router = APIRouter()
@@ -94,7 +98,7 @@ def health_router(
     async def status() -> dict[str, object]:
         return {
             "status": "ready",
-            "transports": ["webrtc"],
+            **served(),
             "calls": calls.active,
             "tasks": len(asyncio.all_tasks()),
             "threads": threads_by_name(),
@@ -103,6 +107,30 @@ def health_router(
         }
 
     return router
+
+
+def ways_in(app: FastAPI, *, phone: bool, sockets: bool, text: bool) -> dict[str, object]:
+    """How this server can be reached: transports by name, and the paths of its sockets.
+
+    Args:
+        app: with all its routes.
+        phone: telephone calls are taken.
+        sockets: conversations over sockets are.
+        text: typed turns are.
+    """
+    wanted = {"webrtc": True, "websocket": sockets, "twilio": phone, "text": text}
+    return {
+        "transports": [name for name, is_served in wanted.items() if is_served],
+        "sockets": sorted(set(_socket_paths(app.routes))),
+    }
+
+
+def _socket_paths(routes: Iterable[BaseRoute]) -> Iterator[str]:
+    for route in routes:
+        if isinstance(route, APIWebSocketRoute):
+            yield route.path
+        # Later releases of FastAPI keep an included router whole instead of copying its routes.
+        yield from _socket_paths(getattr(getattr(route, "original_router", None), "routes", ()))
 
 
 def threads_by_name() -> dict[str, int]:

@@ -11,19 +11,12 @@ from tests.contracts.test_session_store import (  # noqa: F401
     NO_SESSION,
     NOW_US,
     Opener,
+    Times,
     opening,
     store,
     url,
 )
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
-
-
-class Wall:
-    def __init__(self) -> None:
-        self.now_us = NOW_US
-
-    def __call__(self) -> int:
-        return self.now_us
 
 
 async def test_the_session_of_a_number_is_the_last_one(store: SessionStore):  # noqa: F811
@@ -38,15 +31,26 @@ async def test_the_session_of_a_number_is_the_last_one(store: SessionStore):  # 
 
 
 async def test_a_number_that_was_not_seen_for_long_is_forgotten(opening: Opener, url: str):  # noqa: F811
-    wall = Wall()
-    store = await opening(url, now_us=wall)  # noqa: F811
+    time = Times(NOW_US)
+    store = await opening(url, now_us=time.wall_us, clock=time)  # noqa: F811
     session = await store.create()
     await store.link_caller(session.id, "old", forget_days=30)
-    wall.now_us += 31 * DAY_US
+    time.passes(31 * DAY_US)
     assert await store.session_of_caller("old", within_days=30) is None
     await store.link_caller(session.id, "new", forget_days=30)
     # It is gone, and not only out of sight.
     assert await store.session_of_caller("old", within_days=1_000) is None
+
+
+async def test_a_clock_that_is_ahead_forgets_no_number(opening: Opener, url: str):  # noqa: F811
+    time = Times(NOW_US)
+    store = await opening(url, now_us=time.wall_us, clock=time)  # noqa: F811
+    session = await store.create()
+    await store.link_caller(session.id, "old", forget_days=30)
+    time.jumps(40 * DAY_US)
+    await store.link_caller(session.id, "new", forget_days=30)
+    time.jumps(-40 * DAY_US)
+    assert await store.session_of_caller("old", within_days=30) == session.id
 
 
 async def test_numbers_and_codes_go_with_their_session(store: SessionStore):  # noqa: F811
@@ -72,8 +76,8 @@ async def test_a_code_is_for_one_who_presses_it(store: SessionStore):  # noqa: F
 
 
 async def test_a_session_has_one_code_which_ends_and_is_nobody_elses(opening: Opener, url: str):  # noqa: F811
-    wall = Wall()
-    store = await opening(url, now_us=wall)  # noqa: F811
+    time = Times(NOW_US)
+    store = await opening(url, now_us=time.wall_us)  # noqa: F811
     first, second = await store.create(), await store.create()
     assert await store.put_code(first.id, "111111", for_s=60, most=2)
     assert await store.put_code(first.id, "222222", for_s=60, most=2)
@@ -82,6 +86,6 @@ async def test_a_session_has_one_code_which_ends_and_is_nobody_elses(opening: Op
     assert await store.put_code(second.id, "333333", for_s=60, most=2)
     third = await store.create()
     assert not await store.put_code(third.id, "444444", for_s=60, most=2)
-    wall.now_us += 61_000_000
+    time.passes(61_000_000)
     assert await store.take_code("222222") is None
     assert await store.put_code(third.id, "222222", for_s=60, most=2)

@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from core.clock import Clock
 from core.errors import (
     ConfigError,
     FencedError,
@@ -31,6 +32,7 @@ from session_store.store import SessionReader, SessionStore, SessionWriter, Stor
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 
 DAY_US = 86_400_000_000
+HOUR_US = 3_600_000_000
 NOW_US = 1_767_600_000_000_000
 NO_SESSION = str(uuid.UUID(int=0, version=4))
 TIMEOUT_S = 20
@@ -55,8 +57,14 @@ async def opening() -> AsyncIterator[Opener]:
     """Opens stores; closes them at the end."""
     async with AsyncExitStack() as stack:
 
-        async def open_store(url: str, *, now_us: Callable[[], int] = lambda: NOW_US, **settings: Any):
-            store = await SessionStore.open(StoreSettings(url=url, **settings), now_us=now_us)
+        async def open_store(
+            url: str,
+            *,
+            now_us: Callable[[], int] = lambda: NOW_US,
+            clock: Clock | None = None,
+            **settings: Any,
+        ):
+            store = await SessionStore.open(StoreSettings(url=url, **settings), now_us=now_us, clock=clock)
             stack.push_async_callback(store.close)
             return store
 
@@ -84,6 +92,35 @@ async def with_database(url: str, work: Callable[[sa.Connection], object]) -> No
 
 async def execute(url: str, statement: str) -> None:
     await with_database(url, lambda connection: connection.exec_driver_sql(statement))
+
+
+class Times:
+    """A wall clock that can be set, and a steady clock beside it: ``core.clock.Clock``."""
+
+    def __init__(self, wall_us: int) -> None:
+        self._wall_us = wall_us
+        self._steady_us = 0
+
+    def passes(self, us: int) -> None:
+        """Time passes on both clocks."""
+        self._wall_us += us
+        self._steady_us += us
+
+    def jumps(self, us: int) -> None:
+        """The wall clock is set."""
+        self._wall_us += us
+
+    def wall_us(self) -> int:
+        return self._wall_us
+
+    def now_us(self) -> int:
+        return self._steady_us
+
+    def now_ms(self) -> int:
+        return self._steady_us // 1_000
+
+    async def sleep_until_ms(self, deadline_ms: int) -> None:
+        raise AssertionError("the store waits for nothing by this clock")
 
 
 def said(text: str, *, event_us: int = NOW_US, **fields: Any) -> Draft:
@@ -767,41 +804,124 @@ async def test_a_deleted_session_is_gone_and_its_writer_is_told(store: SessionSt
 
 
 async def test_sessions_expire_by_the_age_of_their_last_event(opening: Opener, url: str) -> None:
-    now = [NOW_US - 40 * DAY_US]
-    store = await opening(url, now_us=lambda: now[0])
+    time = Times(NOW_US - 40 * DAY_US)
+    store = await opening(url, now_us=time.wall_us, clock=time)
+    assert await store.retain(days=30) == 0
     # More than one transaction of it.
     silent = [await store.create() for _ in range(120)]
     used = await new_writer(store)
-    now[0] = NOW_US
+    time.passes(40 * DAY_US)
     young = await store.create()
     await used.append(said("today"))
-    assert await store.expire(older_than_days=41) == 0
-    assert await store.expire(older_than_days=30) == len(silent)
+    assert await store.retain(days=41) == 0
+    assert await store.retain(days=30) == len(silent)
     assert {info.id for info in await store.sessions(limit=999)} == {used.session_id, young.id}
     assert texts(await everything(store, used.session_id)) == ["today"]
 
 
 async def test_large_sessions_expire_too(opening: Opener, url: str) -> None:
-    now = [NOW_US]
-    store = await opening(url, now_us=lambda: now[0])
+    time = Times(NOW_US)
+    store = await opening(url, now_us=time.wall_us, clock=time)
+    assert await store.retain(days=1) == 0
     for _ in range(3):
         writer = await new_writer(store)
         await writer.append(*[said("x") for _ in range(3_000)])
-    now[0] += 2 * DAY_US
-    assert await store.expire(older_than_days=1) == 3
+    time.passes(2 * DAY_US)
+    assert await store.retain(days=1) == 3
     assert await store.sessions(limit=9) == []
 
 
 async def test_retention_runs_by_itself(opening: Opener, url: str) -> None:
-    now = [NOW_US - 2 * DAY_US]
-    first = await opening(url, now_us=lambda: now[0], poll_s=0.05)
+    time = Times(NOW_US - 2 * DAY_US)
+    first = await opening(url, now_us=time.wall_us, clock=time, poll_s=0.05)
+    assert await first.retain(days=1.5) == 0
     writer = await new_writer(first)
-    await writer.append(Draft(Kind.USER_TURN, {"text": "old"}, now[0], now[0], "user"))
+    await writer.append(Draft(Kind.USER_TURN, {"text": "old"}, time.wall_us(), time.wall_us(), "user"))
     async with asyncio.timeout(TIMEOUT_S), aclosing(first.follow(writer.session_id)) as follow:
         # Being followed before anything can delete it.
         assert (await anext(follow)).seq == 1
-        await opening(url, retention_days=1.5)
+        time.passes(2 * DAY_US)
+        assert await first.retain(days=3) == 0
+        await opening(url, retention_days=1.5, now_us=time.wall_us, clock=time)
         assert [event async for event in follow] == []
+
+
+async def one_of_today(opening: Opener, url: str, time: Times) -> SessionStore:
+    """A store that has run for a while, with a session of this moment."""
+    store = await opening(url, now_us=time.wall_us, clock=time)
+    assert await store.retain(days=30) == 0
+    time.passes(DAY_US)
+    await store.create()
+    assert await store.retain(days=30) == 0
+    return store
+
+
+@pytest.mark.parametrize("days", [40, 4_000, -40, -4_000])
+async def test_a_clock_that_is_wrong_for_hours_deletes_nothing(opening: Opener, url: str, days: int) -> None:
+    time = Times(NOW_US)
+    store = await one_of_today(opening, url, time)
+    time.jumps(days * DAY_US)
+    for _ in range(20):
+        assert await store.retain(days=30) == 0
+        time.passes(HOUR_US)
+    time.jumps(-days * DAY_US)
+    for _ in range(20):
+        time.passes(HOUR_US)
+        assert await store.retain(days=30) == 0
+    assert len(await store.sessions(limit=9)) == 1
+
+
+async def test_a_session_that_is_held_while_the_clock_is_ahead_confirms_nothing(
+    opening: Opener, url: str
+) -> None:
+    time = Times(NOW_US)
+    store = await one_of_today(opening, url, time)
+    time.jumps(40 * DAY_US)
+    await (await store.claim((await store.create()).id)).append(
+        Draft(Kind.USER_TURN, {"text": "x"}, time.wall_us(), time.wall_us(), "user")
+    )
+    assert await store.retain(days=30) == 0
+    await store.close()
+    store = await opening(url, now_us=time.wall_us, clock=time)
+    assert await store.retain(days=30) == 0
+    assert len(await store.sessions(limit=9)) == 2
+
+
+async def test_a_start_with_a_wrong_clock_deletes_nothing(opening: Opener, url: str) -> None:
+    time = Times(NOW_US)
+    await (await one_of_today(opening, url, time)).close()
+    time.jumps(40 * DAY_US)
+    for _ in range(40):
+        # Starts do not add up: none of these processes has run for long.
+        store = await opening(url, now_us=time.wall_us, clock=time)
+        assert await store.retain(days=30) == 0
+        time.passes(600_000_000)
+        assert await store.retain(days=30) == 0
+        await store.close()
+    assert len(await (await opening(url)).sessions(limit=9)) == 1
+
+
+async def test_a_store_that_has_never_retained_begins_with_its_newest_event(
+    opening: Opener, url: str
+) -> None:
+    time = Times(NOW_US)
+    store = await opening(url, now_us=time.wall_us, clock=time)
+    await store.create()
+    time.jumps(40 * DAY_US)
+    assert await store.retain(days=30) == 0
+
+
+async def test_a_jump_that_holds_for_a_day_is_time_that_has_passed(opening: Opener, url: str) -> None:
+    time = Times(NOW_US)
+    await (await one_of_today(opening, url, time)).close()
+    # The server was off for so long.
+    time.jumps(40 * DAY_US)
+    store = await opening(url, now_us=time.wall_us, clock=time)
+    deleted = []
+    for _ in range(26):
+        deleted.append(await store.retain(days=30))
+        time.passes(HOUR_US)
+    assert deleted == [*[0] * 24, 1, 0]
 
 
 # Closing

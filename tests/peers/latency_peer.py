@@ -68,12 +68,16 @@ class LatencyPeer:
         wait_ms: silence after which it answers; None for never.
         tone_ms: length of an answer.
         offers: so many calls are taken in all, the rest refused.
+        crowded_from: from this call on it is crowded; None for never.
+        crowded_wait_ms: what it waits then, in every call.
         received: messages of the client other than pings.
     """
 
     wait_ms: int | None = 300
     tone_ms: int = 400
     offers: int = 100
+    crowded_from: int | None = None
+    crowded_wait_ms: int = 1_500
     received: list[dict[str, Any]] = field(default_factory=list)
     pings: int = 0
     _connections: list[RTCPeerConnection] = field(default_factory=list)
@@ -117,11 +121,10 @@ class LatencyPeer:
             now_us = time.time_ns() // 1000
             if np.abs(frame.to_ndarray()).max() > 1000:
                 spoken_us = now_us
-            due = (
-                spoken_us is not None
-                and self.wait_ms is not None
-                and now_us - spoken_us >= self.wait_ms * 1000
-            )
+            wait_ms = self.wait_ms
+            if self.crowded_from is not None and len(self._connections) >= self.crowded_from:
+                wait_ms = self.crowded_wait_ms
+            due = spoken_us is not None and wait_ms is not None and now_us - spoken_us >= wait_ms * 1000
             if due:
                 playout_us = await track.play(self.tone_ms)
                 marks = {"speech_end": spoken_us, "endpoint": now_us, "playout": playout_us}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.latency.capacity import measure, packet_lateness, replies_of
+from evals.latency.capacity import answers_of, measure, packet_lateness, replies_of
 from evals.latency.client import Line
 from evals.latency.conversation import Manners, ask, converse, hear_greeting
 from evals.latency.figures import summary
@@ -73,9 +73,12 @@ async def test_punctual_packets_are_not_late_and_replies_keep_their_length() -> 
         await hear_greeting(line, MANNERS)
         assert await ask(line, question(), MANNERS)
         (reply,) = replies_of(line)
+        (answer_us,) = answers_of(line)
         late, audible = packet_lateness(line)
         await line.hang_up()
     assert abs(reply.length_us - 400_000) <= 20_000
+    # As in a recording: the wait and two jitter buffers.
+    assert 350_000 <= answer_us <= 500_000
     spoken = [us for us, heard in zip(late, audible, strict=True) if heard]
     assert len(spoken) >= 18
     assert sorted(spoken)[len(spoken) // 2] <= 20_000
@@ -90,6 +93,16 @@ async def test_a_step_in_which_a_call_is_refused_is_a_finding_and_not_the_end_of
     assert step["broken"] == f"{url}/api/offer answered 503"
     assert result["unloaded_replies"] == 2
     assert f"| {url}/api/offer answered 503 |" in capacity_table(result)
+
+
+async def test_a_number_of_calls_at_which_answers_come_late_is_not_the_capacity() -> None:
+    # Behind the two calls alone; its packets are punctual. With this seed both callers begin at once.
+    async with serving(LatencyPeer(wait_ms=200, crowded_from=3)) as url:
+        result = await measure(Server(url), [question()], seconds=4, max_calls=2, seed=19)
+    (step,) = result["steps"]
+    assert step["punctual"] and not step["answers_in_time"]
+    assert step["voice_to_voice_ms"]["p95"] > 1.5 * result["unloaded_voice_to_voice_ms"]["p95"]
+    assert (result["capacity"], result["capacity_by_lateness"]) == (0, 2)
 
 
 async def test_client_does_the_duties_of_a_pipecat_client() -> None:

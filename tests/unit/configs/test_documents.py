@@ -1,22 +1,37 @@
-"""What the documents show of a deployment is one."""
+"""What the documents show of a deployment is one, and what they name is there."""
 
 import re
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from configs.deployment import Deployment
 from configs.load import parse_settings
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
+FENCED = re.compile(r"```.*?```", re.DOTALL)
+INLINE = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+# ``hearing.stt``; not ``bot.py``, which is a file.
+SETTING = re.compile(rf"({'|'.join(Deployment.model_fields)})((?:\.[a-z_0-9]+)+)(?!\w)")
+FILES = {"bot.py", "operations.py"}
+FOLDERS = (
+    "audio configs core docs evals knowledge models pipelines presets processors protocols recording "
+    "requirements runtime scripts sequencer serving session_store telemetry tests transports turn_taking web"
+).split()
+PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./*-]*")
 
 
 def examples() -> list[tuple[str, str]]:
     """(document, text) of each block that is a part of a deployment."""
     found = []
-    for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))):
+    for document in DOCUMENTS:
         for text in BLOCK.findall(document.read_text(encoding="utf-8")):
             data = yaml.safe_load(text)
             if isinstance(data, dict) and data.keys() <= Deployment.model_fields.keys():
@@ -31,3 +46,43 @@ def test_an_example_of_the_documents_is_taken(document: str, text: str) -> None:
 
 def test_there_are_examples() -> None:
     assert len(examples()) >= 5
+
+
+def named(document: Path) -> Iterator[str]:
+    """What a document names as code in its text."""
+    for span in INLINE.findall(FENCED.sub("", document.read_text(encoding="utf-8"))):
+        yield " ".join(span.split())
+
+
+def models_of(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from models_of(argument)
+
+
+def is_setting(model: type[BaseModel], names: list[str]) -> bool:
+    field = model.model_fields.get(names[0])
+    if field is None:
+        return False
+    if len(names) == 1:
+        return True
+    # The settings of an engine are a mapping, which its row checks.
+    below = list(models_of(field.annotation))
+    return any(is_setting(one, names[1:]) for one in below) or (not below and "dict" in str(field.annotation))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_what_a_document_names_is_there(document: Path) -> None:
+    missing = []
+    for name in named(document):
+        setting = SETTING.match(name)
+        if setting is not None and setting[0] not in FILES:
+            if not is_setting(Deployment, [setting[1], *setting[2][1:].split(".")]):
+                missing.append(name)
+        if PATH.fullmatch(name) and not list(ROOT.glob(name.rstrip("/"))):
+            missing.append(name)
+    for target in LINK.findall(document.read_text(encoding="utf-8")):
+        if not (document.parent / target).exists():
+            missing.append(target)
+    assert missing == []

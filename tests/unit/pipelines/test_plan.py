@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch):
         plan(Deployment(thinking=Thinking(llm=Choice(name="anthropic"))))
 
 
-def test_a_missing_extra_is_named():
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    # As where it is not installed.
+    monkeypatch.setitem(sys.modules, "deepgram", None)
     with pytest.raises(ConfigError, match=r"pip install -e '.\[deepgram\]'"):
         plan(Deployment(hearing=Hearing(stt=Choice(name="deepgram"))))
 

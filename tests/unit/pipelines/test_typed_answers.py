@@ -3,19 +3,20 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from configs.deployment import Deployment
-from core.errors import EngineError, KeyReusedError
+from core.errors import EngineError, KeyReusedError, StoreUnavailableError
 from core.grants import ClientIdentity, Grants
 from models.llm import LanguageModel, Message
 from pipelines.answering import Answering, AnsweringPlan
-from pipelines.chat import Answered, Asked, Piece, ask
+from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
 from pipelines.sessions import TypedTurns
 from processors.dialogue.services import Documents, DocumentsSettings
 from serving.gateway.limits import ShareError
@@ -293,6 +294,121 @@ def test_a_turn_waits_for_a_tool_that_a_crash_cut_off_no_longer_than_for_its_ans
                 other.close()
 
     play(tmp_path, ScriptedLanguageModel(("We open at nine.",)), scenario)
+
+
+# A disk without room
+
+
+class Disk:
+    """The disk of every SQLite file that is opened while the block runs, which can be made full."""
+
+    def __init__(self) -> None:
+        self._connections: list[sqlite3.Connection] = []
+        self.is_full = False
+
+    def __enter__(self) -> "Disk":
+        sa.event.listen(sa.engine.Engine, "connect", self._on_connect)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sa.event.remove(sa.engine.Engine, "connect", self._on_connect)
+
+    def fill(self) -> None:
+        self.is_full = True
+        for connection in self._connections:
+            self._limit(connection)
+
+    def free(self) -> None:
+        self.is_full = False
+        for connection in self._connections:
+            self._limit(connection)
+
+    def _on_connect(self, connection: sqlite3.Connection, _record: object) -> None:
+        self._connections.append(connection)
+        self._limit(connection)
+
+    def _limit(self, connection: sqlite3.Connection) -> None:
+        # SQLite refuses to grow a file beyond it with SQLITE_FULL, as on a disk without room. It is kept by
+        # the connection; one that was closed since has none.
+        with suppress(sqlite3.ProgrammingError):
+            connection.execute(f"PRAGMA max_page_count = {1 if self.is_full else 1_000_000}").close()
+
+
+# More than fits into the pages that the file has.
+LONG = "When do you open? " + "I ask because I am on my way. " * 260
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["in an open session", "in a session of the store"])
+def test_a_typed_turn_on_a_full_disk_is_refused_within_five_seconds(tmp_path: Path, is_open: bool):
+    model = ScriptedLanguageModel(("We open at ten.",))
+
+    async def turn(turns: TypedTurns, session_id: str) -> list[str]:
+        return [event.name async for event in turns(session_id, LONG, key="a")]
+
+    async def scenario(world: World) -> None:
+        turns = TypedTurns(world.conversations, world.answering)
+        session_id = (await world.store.create()).id
+        async with AsyncExitStack() as held:
+            if is_open:
+                await held.enter_async_context(world.conversations.open(session_id))
+            disk.fill()
+            loop = asyncio.get_running_loop()
+            begun_s = loop.time()
+            with pytest.raises(StoreUnavailableError) as refused:
+                await turn(turns, session_id)
+            assert loop.time() - begun_s == pytest.approx(5, abs=0.1)
+            assert (await on_store_error(None, refused.value)).status_code == 503  # type: ignore[arg-type]
+            disk.free()
+            assert (await turn(turns, session_id))[-1] == "done"
+        assert len(await world.events(session_id, Kind.USER_TURN)) == 1
+        await turns.close()
+
+    with Disk() as disk:
+        play(tmp_path, model, scenario)
+
+
+def test_turns_that_wait_for_each_other_are_refused_together_on_a_full_disk(tmp_path: Path):
+    async def scenario(world: World) -> None:
+        turns = TypedTurns(world.conversations, world.answering)
+        session_id = (await world.store.create()).id
+
+        async def turn(key: str) -> list[str]:
+            return [event.name async for event in turns(session_id, LONG, key=key)]
+
+        disk.fill()
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        refused = await asyncio.gather(*(turn(key) for key in "abc"), return_exceptions=True)
+        assert all(isinstance(error, StoreUnavailableError) for error in refused), refused
+        # Each that waited behind the first one is given one more attempt of the writer, and not five seconds.
+        assert 5 <= loop.time() - begun_s <= 7.1
+        disk.free()
+        await turns.close()
+
+    with Disk() as disk:
+        play(tmp_path, ScriptedLanguageModel(), scenario)
+
+
+def test_an_answer_that_a_full_disk_does_not_take_is_given_up_within_five_seconds(tmp_path: Path):
+    model = ScriptedLanguageModel((LONG,))
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            disk_full_s = 0.0
+            with pytest.raises(StoreUnavailableError):
+                async for event in ask(conversation, world.answering, OPEN, key="a", store=world.store):
+                    if isinstance(event, Piece) and not disk_full_s:
+                        disk.fill()
+                        disk_full_s = asyncio.get_running_loop().time()
+            assert asyncio.get_running_loop().time() - disk_full_s < 5 + CLOSE_S
+            disk.free()
+            # The answer waits in the session, and the same key gives it.
+            await conversation.flushed()
+            again = [event async for event in ask(conversation, world.answering, OPEN, key="a")]
+            assert isinstance(again[-1], Answered) and world.requests == 1
+
+    with Disk() as disk:
+        play(tmp_path, model, scenario)
 
 
 # A reader that goes away, a server that stops

@@ -126,10 +126,23 @@ def test_a_row_that_needs_something_shared_says_so(registry: Registry[ServiceRow
 
 
 @pytest.mark.parametrize(
-    "name", ["documents", "anthropic", "openai_compatible", "vllm", "ollama", "groq", "soniox", "cartesia"]
+    "name",
+    [
+        "documents",
+        "anthropic",
+        "openai_compatible",
+        "vllm",
+        "ollama",
+        "groq",
+        "deepgram",
+        "soniox",
+        "cartesia",
+    ],
 )
 async def test_a_service_is_built_for_the_installed_pipecat(name: str, monkeypatch: pytest.MonkeyPatch):
     registry = next(registry for registry, known in ALL if known == name)
+    if name == "deepgram":
+        pytest.importorskip("deepgram", reason="needs the extra 'deepgram'")
     for variable in registry.row(name).env:
         monkeypatch.setenv(variable, "k")
     service = create(registry, name).build(Shared(language_model=ScriptedLanguageModel(["Hi."])))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import httpx
 
-from pipelines.chat import COMMIT_WAIT_S
 from serving.gateway.app import create_app
 from serving.gateway.session_api import TurnEvent
 from serving.gateway.settings import ServerSettings
@@ -60,7 +59,7 @@ def test_a_call_is_refused_while_the_store_is_away_and_taken_when_it_is_back(tmp
             assert answer.headers["retry-after"]
             other.rollback()
             other.close()
-            await asyncio.sleep(COMMIT_WAIT_S)
+            await asyncio.sleep(2)
             seen.append((await client.post("/start", json={})).status_code)
         await conversations.close()
         await store.close()

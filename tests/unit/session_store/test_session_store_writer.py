@@ -200,12 +200,32 @@ def test_sessions_are_made_and_claimed_when_the_database_is_back(play: Callable[
         made = asyncio.create_task(store.create())
         claimed = asyncio.create_task(store.claim(writer.session_id))
         stale = asyncio.create_task(writer.append(said("stale")))
-        await asyncio.sleep(10)
+        await asyncio.sleep(3)
         other.execute("COMMIT")
         assert (await store.info((await made).id)).epoch == 0
         assert (await claimed).epoch == 2
         with pytest.raises(FencedError):
             await stale
+
+    play(scenario)
+
+
+def test_a_person_waits_less_for_an_absent_database_than_an_append(play: Callable[..., None]) -> None:
+    async def scenario(store: SessionStore, writer: SessionWriter, other: sqlite3.Connection) -> None:
+        known = (await store.info(writer.session_id)).epoch
+        other.execute("BEGIN IMMEDIATE")
+        appending = asyncio.create_task(writer.append(said("a")))
+        started_s = now_s()
+        waiting = [store.create(), store.claim(writer.session_id), store.delete(writer.session_id)]
+        refused = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(error, StoreUnavailableError) for error in refused), refused
+        assert now_s() - started_s == pytest.approx(5)
+        assert not appending.done()
+        other.execute("COMMIT")
+        # What was refused is not done later: the claim is the same, and the session is there.
+        assert [event.seq for event in await appending] == [1]
+        assert (await store.info(writer.session_id)).epoch == known
+        assert len(await store.sessions(limit=9)) == 1
 
     play(scenario)
 

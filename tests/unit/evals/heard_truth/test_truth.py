@@ -1,30 +1,38 @@
 """What a recording says, against recordings whose truth is known."""
 
 import fractions
+import json
+from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+import soundfile
 import soxr
 
 from audio import g711
 from audio.audible import audible_spans
+from core.media import WordTime
 from evals.heard_truth.calls import Interruption, LeftOut
 from evals.heard_truth.figures import summary, table
 from evals.heard_truth.truth import RATE_HZ, Reference, locate, reference, to_ms
 from models.tts.flite import FliteTts
 from transports.webrtc.audio_track import OpusPacketizer
 
-CLAUSES = (
-    "I don't know.",
-    "Here is what I can answer: opening an account,",
-    "or branch opening hours on Monday.",
-)
+# Made by scripts/make_heard_truth_golden.py.
+GOLDEN = Path(__file__).parents[3] / "golden" / "heard_truth"
+WORDS = json.loads((GOLDEN / "words.json").read_text())
+
+
+def recorded(name: str) -> Reference:
+    audio, rate_hz = soundfile.read(GOLDEN / f"{name}.flac", dtype="float32")
+    assert rate_hz == RATE_HZ
+    return Reference(audio, tuple(WordTime(*word) for word in WORDS[name]["words"]))
 
 
 @pytest.fixture(scope="module")
 def said() -> Reference:
-    return reference(FliteTts(), CLAUSES)
+    return recorded("said")
 
 
 def through_opus(audio: np.ndarray) -> np.ndarray:
@@ -51,8 +59,9 @@ def heard_part(sound: np.ndarray) -> np.ndarray:
     return sound[spans[0].first : spans[-1].last + 1]
 
 
-def test_a_reply_is_its_clauses_one_behind_the_other(said):
-    assert " ".join(word.text for word in said.words) == " ".join(CLAUSES)
+def test_a_reply_is_its_clauses_one_behind_the_other():
+    said = reference(FliteTts(), WORDS["said"]["clauses"])
+    assert " ".join(word.text for word in said.words) == " ".join(WORDS["said"]["clauses"])
     starts = [word.start_ms for word in said.words]
     assert starts == sorted(starts)
     assert said.words[-1].end_ms <= to_ms(said.audio.size)
@@ -106,14 +115,14 @@ def test_the_end_of_what_was_heard_is_found_through_a_telephone(said, cut_ms):
 
 @pytest.mark.parametrize("cut_ms", [900, 1_700, 2_600, 3_700])
 def test_the_sound_of_another_reply_is_not_found_through_a_telephone(said, cut_ms):
-    other = reference(FliteTts(), ("Please call us on Tuesday evening, because we like to talk.",))
+    other = recorded("other")
     heard = heard_part(over_the_telephone(other.audio[: cut_ms * RATE_HZ // 1000]))
     assert locate(said, heard, as_loud=False) is None
 
 
 @pytest.mark.parametrize("cut_ms", [900, 1_700, 2_600, 3_700])
 def test_the_sound_of_another_reply_is_not_found(said, cut_ms):
-    other = reference(FliteTts(), ("Please call us on Tuesday evening, because we like to talk.",))
+    other = recorded("other")
     assert locate(said, heard_part(through_opus(other.audio[: cut_ms * RATE_HZ // 1000]))) is None
 
 

@@ -118,8 +118,36 @@ async def test_where_nothing_is_counted_nothing_is_known(tmp_path: Path) -> None
 def test_step_passes_only_when_nobody_notices(
     late_us: int, stretch_us: int, unanswered: int, passed: bool
 ) -> None:
-    step = Step(3, lateness_us=[late_us], stretches_us=[stretch_us], asked=9, unanswered=unanswered)
+    step = Step(
+        3,
+        lateness_us=[late_us],
+        stretches_us=[stretch_us],
+        answers_us=[400_000],
+        alone_us=400_000,
+        asked=9,
+        unanswered=unanswered,
+    )
     assert step.passed is passed
+
+
+@pytest.mark.parametrize(
+    ("answers_us", "alone_us", "passed"),
+    [
+        ([600_000] * 20, 400_000, True),
+        ([601_000] * 20, 400_000, False),
+        # Of twenty the slowest one is beyond p95, two are not.
+        ([400_000] * 19 + [2_300_000], 400_000, True),
+        ([400_000] * 18 + [2_300_000] * 2, 400_000, False),
+        ([400_000] * 20, None, False),
+        ([], 400_000, False),
+    ],
+)
+def test_a_step_passes_only_when_answers_come_about_as_soon_as_in_a_call_alone(
+    answers_us: list[int], alone_us: int | None, passed: bool
+) -> None:
+    step = Step(3, lateness_us=[0], stretches_us=[0], answers_us=answers_us, alone_us=alone_us, asked=20)
+    assert step.passed is passed
+    assert step.punctual
 
 
 def test_capacity_ends_before_the_first_number_of_calls_that_never_passed() -> None:

@@ -194,15 +194,6 @@ async def test_a_cancelled_search_leaves_the_model_usable(folder: Path) -> None:
     assert "twenty dollars" in await talk(model, "what does a wire cost")
 
 
-def test_the_vocabulary_holds_documents_and_questions_as_spoken(model: DocumentLlm) -> None:
-    lines = model.vocabulary_sentences()
-    assert "wires abroad cost forty dollars" in lines
-    assert "how much does wire fee cost" in lines
-    assert "thank you" in lines
-    assert len(set(lines)) == len(lines)
-    assert all(line == line.lower() and line.replace("'", "").replace(" ", "").isalnum() for line in lines)
-
-
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         DocumentLlm(settings(tmp_path / "nowhere"), embedder=WordCountEmbedder())

@@ -28,6 +28,14 @@ def test_all_words_come_with_the_first_piece():
     assert not any(word.estimated for word in first.words)
 
 
+@pytest.mark.parametrize("voice", ["slt", "rms", "awb"])
+def test_a_clause_sounds_the_same_whatever_was_spoken_before_it(voice: str):
+    engine = FliteTts(FliteSettings.model_validate({"voice": voice}))
+    first = speak(engine, "She sells sea shells.")
+    speak(engine, "Something else altogether, with hisses.")
+    assert speak(engine, "She sells sea shells.") == first
+
+
 def test_a_written_word_spans_all_that_is_spoken_for_it():
     words = speak(FliteTts(FliteSettings(voice="kal16")), "It costs $1,250.50 today.")[0].words
     assert [word.text for word in words] == ["It", "costs", "$1,250.50", "today."]

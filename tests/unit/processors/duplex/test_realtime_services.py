@@ -77,6 +77,8 @@ def test_a_missing_key_is_named(name: str, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_missing_package_names_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch):
+    if REALTIME_SERVICES.row(name).extra is None:
+        pytest.skip("it has no extra: its package is not made for this Python")
     for key in KEYS[name]:
         monkeypatch.setenv(key, "a key")
     extra = REALTIME_SERVICES.row(name).extra
@@ -86,6 +88,13 @@ def test_a_missing_package_names_what_to_install(name: str, monkeypatch: pytest.
 
     with pytest.raises(ConfigError, match=f"'{name}' needs .*extra '{extra}'"):
         Uninstalled(create(name).settings).check()
+
+
+def test_nova_sonic_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch):
+    for key in KEYS["nova_sonic"]:
+        monkeypatch.setenv(key, "a key")
+    with pytest.raises(ConfigError, match=r"Python 3\.12 or newer and Parley runs on Python 3\.11"):
+        plan_realtime(deployment("nova_sonic"))
 
 
 @pytest.mark.parametrize("name", NAMES)

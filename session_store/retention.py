@@ -1,0 +1,85 @@
+"""The time by which retention deletes: that of the wall clock, where it goes on as a steady clock does.
+
+A wall clock that is wrong for a moment must not delete what was said today. So retention goes by a time of
+its own, which is kept in the database, also between two starts:
+
+* it goes on as the steady clock of the running process says, and takes the wall clock's time where that is
+  within ``TOLERANCE_US``;
+* a jump of the wall clock, a start after days without one included, is believed once it has held for
+  ``HOLD_US`` of running time, counted over all starts;
+* in a store without one it begins with the newest event, which no clock of this moment has written.
+
+What is deleted is older by both clocks, this time and the wall clock's: one that is behind deletes nothing
+either. Several processes on one database each count their running time: a jump that all of them see is
+believed sooner.
+"""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from session_store.schema import retention_table, session_table
+
+US_PER_HOUR = 3_600_000_000
+# More than a restart takes and a clock drifts between two looks; all that a wrong clock may delete early.
+TOLERANCE_US = US_PER_HOUR
+# Somebody has seen by then that the clock is wrong. It delays retention after a standstill by as much.
+HOLD_US = 24 * US_PER_HOUR
+# The only row.
+ROW = 1
+
+_read = sa.select(retention_table.c.time_us, retention_table.c.jump_us, retention_table.c.held_us).where(
+    retention_table.c.id == ROW
+)
+_newest = sa.select(sa.func.max(session_table.c.last_us))
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionTime:
+    """Time of retention, in microseconds since the Unix epoch.
+
+    Attributes:
+        time_us: the time.
+        jump_us: how far the wall clock is ahead of it, beyond the tolerance; 0 when it is within.
+        held_us: the running time for which the wall clock has been that far ahead.
+    """
+
+    time_us: int
+    jump_us: int = 0
+    held_us: int = 0
+
+    def advanced(self, *, wall_us: int, elapsed_us: int) -> "RetentionTime":
+        """Return the time after ``elapsed_us`` of running, when the wall clock says ``wall_us``."""
+        expected_us = self.time_us + elapsed_us
+        jump_us = wall_us - expected_us
+        if abs(jump_us) <= TOLERANCE_US:
+            return RetentionTime(wall_us)
+        is_same_jump = self.jump_us != 0 and abs(jump_us - self.jump_us) <= TOLERANCE_US
+        held_us = self.held_us + elapsed_us if is_same_jump else 0
+        if held_us >= HOLD_US:
+            return RetentionTime(wall_us)
+        return RetentionTime(expected_us, jump_us, held_us)
+
+
+def advance(connection: sa.Connection, *, wall_us: int, elapsed_us: int) -> RetentionTime:
+    """Advance the time in the database, and return it."""
+    row = connection.execute(_read).first()
+    if row is None:
+        newest_us = connection.scalar(_newest)
+        begin_us = wall_us if newest_us is None else min(wall_us, int(newest_us))
+        time = RetentionTime(begin_us).advanced(wall_us=wall_us, elapsed_us=0)
+        # Of two processes that begin at once the first one's row stays.
+        made = postgresql if connection.dialect.name == "postgresql" else sqlite
+        first = made.insert(retention_table).values(id=ROW, **_columns(time))
+        connection.execute(first.on_conflict_do_nothing(index_elements=["id"]))
+    else:
+        time = RetentionTime(*row).advanced(wall_us=wall_us, elapsed_us=elapsed_us)
+        connection.execute(
+            sa.update(retention_table).where(retention_table.c.id == ROW).values(**_columns(time))
+        )
+    return time
+
+
+def _columns(time: RetentionTime) -> dict[str, int]:
+    return {"time_us": time.time_us, "jump_us": time.jump_us, "held_us": time.held_us}

@@ -1,0 +1,165 @@
+"""The commands of the documents: each is taken as it is written, and the cheap ones come to what is said.
+
+A command is taken when its own parser takes its arguments; nothing of it is run for that. The cheap ones are
+run in a short version, and their figures are of the order of magnitude that the documents give: within a
+factor of ten, since machines differ and a document of another order describes something else.
+"""
+
+import argparse
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
+FENCED = re.compile(r"```(?:sh|bash|console)\n(.*?)```", re.DOTALL)
+ANY_FENCED = re.compile(r"```.*?```", re.DOTALL)
+INLINE = re.compile(r"`([^`]+)`")
+# As far as a command goes: to the end, a comment or another command.
+COMMAND = re.compile(r"(?:^|[\s/])python3? (-m ([a-z_][\w.]*)|bot\.py|runner\.py)\b([^#|;&>]*)")
+SERVERS = re.compile(r"(?:^|\s)(bot\.py|runner\.py)((?: --?[\w-]+[^#|;&>]*)?)$")
+MAKE_ARGUMENTS = re.compile(r"make run[^`\n]*ARGS=(\"[^\"]*\"|'[^']*')")
+OURS = ("evals", "scripts", "session_store")
+# What a reader puts in, by what stands for it.
+PLACEHOLDERS = {"NAME": "speculation", "...": "--help"}
+OTHER_ORDER = 10
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """(document, command line) of every one that is written out."""
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        blocks = [line for block in FENCED.findall(text) for line in block.replace("\\\n", " ").splitlines()]
+        spans = [" ".join(span.split()) for span in INLINE.findall(ANY_FENCED.sub("", text))]
+        for line in (*blocks, *spans):
+            yield str(document.relative_to(ROOT)), line
+
+
+def commands() -> list[tuple[str, str, str]]:
+    """(document, module or script, arguments), each once."""
+    found: dict[tuple[str, str], str] = {}
+    for document, line in documented():
+        for match in COMMAND.finditer(line):
+            found.setdefault((match[2] or match[1], match[3].strip()), document)
+        for match in MAKE_ARGUMENTS.finditer(line):
+            found.setdefault(("bot.py", match[1][1:-1]), document)
+        # Without arguments it is the name of a file.
+        if (served := SERVERS.search(line)) and "python" not in line and served[2]:
+            found.setdefault((served[1], served[2].strip()), document)
+    return [
+        (document, program, arguments)
+        for (program, arguments), document in found.items()
+        if program.endswith(".py") or program.partition(".")[0] in OURS
+    ]
+
+
+class Parsed(BaseException):
+    """The arguments were taken. No ``Exception``: a program would report it as a failure of its own."""
+
+
+def take(program: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a program until its parser has taken the arguments.
+
+    Raises:
+        SystemExit: it refuses them.
+        Parsed: it takes them.
+    """
+    taken = argparse.ArgumentParser.parse_args
+
+    def parse(self: argparse.ArgumentParser, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        raise Parsed(taken(self, args, namespace))
+
+    words = [PLACEHOLDERS.get(word, word) for word in shlex.split(arguments)]
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    monkeypatch.setattr(sys, "argv", [program, *filter(None, words)])
+    if program.endswith(".py"):
+        runpy.run_path(str(ROOT / program), run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+def has_parser(program: str) -> bool:
+    spec = find_spec(program)
+    assert spec is not None and spec.origin is not None, f"there is no {program}"
+    if spec.submodule_search_locations is not None:
+        spec = find_spec(f"{program}.__main__")
+        assert spec is not None and spec.origin is not None, f"{program} cannot be run"
+    return "argparse" in Path(spec.origin).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("document", "program", "arguments"), commands())
+def test_a_command_of_the_documents_is_taken_as_it_is_written(
+    document: str, program: str, arguments: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not program.endswith(".py") and not has_parser(program):
+        assert not arguments, f"{document}: {program} takes no arguments"
+        return
+    try:
+        with pytest.raises(Parsed):
+            take(program, arguments, monkeypatch)
+    except SystemExit as end:
+        # 0: it was asked for its help.
+        assert not end.code, f"{document}: python {program} {arguments} is refused"
+
+
+def test_there_are_commands() -> None:
+    assert len(commands()) > 30
+
+
+def run(*arguments: str) -> str:
+    """What a command prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def said(document: str, pattern: str) -> float:
+    """A figure of a document."""
+    text = " ".join((ROOT / document).read_text(encoding="utf-8").split())
+    found = re.search(pattern, text)
+    assert found is not None, f"{document} no longer says {pattern!r}"
+    return float(found[1].replace(",", ""))
+
+
+def same_order(measured: float, written: float) -> bool:
+    return written / OTHER_ORDER <= measured <= written * OTHER_ORDER
+
+
+@pytest.mark.alone
+def test_the_sequencer_is_as_fast_as_the_readme_says(tmp_path: Path) -> None:
+    run("evals.sequencer", "--events", "20000", "--json", str(tmp_path / "out.json"))
+    figures = json.loads((tmp_path / "out.json").read_text())
+    written = said("README.md", r"the sequencer orders ([\d,]+) reports a second")
+    assert same_order(figures["dense"]["events_per_s"], written), figures["dense"]
+
+
+@pytest.mark.alone
+def test_the_session_store_takes_what_the_readme_says(tmp_path: Path) -> None:
+    short = ("--seconds", "1", "--json", str(tmp_path / "out.json"), "--out-dir", str(tmp_path))
+    run("evals.session_store", *short)
+    [figures] = json.loads((tmp_path / "out.json").read_text())["results"]
+    written = said("README.md", r"([\d,]+) durable events a second")
+    assert same_order(figures["appends_per_s"], written), figures
+
+
+def test_kept_caches_are_hit_as_often_as_their_document_says() -> None:
+    pytest.importorskip("torch", reason="needs the extra 'local-llm'")
+    pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
+    figures = json.loads(run("evals.kv_cache", "trace", "--seeds", "1"))["policies"]
+    for policy, name in (("verified", "verified"), ("history_hash", "a hash of the history")):
+        share = said("docs/kv_cache.md", rf"\| {name}[^|]*\| (\d+) \|") / 540
+        found = figures[policy]["hits"] / figures[policy]["asked"]
+        # Shares, which no machine changes: one trace of three.
+        assert found == pytest.approx(share, abs=0.05), policy
+    assert figures["verified"]["false_hits"] == 0

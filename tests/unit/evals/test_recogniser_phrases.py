@@ -1,0 +1,59 @@
+"""What the embedded recogniser knows of callers by itself, against what the evaluations ask."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from evals import openai_realtime
+from evals.hosted.__main__ import SENTENCES
+from evals.kv_cache.trace import OPENERS
+from evals.latency.questions import LONG_ANSWERS, PAUSED, WHOLE
+from evals.turns import overlap_calls
+from models.stt.language_model import CALLER_PHRASES, spoken_sentences
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "questions.json"
+CLIPS = ROOT / "evals" / "duplex_bench" / "data"
+# What any caller of any deployment may say in any call. Everything else that the evaluations ask is about the
+# documents.
+ANYWHERE = {
+    "can you repeat that",
+    "hello",
+    # The beginning of a sentence that is cut off.
+    "how many",
+    "no",
+    "no thank you",
+    "okay",
+    "one moment",
+    "say that again",
+    "stop",
+    "thanks",
+    "wait",
+    "yes",
+    "yes please",
+}
+# Words that questions of the evaluations are about.
+SUBJECTS = set("account address card forgot lost money password pin saturday transfer wire".split())
+
+
+def asked() -> Iterator[str]:
+    """Every text that a caller of an evaluation says."""
+    yield from (*WHOLE, *LONG_ANSWERS, *openai_realtime.QUESTIONS, *SENTENCES, *OPENERS)
+    for before, behind in PAUSED:
+        yield from (before, behind, f"{before} {behind}")
+    for name, texts in vars(overlap_calls).items():
+        if name.endswith("_TEXTS"):
+            yield from texts
+    for questions in json.loads(GOLDEN.read_text()).values():
+        yield from (each if isinstance(each, str) else each[-1] for each in questions)
+    for clip in sorted(CLIPS.glob("*/*/transcription.json")):
+        yield json.loads(clip.read_text())["text"]
+
+
+def test_the_recogniser_knows_no_question_of_an_evaluation_by_itself():
+    questions = {clause for text in asked() for clause in spoken_sentences(text)}
+    assert len(questions) > 200
+    assert (set(CALLER_PHRASES) & questions) - ANYWHERE == set()
+    # Nor the beginning of one that names its subject: such words are those of the documents.
+    assert {phrase for phrase in CALLER_PHRASES if SUBJECTS & set(phrase.split())} == set()
+    assert {phrase for phrase in CALLER_PHRASES if SUBJECTS & set(phrase.split())} == set()

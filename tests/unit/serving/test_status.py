@@ -1,0 +1,64 @@
+"""What ``/status`` says of the ways into a server."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serving.gateway.app import create_app
+from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.settings import ServerSettings
+from session_store.compaction import Compactor
+from session_store.conversation import Conversations
+from session_store.settings import StoreSettings
+from session_store.store import SessionStore
+from transports.webrtc.signaling import Signaling
+
+
+async def no_call(_arguments: object) -> None: ...
+
+
+async def no_turn(*_arguments: object, **_named: object):
+    return
+    yield
+
+
+async def status(folder: Path, *, modes: tuple[str, ...], phone: bool, text: bool) -> dict[str, object]:
+    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{folder}/sessions.db"))
+    app = create_app(
+        ServerSettings(),
+        run_call=no_call,
+        describe=dict,
+        open_door=lambda on_call: Signaling(on_call, max_calls=1, ice_servers=[], hang_up_s=1),
+        conversations=Conversations(store, compactor=Compactor()) if text else None,
+        type_turn=no_turn if text else None,
+        modes=modes,
+        phone=PhoneRoutesSettings(signatures=False) if phone else None,
+    )
+    try:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost"
+        ) as client:
+            return (await client.get("/status")).json()
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("modes", "phone", "text", "transports"),
+    [
+        ((), False, False, ["webrtc"]),
+        (("cascade",), False, True, ["webrtc", "websocket", "text"]),
+        (("cascade",), True, False, ["webrtc", "websocket", "twilio"]),
+    ],
+)
+def test_the_status_names_every_way_in_that_is_served(
+    tmp_path: Path, modes: tuple[str, ...], phone: bool, text: bool, transports: list[str]
+):
+    told = asyncio.run(status(tmp_path, modes=modes, phone=phone, text=text))
+    assert told["transports"] == transports
+    sockets = told["sockets"]
+    assert isinstance(sockets, list)
+    assert ("/v1/realtime" in sockets) == bool(modes)
+    assert any(path.startswith("/twilio/") for path in sockets) == phone
