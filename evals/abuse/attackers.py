@@ -1,4 +1,4 @@
-"""The attacker's process: ``python -m evals.abuse.attackers NAME SECONDS SEED``, the target on standard input.
+"""Attacker's process: ``python -m evals.abuse.attackers NAME SECONDS SEED``; the target on standard input.
 
 Prints one line of JSON, the outcome. Of low priority: what an attacker computes is done on another machine in
 life, and must not be taken for work of the server.
@@ -31,8 +31,8 @@ async def strike(attack: Attack, target: Target, seconds: float, seed: int) -> O
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "evals.abuse.attackers", attack.name, str(seconds), str(seed),
-        cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        limit=2**24,
+        cwd=ROOT, limit=2**24, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         async with asyncio.timeout(max(seconds, attack.least_s) + MARGIN_S):

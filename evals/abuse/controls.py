@@ -182,9 +182,7 @@ class Controls:
     async def _socket(self, report: Report, heard: asyncio.Event) -> None:
         url = f"{self._url.replace('http', 'ws', 1)}/v1/realtime?model=parley-cascade"
         caller = SocketCaller(url, SOCKET_TURNS)
-        listening = asyncio.create_task(
-            _when(lambda: any(caller.pieces), heard), name="controls.first_sound"
-        )
+        listening = asyncio.create_task(_when(lambda: any(caller.pieces), heard), name="controls.first_sound")
         try:
             await caller.call()
         finally:
@@ -198,9 +196,11 @@ class Controls:
 
 
 async def _when(condition: Callable[[], bool], then: asyncio.Event) -> None:
-    while not condition():
+    while True:
         await asyncio.sleep(0.05)
-    then.set()
+        if condition():
+            then.set()
+            return
 
 
 def _spoken(cache: Path) -> Spoken:

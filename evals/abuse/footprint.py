@@ -1,6 +1,5 @@
 """Memory, descriptors, threads, tasks and processor time of a server, read from /proc and ``GET /status``."""
 
-import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -58,13 +57,13 @@ async def status_of(url: str) -> Mapping[str, Any]:
             client.get(f"{url}/status") as response,
         ):
             found = await response.json()
-    except (aiohttp.ClientError, TimeoutError, asyncio.TimeoutError, ValueError):
+    except (aiohttp.ClientError, TimeoutError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def stalls_in(status: Mapping[str, Any]) -> int | None:
-    """Return the count of loop stalls of a status: ``{"loop_stalls": n}`` or ``{"loop_stalls": {"count": n}}``."""
+    """Return the count of loop stalls of a status, given as a number or as an object with ``count``."""
     for name in ("loop_stalls", "loop", "stalls"):
         given = status.get(name)
         if isinstance(given, Mapping):

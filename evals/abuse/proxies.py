@@ -1,8 +1,8 @@
 """Proxies on this machine, each as its kind comes without further settings.
 
 ``TUNNEL`` passes bytes (``ssh -L``, ``socat``, ngrok's tcp). ``TLS`` ends TLS and passes what is inside
-(stunnel, HAProxy in tcp mode). ``NGINX`` does what ``proxy_pass`` does by default: the upstream's name as Host,
-``Connection: close``, no header that names the client. ``NODE`` does what node's http-proxy does without
+(stunnel, HAProxy in tcp mode). ``NGINX`` does what ``proxy_pass`` does by default: the upstream's name as
+Host, ``Connection: close``, no header that names the client. ``NODE`` does what node's http-proxy does without
 ``xfwd``: the client's Host, and nothing added. No kind says who the client is, so to the server everybody
 comes from 127.0.0.1. An upgrade to a WebSocket is passed by all of them: a deployment behind nginx adds these
 two lines. Each connection carries one request.
@@ -105,8 +105,8 @@ async def _context(folder: Path) -> ssl.SSLContext:
     key, certificate = folder / "proxy.key", folder / "proxy.pem"
     if not certificate.exists():
         making = await asyncio.create_subprocess_exec(
-            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-            "-keyout", str(key), "-out", str(certificate),
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate),
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         await making.wait()

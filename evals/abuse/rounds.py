@@ -1,8 +1,8 @@
 """Attacks one after the other: a server, control calls, an attack, and what is left of it.
 
 A server stays as long as the attacks on it pass: a row that fails may have hurt it, and the next one begins
-with a new server. A server's first control calls have no attack with them and are what the others are compared
-with.
+with a new server. A server's first control calls have no attack with them and are what the others are
+compared with.
 """
 
 import asyncio
@@ -15,8 +15,7 @@ from pathlib import Path
 from core.errors import PeerError
 from evals.abuse.attackers import strike
 from evals.abuse.controls import TRANSPORTS, ControlProcess, Report, controls
-from evals.abuse.footprint import Footprint
-from evals.abuse.registry import Attack, Outcome
+from evals.abuse.registry import Attack
 from evals.abuse.report import Row, footprint_faults
 from evals.abuse.settings import setting
 from evals.abuse.target import Target, serving
@@ -78,7 +77,9 @@ class Rounds:
                             self._bench(name, with_controls=with_controls)
                         )
                     except PeerError as error:
-                        rows |= {each.name: Row(each.name, each.covers, broken=str(error)) for each in pending}
+                        rows |= {
+                            each.name: Row(each.name, each.covers, broken=str(error)) for each in pending
+                        }
                         break
                     while pending:
                         attack = pending.pop(0)
@@ -117,9 +118,7 @@ class Rounds:
             row.broken = row.broken or "the server does not answer any more"
         return row
 
-    async def _with_controls(
-        self, callers: ControlProcess, attack: Attack, target: Target, row: Row
-    ) -> None:
+    async def _with_controls(self, callers: ControlProcess, attack: Attack, target: Target, row: Row) -> None:
         if not await callers.up():
             raise PeerError("the control calls do not come up without an attack")
         row.outcome = await strike(attack, target, self._seconds, self._seed)
@@ -177,5 +176,3 @@ def _say_base(base: Mapping[str, Report]) -> None:
         for transport, report in base.items()
     )
     print(f"without an attack: {found}", file=sys.stderr, flush=True)
-
-

@@ -52,7 +52,7 @@ def sockets() -> tuple[Entry, ...]:
 
 
 def application() -> FastAPI:
-    """The application with every surface. Its routes are for looking at: what they would call is not there."""
+    """The application with every surface; what its routes would call is not there."""
     absent: Any = SimpleNamespace(store=None, codes=None)
     return create_app(
         ServerSettings(),

@@ -4,10 +4,10 @@
 defaults: what an attack can do to a server that is set up with care for the attack says little.
 """
 
+import asyncio
 import json
 import os
 import secrets
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -115,10 +115,8 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
     Raises:
         PeerError: it does not start.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     port, config, log = free_port(), folder / "abuse.yaml", folder / "server.log"
-    log.unlink(missing_ok=True)
-    config.write_text(json.dumps(deployment(folder, setting.deployment)))
+    await asyncio.to_thread(_prepare, folder, config, log, setting.deployment)
     token = secrets.token_urlsafe(32) if setting.operator_token else ""
     environment = {
         "TWILIO_AUTH_TOKEN": AUTH_TOKEN,
@@ -131,6 +129,12 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
             raise PeerError("the server has no process")
         token = token or generated_token(folder)
         yield Target(server.url, server.pid, str(log), token, setting.keys, facts=setting.facts)
+
+
+def _prepare(folder: Path, config: Path, log: Path, more: Mapping[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    config.write_text(json.dumps(deployment(folder, more)))
 
 
 def deployment(folder: Path, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,8 @@ from importlib import import_module
 
 # In the order of the report.
 MODULES = (
-    "floods",
-)
-_LATER = (
-    "identity", "floods", "places", "engines", "ending", "sharing", "overload", "prompts", "mutating", "readers",
+    "floods", "identity", "places", "engines", "ending", "sharing", "overload", "prompts", "mutating",
+    "readers",
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ EMOJI = "\U0001f600" * 8_000
 SILENT_PACKET = bytes([0x7B, 0x06])
 PACKETS_A_MESSAGE, MESSAGES_A_S = 40, 50
 OPUS_CLIENTS, READERS = 4, 10
+FILLS_S = 10.0
 LINES_OF_OFFER = 190
 HEADER_BYTES_A_S = 4_000_000
 RTVI_MESSAGES = 10_000
@@ -47,7 +48,7 @@ async def regex_pattern(strike: Strike) -> Outcome:
                 tool = {"type": "function", "name": "look", "description": "", "parameters": parameters}
                 await socket.send(json.dumps({"type": "session.update", "session": {"tools": [tool]}}))
                 sent += 1
-                await asyncio.wait_for(_drain(socket), 2.0)
+                await asyncio.wait_for(drain(socket), 2.0)
         await asyncio.sleep(1.0)
     return Outcome({"sent": sent})
 
@@ -65,7 +66,7 @@ async def _opus_client(strike: Strike, number: int) -> int:
     while asyncio.get_running_loop().time() < ends_s:
         with suppress(*GONE):
             async with await strike.socket("/v1/realtime", number, subprotocols=("realtime",)) as socket:
-                reading = asyncio.create_task(_drain(socket), name="opus.read")
+                reading = asyncio.create_task(drain(socket), name="opus.read")
                 try:
                     update = {"instructions": None, "voice": None, "allow_recording": False}
                     await socket.send(json.dumps({"type": "session.update", "session": update}))
@@ -122,9 +123,10 @@ async def readers(strike: Strike) -> Outcome:
     reads = 0
     async with strike.client() as client:
         session = await new_session(client)
-        for turn in range(40):
-            with suppress(*GONE):
-                await _type(client, session, f"{turn} " + "word " * 1_500)
+        with suppress(*GONE):
+            async with asyncio.timeout(FILLS_S):
+                for turn in range(40):
+                    await _type(client, session, f"{turn} " + "word " * 1_500)
     ends_s = strike.ends_at()
 
     async def reading(number: int) -> None:
@@ -205,7 +207,9 @@ def offer(lines: int) -> str:
 async def rtvi_flood(strike: Strike) -> Outcome:
     """Open a call and send them as fast as they go; again until the time is over."""
     sent, faults, ends_s = 0, [], strike.ends_at()
-    message = json.dumps({"label": "rtvi-ai", "type": "client-message", "id": "1", "data": {"t": "x", "d": 1}})
+    message = json.dumps(
+        {"label": "rtvi-ai", "type": "client-message", "id": "1", "data": {"t": "x", "d": 1}}
+    )
     while asyncio.get_running_loop().time() < ends_s:
         line = Line(strike.target.url)
         try:
@@ -240,6 +244,7 @@ async def _type(client: aiohttp.ClientSession, session: str, text: str) -> int:
         return response.status
 
 
-async def _drain(socket: ClientConnection) -> None:
+async def drain(socket: ClientConnection) -> None:
+    """Read what comes, until the socket is closed."""
     async for _ in socket:
         pass
