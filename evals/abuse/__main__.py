@@ -13,6 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from loguru import logger
+
 from core.errors import AgentError
 from evals.abuse.controls import TRANSPORTS
 from evals.abuse.registry import chosen
@@ -42,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = parser().parse_args(argv)
+    logger.remove()
+    logger.add(sys.stderr, level="WARNING")
     try:
         if options.table:
             from evals.abuse.exposure import write

@@ -63,14 +63,9 @@ async def status_of(url: str) -> Mapping[str, Any]:
 
 
 def stalls_in(status: Mapping[str, Any]) -> int | None:
-    """Return the count of loop stalls of a status, given as a number or as an object with ``count``."""
-    for name in ("loop_stalls", "loop", "stalls"):
-        given = status.get(name)
-        if isinstance(given, Mapping):
-            given = given.get("count", given.get("stalls"))
-        if isinstance(given, int) and not isinstance(given, bool):
-            return given
-    return None
+    """Return the count of loop stalls of a status; None where the server does not count them."""
+    given = status.get("stalls")
+    return _number(given, "count") if isinstance(given, Mapping) else None
 
 
 def children(pid: int) -> Iterator[int]:

@@ -13,6 +13,8 @@ from typing import Any
 
 # What one mutation may make of one message: the limits of the server are above and below it.
 LONGEST_TEXT, LONGEST_LIST, DEEPEST = 20_000, 2_000, 200
+# Further down only what an earlier mutation has made is found.
+DEEPEST_CHANGE = 12
 STRANGE_TEXTS = (
     "", "\0", "\ud800", "\U0001f600" * 50, "../../etc/passwd", "%00%ff", "NaN", "null", "-1",
     "a" * LONGEST_TEXT, "\r\nX-Injected: 1", "{{7*7}}", "' OR 1=1 --", "\u202e", "AAAA", "=", "====",
@@ -90,6 +92,8 @@ def _changed(value: Any, dice: Dice) -> Any:
 
 def _paths(value: Any, here: Path = ()) -> list[Path]:
     found = [here]
+    if len(here) >= DEEPEST_CHANGE:
+        return found
     if isinstance(value, dict):
         for name, member in value.items():
             found += _paths(member, (*here, name))
@@ -156,7 +160,7 @@ def _stretched(old: Any, dice: Dice) -> Any:
 def _more_fields(old: Any, dice: Dice) -> Any:
     if not isinstance(old, dict):
         return {"value": old}
-    return {**old, **{f"x{number}": dice.choice(STRANGE_VALUES) for number in range(dice.randint(1, 200))}}
+    return {**old, **{f"x{number}": _another_type(None, dice) for number in range(dice.randint(1, 200))}}
 
 
 _CHANGES: Sequence[Callable[[Any, Dice], Any]] = (

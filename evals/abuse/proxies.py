@@ -2,10 +2,10 @@
 
 ``TUNNEL`` passes bytes (``ssh -L``, ``socat``, ngrok's tcp). ``TLS`` ends TLS and passes what is inside
 (stunnel, HAProxy in tcp mode). ``NGINX`` does what ``proxy_pass`` does by default: the upstream's name as
-Host, ``Connection: close``, no header that names the client. ``NODE`` does what node's http-proxy does without
-``xfwd``: the client's Host, and nothing added. No kind says who the client is, so to the server everybody
-comes from 127.0.0.1. An upgrade to a WebSocket is passed by all of them: a deployment behind nginx adds these
-two lines. Each connection carries one request.
+Host, ``Connection: close``, no header that names the client. ``NODE`` does what http-proxy of node does
+without ``xfwd``: the client's Host, and nothing added. No kind says who the client is, so to the server
+everybody comes from 127.0.0.1. An upgrade to a WebSocket is passed by all of them: a deployment behind nginx
+adds these two lines. Each connection carries one request.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 
 HEAD_BYTES = 64 * 1024
@@ -64,12 +63,22 @@ async def behind(proxy: Proxy, port: int, folder: Path) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port}"
         return
     context = await _context(folder) if proxy is Proxy.TLS else None
-    serving = await asyncio.start_server(
-        partial(_pass, proxy, port), "127.0.0.1", 0, ssl=context, limit=HEAD_BYTES
-    )
-    async with serving:
-        scheme = "http" if context is None else "https"
-        yield f"{scheme}://127.0.0.1:{serving.sockets[0].getsockname()[1]}"
+    passing: set[asyncio.Task[None]] = set()
+
+    def accept(client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(_pass(proxy, port, client, to_client), name=f"proxy.{proxy}")
+        passing.add(task)
+        task.add_done_callback(passing.discard)
+
+    serving = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context, limit=HEAD_BYTES)
+    try:
+        async with serving:
+            scheme = "http" if context is None else "https"
+            yield f"{scheme}://127.0.0.1:{serving.sockets[0].getsockname()[1]}"
+    finally:
+        for task in passing:
+            task.cancel()
+        await asyncio.gather(*passing, return_exceptions=True)
 
 
 async def _pass(

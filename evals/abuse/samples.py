@@ -38,12 +38,14 @@ CANDIDATES = {
     ],
 }
 OFFER = {"sdp": SDP, "type": "offer"}
+# Of a session that is not there: whoever is let in is told so, and no call begins.
+OFFER_OF_NOTHING = {**OFFER, "requestData": {"session": "nosuchsession"}}
 # JSON, by the name of the entry.
 BODIES: Mapping[str, Any] = {
     "POST /api/admin/session": {"token": "wrong-token-of-an-attacker"},
-    "POST /api/offer": OFFER,
+    "POST /api/offer": OFFER_OF_NOTHING,
     "PATCH /api/offer": CANDIDATES,
-    "POST /sessions/{session_id}/api/offer": OFFER,
+    "POST /sessions/{session_id}/api/offer": OFFER_OF_NOTHING,
     "PATCH /sessions/{session_id}/api/offer": CANDIDATES,
     "POST /start": {"body": {}},
     "PUT /api/admin/apps/{app_id}": {"enabled": True},

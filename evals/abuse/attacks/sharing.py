@@ -10,10 +10,15 @@ from evals.abuse.attacks.floods import GONE, new_session
 from evals.abuse.registry import Outcome, Strike, attack
 
 QUESTIONS = ("What are your opening hours on Saturday?", "How do I report a lost card?")
-ANSWER_S, ROUNDS = 12.0, 3
+ANSWER_S, ROUNDS = 10.0, 2
 
 
-@attack("two-sockets", "two sockets on one session in one server get each other's answers", controls=False)
+@attack(
+    "two-sockets",
+    "two sockets on one session in one server get each other's answers",
+    controls=False,
+    least_s=(2 + ROUNDS) * ANSWER_S,
+)
 async def two_sockets(strike: Strike) -> Outcome:
     """Open both, ask different things at the same time, and compare the answers with those of one alone."""
     async with strike.client() as client:
