@@ -37,7 +37,9 @@ from protocols.twilio_media import RATE_HZ as PHONE_RATE_HZ
 WEBRTC, PHONE, SOCKET = "webrtc", "phone", "socket"
 TRANSPORTS = (WEBRTC, PHONE, SOCKET)
 QUESTION = WHOLE[0]
-MANNERS = Manners(greeting_ms=15_000, greeting_quiet_ms=800, answer_ms=10_000, reply_quiet_ms=1_000)
+MANNERS = Manners(
+    greeting_ms=15_000, greeting_quiet_ms=800, answer_ms=10_000, reply_quiet_ms=1_000, reply_ms=20_000
+)
 SETTLE_S = 1.0
 SOCKET_TURNS = 3
 # A caller who is refused calls again a moment later.
