@@ -213,7 +213,9 @@ def _spoken(cache: Path) -> Spoken:
 def _of_packets(line: Line) -> list[Arrival]:
     """The packets of a WebRTC call, each as long as its place in the stream says."""
     at_us, stamps = line.ears.arrivals.at_us, line.ears.arrivals.rtp_timestamps
-    lengths = [later - earlier for earlier, later in zip(stamps, stamps[1:], strict=False)] + [0]
+    lengths = [later - earlier for earlier, later in zip(stamps, stamps[1:], strict=False)] + [0][
+        : len(stamps)
+    ]
     from_us = line.connected_us + SETTLE_S * 1e6
     return [
         Arrival(at / 1e6, length / RATE_HZ)

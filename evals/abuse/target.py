@@ -29,6 +29,8 @@ GREETING = (
 )
 OPERATOR_TOKEN_ENV = "PARLEY_ADMIN_TOKEN"
 KEYS_ENV = "PARLEY_CALL_KEYS"
+# The descriptors that a process has unless it is given more; a server may raise it.
+LIMITED = 'ulimit -S -n 1024 && exec "$@"'
 # Lines of a server's log that a client must not be able to cause.
 FAILURES = ("Traceback (most recent call last)", "a conversation failed", "a request failed", "| ERROR ")
 
@@ -124,7 +126,8 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
         KEYS_ENV: ",".join(setting.keys),
         **setting.environment,
     }
-    async with started(command("parley", config, port), port, log, environment=environment) as server:
+    limited = ("/bin/sh", "-c", LIMITED, "sh", *command("parley", config, port))
+    async with started(limited, port, log, environment=environment) as server:
         if server.pid is None:
             raise PeerError("the server has no process")
         token = token or generated_token(folder)
