@@ -24,6 +24,8 @@ PACKETS_A_MESSAGE, MESSAGES_A_S = 40, 50
 OPUS_CLIENTS, READERS = 4, 10
 FILLS_S = 10.0
 LINES_OF_OFFER = 190
+# Three characters each, below ``server.max_socket_bytes``.
+PARTS = 1_200_000
 HEADER_BYTES_A_S = 4_000_000
 RTVI_MESSAGES = 10_000
 GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError, asyncio.TimeoutError)
@@ -165,6 +167,38 @@ async def endless_header(strike: Strike) -> Outcome:
                 writer.close()
         await asyncio.sleep(0.05)
     return Outcome({"mb": sent // 1_000_000, "connections": connections})
+
+
+@attack("json-parts", "JSON of a million small parts in the MiniCPM realtime dialect: memory that stays")
+async def json_parts(strike: Strike) -> Outcome:
+    """Three clients, each with messages just below the largest that a socket takes."""
+    messages = [
+        '{"type":"session.update","session":{"instructions":"a","x":[' + "[]," * PARTS + "0]}}",
+        '{"type":"input_audio_buffer.append","audio":"","x":[' + "{}," * PARTS + "0]}",
+        '{"type":"session.update","session":{' + ",".join(f'"{n}":0' for n in range(PARTS // 4)) + "}}",
+        '{"type":"session.update","session":' + "[" * 100_000,
+    ]
+    sent = 0
+
+    async def client(number: int) -> None:
+        nonlocal sent
+        ends_s = strike.ends_at()
+        while asyncio.get_running_loop().time() < ends_s:
+            with suppress(*GONE):
+                async with await strike.socket("/v1/realtime?mode=audio", number) as socket:
+                    reading = asyncio.create_task(drain(socket), name="parts.read")
+                    try:
+                        while asyncio.get_running_loop().time() < ends_s:
+                            await asyncio.wait_for(socket.send(strike.dice.choice(messages)), 5.0)
+                            sent += 1
+                            await asyncio.sleep(0.3)
+                    finally:
+                        reading.cancel()
+                        await asyncio.gather(reading, return_exceptions=True)
+            await asyncio.sleep(0.3)
+
+    await asyncio.gather(*(client(number) for number in (1, 2, 3)))
+    return Outcome({"sent": sent})
 
 
 @attack("big-offers", "offers with 190 m-lines for a session that does not exist: memory that stays")
