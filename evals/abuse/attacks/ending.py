@@ -8,7 +8,7 @@ from contextlib import suppress
 from core.errors import AgentError
 from evals.abuse.attacks.floods import GONE
 from evals.abuse.registry import Outcome, Strike, attack
-from evals.abuse.target import GREETING
+from evals.abuse.settings import GOODBYE
 from evals.latency.client import Line
 from evals.openai_realtime import Caller as SocketCaller
 
@@ -19,6 +19,7 @@ LOOK_S = 0.05
 @attack(
     "sigterm",
     "calls are cut in mid-word after SIGTERM, with no goodbye",
+    setting="ending",
     controls=False,
     ends_server=True,
     least_s=ENDS_S,
@@ -46,10 +47,10 @@ async def sigterm(strike: Strike) -> Outcome:
         lasted_s = loop.time() - stopped_s
         quiet_us = line.bot_quiet_us() or 0
         said_after = " ".join(_said(line)[said_before:])
-        goodbye = _beyond(said_after)
+        goodbye = GOODBYE.split()[1] in said_after
         did |= {"lasted_s": round(lasted_s, 1), "quiet_s": round(quiet_us / 1e6, 2), "goodbye": goodbye}
         if not goodbye:
-            faults.append(f"no goodbye: the bot says {said_after[-60:]!r} and the call ends")
+            faults.append(f"no goodbye: {said_after[-60:]!r} is the last that is said")
         if _is_running(strike.target.pid) and lasted_s >= ENDS_S:
             faults.append(f"the server still runs {ENDS_S:.0f} s after the signal")
     except (AgentError, *GONE) as error:
@@ -69,12 +70,6 @@ def _said(line: Line) -> list[str]:
         for message in line.messages
         if message.body.get("type") in ("bot-tts-text", "bot-output", "bot-transcription")
     ]
-
-
-def _beyond(said: str) -> str:
-    """Return the words that are not those of the greeting."""
-    known = {word.strip(".,").lower() for word in GREETING.split()}
-    return " ".join(word for word in said.split() if word.strip(".,").lower() not in known)
 
 
 def _is_running(pid: int) -> bool:

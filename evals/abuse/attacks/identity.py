@@ -136,7 +136,9 @@ async def session_id_alone(strike: Strike) -> Outcome:
         async with owner.get(path) as response:
             left = response.status
     faults = [
-        f"a stranger {what} ({status})" for what, status in statuses.items() if status not in (401, 403, 404)
+        f"a stranger {what} ({status})"
+        for what, status in statuses.items()
+        if status not in (401, 403, 404, 429)
     ]
     if left != 200:
         faults.append(f"the owner's session is gone ({left})")

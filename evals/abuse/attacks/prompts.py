@@ -39,7 +39,7 @@ async def instructions(strike: Strike) -> Outcome:
                     }
                 await socket.send(json.dumps({"type": "session.update", "session": session}))
                 if name == "openai":
-                    part = {"type": "input_text", "text": "Please refund my bread."}
+                    part = {"type": "input_text", "text": "My name is Ann."}
                     item = {"type": "message", "role": "user", "content": [part]}
                     await socket.send(json.dumps({"type": "conversation.item.create", "item": item}))
                     await socket.send(json.dumps({"type": "response.create"}))
