@@ -1,9 +1,9 @@
 """Control callers: one each by WebRTC, by telephone and over a socket, who measure their own audio.
 
-``python -m evals.abuse.controls URL SPEECH_CACHE TRANSPORT ...`` runs them in a process of their own, whose
+``python -m evals.abuse.controls URL SPEECH_CACHE TURNS TRANSPORT ...`` runs them in their own process, whose
 priority is above that of attackers. Each caller calls again and again, until a line on standard input says
 that it is enough: the call that is on is held to its end. A call hears a greeting of several seconds, asks a
-question and hears the answer, or asks three times over a socket, where the bot does not speak first. It
+question and hears the answer, or asks several times over a socket, where the bot does not speak first. It
 prints ``up`` when every caller has heard the bot, and at the end one line of JSON, ``Report`` by transport.
 
 The first second of a call is not measured: its audio begins when its pipeline does.
@@ -83,11 +83,13 @@ class Controls:
     Args:
         url: of the server.
         cache: folder of synthesised speech.
+        turns: questions of each call over a socket.
     """
 
-    def __init__(self, url: str, cache: Path) -> None:
+    def __init__(self, url: str, cache: Path, *, turns: int) -> None:
         self._url = url
         self._cache = cache
+        self._turns = turns
         self._enough = asyncio.Event()
         self._heard: dict[str, asyncio.Event] = {}
 
@@ -183,7 +185,7 @@ class Controls:
 
     async def _socket(self, report: Report, heard: asyncio.Event) -> None:
         url = f"{self._url.replace('http', 'ws', 1)}/v1/realtime?model=parley-cascade"
-        caller = SocketCaller(url, SOCKET_TURNS)
+        caller = SocketCaller(url, self._turns)
         listening = asyncio.create_task(_when(lambda: any(caller.pieces), heard), name="controls.first_sound")
         try:
             await caller.call()
@@ -273,10 +275,12 @@ class ControlProcess:
 
 
 @asynccontextmanager
-async def controls(url: str, cache: Path, transports: Sequence[str]) -> AsyncIterator[ControlProcess]:
+async def controls(
+    url: str, cache: Path, transports: Sequence[str], *, turns: int = SOCKET_TURNS
+) -> AsyncIterator[ControlProcess]:
     """Control callers of a server, ended with the block whatever happened."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "evals.abuse.controls", url, str(cache), *transports,
+        sys.executable, "-m", "evals.abuse.controls", url, str(cache), str(turns), *transports,
         cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**24,
     )  # fmt: skip
     try:
@@ -287,9 +291,9 @@ async def controls(url: str, cache: Path, transports: Sequence[str]) -> AsyncIte
         await process.wait()
 
 
-async def main(url: str, cache: Path, transports: Sequence[str]) -> dict[str, Any]:
+async def main(url: str, cache: Path, turns: int, transports: Sequence[str]) -> dict[str, Any]:
     """Hold calls until a line comes on standard input, or its end."""
-    held = Controls(url, cache)
+    held = Controls(url, cache, turns=turns)
     loop = asyncio.get_running_loop()
 
     def on_line() -> None:
@@ -302,5 +306,7 @@ async def main(url: str, cache: Path, transports: Sequence[str]) -> dict[str, An
 
 
 if __name__ == "__main__":
-    _url, _cache, *_transports = sys.argv[1:]
-    print(json.dumps(asyncio.run(main(_url, Path(_cache), _transports or TRANSPORTS))), flush=True)
+    _url, _cache, _turns, *_transports = sys.argv[1:]
+    print(
+        json.dumps(asyncio.run(main(_url, Path(_cache), int(_turns), _transports or TRANSPORTS))), flush=True
+    )

@@ -29,6 +29,7 @@ class Row:
         later_s: between ``after`` and ``later``.
         failures: lines in the server's log that a client must not be able to cause.
         judges_wait: see ``Attack``.
+        gap_beyond_ms: a gap may be so much longer than the longest without the attack.
         broken: why it could not be measured, or what happened to the server.
     """
 
@@ -44,6 +45,7 @@ class Row:
     later_s: float = 0.0
     failures: int = 0
     judges_wait: bool = False
+    gap_beyond_ms: float = GAP_BEYOND_MS
     broken: str = ""
 
     @property
@@ -53,7 +55,13 @@ class Row:
         found += self.outcome.faults if self.outcome is not None else []
         for transport, with_attack in self.controls.items():
             without = self.base.get(transport, with_attack)
-            found += control_faults(transport, without, with_attack, judges_wait=self.judges_wait)
+            found += control_faults(
+                transport,
+                without,
+                with_attack,
+                judges_wait=self.judges_wait,
+                gap_beyond_ms=self.gap_beyond_ms,
+            )
         if self.before is not None and self.later is not None:
             found += footprint_faults(self.before, self.later)
         if self.failures:
@@ -62,7 +70,12 @@ class Row:
 
 
 def control_faults(
-    transport: str, without: Report, with_attack: Report, *, judges_wait: bool = False
+    transport: str,
+    without: Report,
+    with_attack: Report,
+    *,
+    judges_wait: bool = False,
+    gap_beyond_ms: float = GAP_BEYOND_MS,
 ) -> list[str]:
     """What is wrong with the control calls of one transport."""
     found = [f"{transport}: {with_attack.broken[0]}"] if with_attack.broken else []
@@ -71,7 +84,7 @@ def control_faults(
     gap_ms, base_ms = with_attack.gap_ms, without.gap_ms or 0.0
     if gap_ms is None:
         found.append(f"{transport}: nothing was heard")
-    elif gap_ms > base_ms + GAP_BEYOND_MS:
+    elif gap_ms > base_ms + gap_beyond_ms:
         found.append(f"{transport}: a gap of {gap_ms:.0f} ms, {base_ms:.0f} without")
     if judges_wait and without.waits_ms and with_attack.waits_ms:
         most_ms = max(without.waits_ms) * WAIT_SHARE + WAIT_BEYOND_MS

@@ -8,15 +8,15 @@ compared with.
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import PeerError
 from evals.abuse.attackers import strike
-from evals.abuse.controls import TRANSPORTS, ControlProcess, Report, controls
+from evals.abuse.controls import SOCKET_TURNS, TRANSPORTS, ControlProcess, Report, controls
 from evals.abuse.registry import Attack
-from evals.abuse.report import Row, footprint_faults
+from evals.abuse.report import GAP_BEYOND_MS, Row, footprint_faults
 from evals.abuse.settings import setting
 from evals.abuse.target import Target, serving
 from evals.serving_process import healthy
@@ -47,6 +47,8 @@ class Rounds:
         seed: of everything random.
         settle_s: the longest time for memory and descriptors to come back.
         transports: of the control callers.
+        turns: questions of each of their calls over a socket.
+        gap_beyond_ms: see ``Row``.
     """
 
     def __init__(
@@ -57,12 +59,16 @@ class Rounds:
         seed: int,
         settle_s: float = 30.0,
         transports: Sequence[str] = TRANSPORTS,
+        turns: int = SOCKET_TURNS,
+        gap_beyond_ms: float = GAP_BEYOND_MS,
     ) -> None:
         self._folder = folder
         self._seconds = seconds
         self._seed = seed
         self._settle_s = settle_s
         self._transports = transports
+        self._turns = turns
+        self._gap_beyond_ms = gap_beyond_ms
         self._servers = 0
 
     async def run(self, attacks: Sequence[Attack]) -> list[Row]:
@@ -93,14 +99,20 @@ class Rounds:
     async def strike(self, bench: Bench, attack: Attack) -> Row:
         """One attack on a server that stands."""
         target = bench.target
-        row = Row(attack.name, attack.covers, base=bench.base, judges_wait=attack.judges_wait)
+        row = Row(
+            attack.name,
+            attack.covers,
+            base=bench.base,
+            judges_wait=attack.judges_wait,
+            gap_beyond_ms=self._gap_beyond_ms,
+        )
         failures = target.failures()
         row.before = await target.footprint()
         row.peak_mb = row.before.rss_mb
         watching = asyncio.create_task(self._watch(target, row), name="abuse.watch")
         try:
             if attack.controls:
-                async with controls(target.url, self._folder / "speech", self._transports) as callers:
+                async with self._controls(target) as callers:
                     await self._with_controls(callers, attack, target, row)
             else:
                 row.outcome = await strike(attack, target, self._seconds, self._seed)
@@ -119,6 +131,9 @@ class Rounds:
         if not attack.ends_server and not await healthy(target.url):
             row.broken = row.broken or "the server does not answer any more"
         return row
+
+    def _controls(self, target: Target) -> AbstractAsyncContextManager[ControlProcess]:
+        return controls(target.url, self._folder / "speech", self._transports, turns=self._turns)
 
     async def _with_controls(self, callers: ControlProcess, attack: Attack, target: Target, row: Row) -> None:
         if not await callers.up():
@@ -157,7 +172,7 @@ class Rounds:
             yield bench
 
     async def _without_attack(self, target: Target) -> Mapping[str, Report]:
-        async with controls(target.url, self._folder / "speech", self._transports) as callers:
+        async with self._controls(target) as callers:
             if not await callers.up():
                 raise PeerError("the control calls do not come up")
             await asyncio.sleep(self._seconds)

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.alone
 
 # A few seconds each. What runs for longer, or needs a server of its own, is in the evaluation alone.
 ATTACKS = ("mutate:openai", "mutate:http", "half-open:http")
-SECONDS, SETTLE_S = 4.0, 10.0
+SECONDS, SETTLE_S = 5.0, 10.0
+# On a machine that does other work too; the stalls that this is for are longer. The evaluation has 60 ms.
+GAP_BEYOND_MS = 300.0
 # Of the proxies the one that changes most.
 PROXIES = (Proxy.DIRECT, Proxy.NGINX)
 # The open deployment differs in what needs no credential.
@@ -27,7 +29,15 @@ ASKED = tuple(column for column in COLUMNS if column.setting == "table" or colum
 
 
 async def test_a_control_call_does_not_hear_the_attacks(tmp_path: Path):
-    rounds = Rounds(tmp_path, seconds=SECONDS, seed=1, settle_s=SETTLE_S, transports=[SOCKET])
+    rounds = Rounds(
+        tmp_path,
+        seconds=SECONDS,
+        seed=1,
+        settle_s=SETTLE_S,
+        transports=[SOCKET],
+        turns=1,
+        gap_beyond_ms=GAP_BEYOND_MS,
+    )
     rows = await rounds.run(chosen(list(ATTACKS)))
     assert not [fault for row in rows for fault in row.faults], table(rows)
 
