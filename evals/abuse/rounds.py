@@ -79,9 +79,9 @@ class Rounds:
             while pending:
                 async with AsyncExitStack() as stack:
                     try:
-                        with_controls = any(attack.controls for attack in pending)
+                        lasting = [max(self._seconds, each.least_s) for each in pending if each.controls]
                         bench = await stack.enter_async_context(
-                            self._bench(name, with_controls=with_controls)
+                            self._bench(name, base_s=max(lasting, default=0.0))
                         )
                     except PeerError as error:
                         rows |= {
@@ -160,22 +160,29 @@ class Rounds:
             row.peak_mb = max(row.peak_mb, found.rss_mb)
 
     @asynccontextmanager
-    async def _bench(self, name: str, *, with_controls: bool) -> AsyncIterator[Bench]:
+    async def _bench(self, name: str, *, base_s: float) -> AsyncIterator[Bench]:
+        """A new server.
+
+        Args:
+            name: of its setting.
+            base_s: its first control calls last as long as those with the longest attack, because the largest
+                of more gaps is larger; 0: there are none.
+        """
         self._servers += 1
         async with (
             setting(name) as given,
             serving(self._folder / f"server{self._servers}", given) as target,
         ):
             bench = Bench(target)
-            if with_controls:
-                bench.base = await self._without_attack(target)
+            if base_s:
+                bench.base = await self._without_attack(target, base_s)
             yield bench
 
-    async def _without_attack(self, target: Target) -> Mapping[str, Report]:
+    async def _without_attack(self, target: Target, seconds: float) -> Mapping[str, Report]:
         async with self._controls(target) as callers:
             if not await callers.up():
                 raise PeerError("the control calls do not come up")
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(seconds)
             base = await callers.reports()
         _say_base(base)
         await asyncio.sleep(IDLE_S)
