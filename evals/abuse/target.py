@@ -32,7 +32,13 @@ KEYS_ENV = "PARLEY_CALL_KEYS"
 # The descriptors that a process has unless it is given more; a server may raise it.
 LIMITED = 'ulimit -S -n 1024 && exec "$@"'
 # Lines of a server's log that a client must not be able to cause.
-FAILURES = ("Traceback (most recent call last)", "a conversation failed", "a request failed", "| ERROR ")
+FAILURES = (
+    "a conversation failed",
+    "a request failed",
+    "a typed turn failed",
+    "ASGI callable returned",
+    "Task exception was never retrieved",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ async def silent_sockets(strike: Strike, *, path: str, subprotocols: tuple[str, 
 
     waiting: list[asyncio.Task[None]] = []
     for _ in range(SILENT_SOCKETS):
+        if loop.time() - begun_s > strike.seconds / 2:
+            break
         try:
             socket = await strike.socket(path, subprotocols=subprotocols)
         except GONE:
@@ -104,7 +106,10 @@ async def half_heads(strike: Strike) -> Outcome:
     """Open connections that send half of a request, from one address, and ask for /health from another."""
     writers: list[asyncio.StreamWriter] = []
     refused = 0
+    ends_s = strike.ends_at()
     for _ in range(HALF_HEADS):
+        if asyncio.get_running_loop().time() > ends_s:
+            break
         try:
             _, writer = await strike.raw()
             writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ")
@@ -135,7 +140,10 @@ async def one_address(strike: Strike) -> Outcome:
     """Begin a session on as many sockets as are accepted: a newcomer with another address gets in."""
     held: list[ClientConnection] = []
     refused = 0
+    ends_s = strike.ends_at()
     for _ in range(SILENT_SOCKETS):
+        if asyncio.get_running_loop().time() > ends_s:
+            break
         try:
             socket = await strike.socket("/v1/realtime?model=parley-cascade")
             await socket.send('{"type":"input_audio_buffer.clear"}')

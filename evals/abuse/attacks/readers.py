@@ -108,9 +108,13 @@ async def half_http(strike: Strike) -> Outcome:
 async def _hold(strike: Strike, requests: dict[str, bytes]) -> Outcome:
     """Send each on connections of its own, and keep those until the end."""
     held: list[asyncio.StreamWriter] = []
-    failed = 0
+    failed, ends_s = 0, strike.ends_at()
     for number, request in enumerate(requests.values(), 1):
         for _ in range(EACH):
+            if asyncio.get_running_loop().time() > ends_s:
+                # A server that takes no connection more.
+                failed += 1
+                continue
             try:
                 _, writer = await _open(strike, number)
                 writer.write(request)
@@ -118,7 +122,7 @@ async def _hold(strike: Strike, requests: dict[str, bytes]) -> Outcome:
             except GONE:
                 failed += 1
         await asyncio.sleep(0.02)
-    await asyncio.sleep(strike.seconds)
+    await asyncio.sleep(max(0.0, ends_s - asyncio.get_running_loop().time()))
     for writer in held:
         writer.transport.abort()
     return Outcome({"held": len(held), "failed": failed})
