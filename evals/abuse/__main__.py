@@ -33,6 +33,11 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--settle-s", type=positive_number, default=30.0, help="longest wait for memory")
     root.add_argument("--only", nargs="+", metavar="NAME", help="these attacks; mutate:* is all of a kind")
     root.add_argument("--transports", nargs="+", choices=TRANSPORTS, default=list(TRANSPORTS))
+    root.add_argument(
+        "--without-controls",
+        action="store_true",
+        help="no control calls, and no verdict on memory: what the attackers get is all that is looked at",
+    )
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--list", action="store_true", help="say what there is, and what each stands for")
     root.add_argument("--table", action="store_true", help="write the operator table of docs/exposure.md")
@@ -62,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 seconds=options.seconds,
                 seed=options.seed,
                 settle_s=options.settle_s,
-                transports=options.transports,
+                transports=() if options.without_controls else options.transports,
             )
             rows = asyncio.run(rounds.run(attacks))
     except (AgentError, OSError) as error:

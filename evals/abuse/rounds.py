@@ -46,7 +46,7 @@ class Rounds:
         seconds: of each attack.
         seed: of everything random.
         settle_s: the longest time for memory and descriptors to come back.
-        transports: of the control callers.
+        transports: of the control callers; empty: there are none.
         turns: questions of each of their calls over a socket.
         gap_beyond_ms: see ``Row``.
     """
@@ -80,6 +80,7 @@ class Rounds:
                 async with AsyncExitStack() as stack:
                     try:
                         lasting = [max(self._seconds, each.least_s) for each in pending if each.controls]
+                        lasting = lasting if self._transports else []
                         bench = await stack.enter_async_context(
                             self._bench(name, base_s=max(lasting, default=0.0))
                         )
@@ -111,7 +112,7 @@ class Rounds:
         row.peak_mb = row.before.rss_mb
         watching = asyncio.create_task(self._watch(target, row), name="abuse.watch")
         try:
-            if attack.controls:
+            if attack.controls and self._transports:
                 async with self._controls(target) as callers:
                     await self._with_controls(callers, attack, target, row)
             else:

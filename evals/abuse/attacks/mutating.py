@@ -30,37 +30,39 @@ MESSAGES = 120
 SERVER_FAULT = 500
 UNAVAILABLE = (501, 503)
 
+Tally = Counter[str]
 
-async def _many(strike: Strike, one: Callable[[int], Awaitable[int]]) -> Outcome:
-    """Let several clients talk until the time is over; each gives how many messages it sent."""
-    ends_s, sent, conversations = strike.ends_at(), 0, 0
+
+async def _many(strike: Strike, one: Callable[[int, Tally], Awaitable[None]]) -> Outcome:
+    """Let several clients talk until the time is over; each counts what it sends."""
+    ends_s, tally = strike.ends_at(), Tally()
 
     async def client(number: int) -> None:
-        nonlocal sent, conversations
         while asyncio.get_running_loop().time() < ends_s:
             with suppress(*GONE, AgentError):
                 async with asyncio.timeout(max(0.1, ends_s - asyncio.get_running_loop().time())):
-                    conversations += 1
-                    sent += await one(number)
+                    tally["conversations"] += 1
+                    await one(number, tally)
             await asyncio.sleep(0.2)
 
     await asyncio.gather(*(client(number) for number in range(1, CLIENTS + 1)))
-    return Outcome({"conversations": conversations, "sent": sent})
+    return Outcome(dict(tally))
 
 
 async def _socket(strike: Strike, protocol: Protocol) -> Outcome:
-    async def one(number: int) -> int:
+    async def one(number: int, tally: Tally) -> None:
         async with await strike.socket(protocol.path, number, subprotocols=protocol.subprotocols) as socket:
             for message in protocol.opening:
                 await socket.send(json.dumps(message))
-            return await _send_mutated(strike, socket, list(protocol.messages))
+            await _send_mutated(strike, socket, list(protocol.messages), tally)
 
     return await _many(strike, one)
 
 
-async def _send_mutated(strike: Strike, socket: ClientConnection, messages: list[object]) -> int:
+async def _send_mutated(
+    strike: Strike, socket: ClientConnection, messages: list[object], tally: Tally
+) -> None:
     reading = asyncio.create_task(drain(socket), name="mutate.read")
-    sent = 0
     try:
         with suppress(*GONE):
             for _ in range(MESSAGES):
@@ -72,25 +74,24 @@ async def _send_mutated(strike: Strike, socket: ClientConnection, messages: list
                     await socket.send(mutated(message, strike.dice))
                 else:
                     await socket.send(mutated_bytes(json.dumps(message).encode(), strike.dice))
-                sent += 1
+                tally["sent"] += 1
                 await asyncio.sleep(1 / MESSAGES_A_S)
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-    return sent
 
 
 async def _twilio(strike: Strike) -> Outcome:
     async with front_of(strike.target.url) as front:
 
-        async def one(number: int) -> int:
+        async def one(number: int, tally: Tally) -> None:
             call_sid = f"CA{strike.dice.getrandbits(128):032x}"
             stream, _ = await front.open(await front.answer(CallSid=call_sid))
             async with stream:
                 connected, start, *rest = twilio_messages(call_sid)
                 await stream.send(json.dumps(connected))
                 await stream.send(json.dumps(start))
-                return await _send_mutated(strike, stream, [connected, start, *rest])
+                await _send_mutated(strike, stream, [connected, start, *rest], tally)
 
         return await _many(strike, one)
 
@@ -100,7 +101,7 @@ async def _webhooks(strike: Strike) -> Outcome:
     statuses: Counter[int] = Counter()
     front = Front(strike.target.url)
 
-    async def one(number: int) -> int:
+    async def one(number: int, tally: Tally) -> None:
         async with strike.client(number) as client:
             for _ in range(MESSAGES):
                 path = strike.dice.choice(
@@ -113,8 +114,8 @@ async def _webhooks(strike: Strike) -> Outcome:
                     headers |= front.headers(f"{PUBLIC}/twilio/{path}", form)
                 async with client.post(f"/twilio/{path}", data=body.encode(), headers=headers) as response:
                     statuses[response.status] += 1
+                    tally["sent"] += 1
                 await asyncio.sleep(1 / MESSAGES_A_S)
-            return MESSAGES
 
     return _judged(await _many(strike, one), statuses)
 
@@ -124,8 +125,7 @@ async def _http(strike: Strike) -> Outcome:
     statuses: Counter[int] = Counter()
     routes = [entry for entry in entries() if entry.kind == "http" and not entry.path.startswith("/twilio")]
 
-    async def one(number: int) -> int:
-        sent = 0
+    async def one(number: int, tally: Tally) -> None:
         async with strike.client(number) as client:
             session = ""
             with suppress(*GONE):
@@ -134,9 +134,8 @@ async def _http(strike: Strike) -> Outcome:
                 entry = strike.dice.choice(routes)
                 with suppress(ValueError, *GONE):
                     statuses[await _request(strike, client, entry, session)] += 1
-                    sent += 1
+                    tally["sent"] += 1
                 await asyncio.sleep(1 / MESSAGES_A_S)
-        return sent
 
     return _judged(await _many(strike, one), statuses)
 
@@ -167,7 +166,7 @@ async def _offers(strike: Strike) -> Outcome:
     """SDP offers, and candidates for calls that may be."""
     statuses: Counter[int] = Counter()
 
-    async def one(number: int) -> int:
+    async def one(number: int, tally: Tally) -> None:
         async with strike.client(number) as client:
             for _ in range(MESSAGES):
                 offer = dict(OFFER, sdp=mutated_text(OFFER["sdp"], strike.dice))
@@ -177,8 +176,8 @@ async def _offers(strike: Strike) -> Outcome:
                 async with client.post("/api/offer", data=data, headers=headers) as response:
                     await response.read()
                     statuses[response.status] += 1
+                    tally["sent"] += 1
                 await asyncio.sleep(2 / MESSAGES_A_S)
-            return MESSAGES
 
     return _judged(await _many(strike, one), statuses)
 
@@ -186,18 +185,16 @@ async def _offers(strike: Strike) -> Outcome:
 async def _rtvi(strike: Strike) -> Outcome:
     """Messages of the data channel, each conversation a WebRTC call of its own."""
 
-    async def one(_number: int) -> int:
+    async def one(_number: int, tally: Tally) -> None:
         line = Line(strike.target.url)
         try:
             await line.dial()
             await asyncio.sleep(1.0)
-            sent = 0
             for _ in range(MESSAGES):
                 text = mutated(strike.dice.choice(RTVI), strike.dice)
                 # What a browser's channel would not send: a message has a size that was agreed on.
-                sent += len(text) < 60_000 and line.send(text)
+                tally["sent"] += len(text) < 60_000 and line.send(text)
                 await asyncio.sleep(1 / MESSAGES_A_S)
-            return sent
         finally:
             await line.hang_up()
 
