@@ -60,6 +60,8 @@ class Caller:
         latencies_ms: of every answer.
         unanswered: questions.
         errors: codes that the server sent.
+        heard: what the server understood, of each question that it understood.
+        pieces: of the audio of each answer, when each came and its length in seconds.
     """
 
     def __init__(self, url: str, turns: int) -> None:
@@ -73,6 +75,8 @@ class Caller:
         self.latencies_ms: list[float] = []
         self.unanswered = 0
         self.errors: list[str] = []
+        self.heard: list[str] = []
+        self.pieces: list[list[tuple[float, float]]] = [[]]
 
     async def call(self) -> None:
         """Ask all questions."""
@@ -90,6 +94,7 @@ class Caller:
     async def _ask(self, question: str) -> None:
         self._heard_s = None
         self._over.clear()
+        self.pieces.append([])
         self._speech = await asyncio.to_thread(speech, question)
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -124,10 +129,13 @@ class Caller:
                     self._hear(base64.b64decode(event["delta"]))
                 case "response.done":
                     self._over.set()
+                case "conversation.item.input_audio_transcription.completed":
+                    self.heard.append(str(event["transcript"]))
                 case "error":
                     self.errors.append(str(event["error"]["code"]))
 
     def _hear(self, pcm: bytes) -> None:
+        self.pieces[-1].append((time.monotonic(), len(pcm) / 2 / RATE_HZ))
         start_s = max(self._playing_until_s, time.monotonic())
         self._playing_until_s = start_s + len(pcm) / 2 / RATE_HZ
         audible = np.flatnonzero(np.abs(np.frombuffer(pcm, "<i2").astype(np.int32)) > AUDIBLE)

@@ -217,6 +217,7 @@ class Line:
         self.offered_us = 0
         self.connected_us = 0
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._channel: Any = None
         self._ping: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
 
@@ -226,7 +227,7 @@ class Line:
         sender = connection.addTrack(self.microphone)
         (receiver,) = [t.receiver for t in connection.getTransceivers() if t.sender is sender]
         receiver._handle_rtp_packet = self.ears.take  # type: ignore[method-assign]
-        channel = connection.createDataChannel("rtvi-ai")
+        channel = self._channel = connection.createDataChannel("rtvi-ai")
 
         @channel.on("open")
         def on_open() -> None:
@@ -317,6 +318,13 @@ class Line:
         if not isinstance(answer, dict) or "sdp" not in answer or "type" not in answer:
             raise PeerError(f"{self._url}/api/offer gave no SDP answer")
         return answer
+
+    def send(self, text: str) -> bool:
+        """Send a message on the data channel; False while it is not open."""
+        if self._channel is None or self._channel.readyState != "open":
+            return False
+        self._channel.send(text)
+        return True
 
     async def _keep_alive(self, channel: Any) -> None:
         while channel.readyState == "open":

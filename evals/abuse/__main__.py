@@ -1,0 +1,93 @@
+"""``python -m evals.abuse``: attacks on a running server while control calls measure their own audio.
+
+Status 0: every row passes; 1: one fails; 2: the evaluation itself could not run.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from core.errors import AgentError
+from evals.abuse.controls import TRANSPORTS
+from evals.abuse.registry import chosen
+from evals.abuse.report import Row, table
+from evals.abuse.rounds import Rounds
+from evals.command import machine, positive_number
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.abuse",
+        description="Attacks on a server of this machine while control calls measure their own audio.",
+    )
+    root.add_argument("--seconds", type=positive_number, default=20.0, help="of each attack")
+    root.add_argument("--settle-s", type=positive_number, default=30.0, help="longest wait for memory")
+    root.add_argument("--only", nargs="+", metavar="NAME", help="these attacks; mutate:* is all of a kind")
+    root.add_argument("--transports", nargs="+", choices=TRANSPORTS, default=list(TRANSPORTS))
+    root.add_argument(
+        "--without-controls",
+        action="store_true",
+        help="no control calls, and no verdict on memory: what the attackers get is all that is looked at",
+    )
+    root.add_argument("--seed", type=int, default=1)
+    root.add_argument("--list", action="store_true", help="say what there is, and what each stands for")
+    root.add_argument("--table", action="store_true", help="write the operator table of docs/exposure.md")
+    root.add_argument("--json", type=Path, help="write all figures here")
+    root.add_argument("--keep", type=Path, help="folder for servers' files and logs; default: none is kept")
+    return root
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    options = parser().parse_args(argv)
+    logger.remove()
+    logger.add(sys.stderr, level="WARNING")
+    try:
+        if options.table:
+            from evals.abuse.exposure import write
+
+            asyncio.run(write())
+            return 0
+        attacks = chosen(options.only)
+        if options.list:
+            print("\n".join(f"{attack.name}: {attack.covers}" for attack in attacks))
+            return 0
+        with tempfile.TemporaryDirectory() as name:
+            rounds = Rounds(
+                options.keep or Path(name),
+                seconds=options.seconds,
+                seed=options.seed,
+                settle_s=options.settle_s,
+                transports=() if options.without_controls else options.transports,
+            )
+            rows = asyncio.run(rounds.run(attacks))
+    except (AgentError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(table(rows))
+    if options.json:
+        figures: dict[str, Any] = {
+            "rows": [_as_json(row) for row in rows],
+            "seed": options.seed,
+            "seconds": options.seconds,
+            "machine": machine(),
+        }
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 1 if any(row.faults for row in rows) else 0
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    return {**asdict(row), "faults": row.faults}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

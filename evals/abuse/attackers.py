@@ -1,0 +1,64 @@
+"""Attacker's process: ``python -m evals.abuse.attackers NAME SECONDS SEED``; the target on standard input.
+
+Prints one line of JSON, the outcome. Of low priority: what an attacker computes is done on another machine in
+life, and must not be taken for work of the server.
+"""
+
+import asyncio
+import json
+import os
+import random
+import resource
+import sys
+from dataclasses import asdict
+
+from core.errors import PeerError
+from evals.abuse.registry import Attack, Outcome, Strike, chosen
+from evals.abuse.target import Target
+from evals.serving_process import ROOT
+
+NICENESS = 10
+# After the time that the attack has.
+MARGIN_S = 45.0
+DESCRIPTORS = 8_192
+
+
+async def strike(attack: Attack, target: Target, seconds: float, seed: int) -> Outcome:
+    """Run an attack in a process of its own.
+
+    Raises:
+        PeerError: it gave no outcome in time.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "evals.abuse.attackers", attack.name, str(seconds), str(seed),
+        cwd=ROOT, limit=2**24, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(max(seconds, attack.least_s) + MARGIN_S):
+            output, errors = await process.communicate(target.as_json().encode())
+        return Outcome(**json.loads(output.splitlines()[-1]))
+    except TimeoutError:
+        raise PeerError(f"the attack {attack.name} does not end") from None
+    except (IndexError, ValueError, TypeError):
+        last = errors.decode(errors="replace").strip().splitlines()[-1:]
+        raise PeerError(f"the attack {attack.name} gave no outcome: {last}") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def main(name: str, seconds: float, seed: int) -> None:
+    """Run one attack against the target on standard input."""
+    os.nice(NICENESS)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, most), most))
+    [attack] = chosen([name])
+    target = Target.from_json(sys.stdin.readline())
+    run = attack.run(Strike(target, max(seconds, attack.least_s), random.Random(f"{name} {seed}")))
+    print(json.dumps(asdict(asyncio.run(run))), flush=True)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

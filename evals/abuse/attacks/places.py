@@ -1,0 +1,158 @@
+"""Places that are taken for nothing: lines by silent sockets, descriptors by requests that never end.
+
+Attackers have an address of their own. A newcomer with another address, who has nothing to do with them, must
+get in while they hold what they have, and a line that nobody uses must be given back within ``GIVEN_BACK_S``.
+"""
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+
+import aiohttp
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from evals.abuse.registry import Attack, Outcome, Strike, add, attack
+from evals.abuse.routes import sockets
+from evals.abuse.samples import path_of
+
+SILENT_SOCKETS, HALF_HEADS = 40, 1_500
+GIVEN_BACK_S = 40.0
+NEWCOMER, NEWCOMER_AGAIN_S = 200, 2.0
+GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError)
+
+
+async def silent_sockets(strike: Strike, *, path: str, subprotocols: tuple[str, ...] = ()) -> Outcome:
+    """Open more sockets than there are lines from one address, say nothing, and see when they are closed."""
+    loop = asyncio.get_running_loop()
+    begun_s, closed_s, refused, held = loop.time(), [], 0, []
+
+    async def wait_closed(socket: ClientConnection) -> None:
+        with suppress(ConnectionClosed):
+            async for _ in socket:
+                pass
+        closed_s.append(loop.time() - begun_s)
+
+    waiting: list[asyncio.Task[None]] = []
+    for _ in range(SILENT_SOCKETS):
+        if loop.time() - begun_s > strike.seconds / 2:
+            break
+        try:
+            socket = await strike.socket(path, subprotocols=subprotocols)
+        except GONE:
+            refused += 1
+            continue
+        held.append(socket)
+        waiting.append(asyncio.create_task(wait_closed(socket), name="silent.closed"))
+    newcomer_s = await _newcomer(strike, within_s=min(strike.seconds, GIVEN_BACK_S))
+    if waiting:
+        await asyncio.wait(waiting, timeout=max(0.0, begun_s + strike.seconds - loop.time()))
+    open_still = sum(not task.done() for task in waiting)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, *(socket.close() for socket in held), return_exceptions=True)
+    did: dict[str, object] = {
+        "held": len(held),
+        "refused": refused,
+        "closed": len(closed_s),
+        "slowest_s": round(max(closed_s, default=0.0), 1),
+        "newcomer_s": newcomer_s,
+    }
+    faults = []
+    if newcomer_s is None:
+        faults.append("a newcomer from another address gets no line")
+    if open_still:
+        faults.append(f"{open_still} silent sockets hold a line for more than {strike.seconds:.0f} s")
+    return Outcome(did, faults)
+
+
+async def _newcomer(strike: Strike, *, within_s: float) -> float | None:
+    """Seconds until somebody else's socket was accepted; None when none was in time."""
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    while loop.time() - begun_s < within_s:
+        with suppress(*GONE):
+            async with await strike.socket("/v1/realtime?model=parley-cascade", NEWCOMER):
+                return round(loop.time() - begun_s, 1)
+        await asyncio.sleep(NEWCOMER_AGAIN_S)
+    return None
+
+
+for _entry in sockets():
+    # Unmute's dialect and the MiniCPM server's have the path of OpenAI's.
+    _kinds: dict[str, tuple[str, tuple[str, ...]]] = {_entry.path: (path_of(_entry), ())}
+    if _entry.path == "/v1/realtime":
+        _kinds = {
+            "/v1/realtime?model": ("/v1/realtime?model=parley-cascade", ()),
+            "/v1/realtime?mode": ("/v1/realtime?mode=audio", ()),
+            "/v1/realtime unmute": ("/v1/realtime", ("realtime",)),
+        }
+    if _entry.path.startswith("/twilio"):
+        # Refused before it is accepted: nobody has its token.
+        continue
+    for _name, (_path, _subprotocols) in _kinds.items():
+        add(
+            Attack(
+                f"silent:{_name}",
+                "sockets that say nothing hold every line",
+                partial(silent_sockets, path=_path, subprotocols=_subprotocols),
+                least_s=GIVEN_BACK_S,
+            )
+        )
+
+
+@attack("half-heads", "1,500 half-sent request heads take all descriptors and nobody gets in", least_s=15.0)
+async def half_heads(strike: Strike) -> Outcome:
+    """Open connections that send half of a request, from one address, and ask for /health from another."""
+    writers: list[asyncio.StreamWriter] = []
+    refused = 0
+    ends_s = strike.ends_at()
+    for _ in range(HALF_HEADS):
+        if asyncio.get_running_loop().time() > ends_s:
+            break
+        try:
+            _, writer = await strike.raw()
+            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ")
+            writers.append(writer)
+        except OSError:
+            refused += 1
+        if len(writers) % 50 == 0:
+            await asyncio.sleep(0.01)
+    faults: list[str] = []
+    async with strike.client(NEWCOMER) as client:
+        try:
+            async with client.get("/health") as response:
+                status = response.status
+        except GONE as error:
+            status = 0
+            faults.append(f"/health is not answered to another address: {type(error).__name__}")
+    newcomer_s = await _newcomer(strike, within_s=strike.seconds)
+    if newcomer_s is None:
+        faults.append("a newcomer from another address gets no line")
+    for writer in writers:
+        writer.close()
+    did = {"held": len(writers), "refused": refused, "health": status, "newcomer_s": newcomer_s}
+    return Outcome(dict(did), faults)
+
+
+@attack("one-address", "one address holds all lines with calls that say little", least_s=10.0)
+async def one_address(strike: Strike) -> Outcome:
+    """Begin a session on as many sockets as are accepted: a newcomer with another address gets in."""
+    held: list[ClientConnection] = []
+    refused = 0
+    ends_s = strike.ends_at()
+    for _ in range(SILENT_SOCKETS):
+        if asyncio.get_running_loop().time() > ends_s:
+            break
+        try:
+            socket = await strike.socket("/v1/realtime?model=parley-cascade")
+            await socket.send('{"type":"input_audio_buffer.clear"}')
+            held.append(socket)
+        except InvalidStatus:
+            refused += 1
+        except GONE:
+            refused += 1
+    newcomer_s = await _newcomer(strike, within_s=strike.seconds)
+    await asyncio.gather(*(socket.close() for socket in held), return_exceptions=True)
+    faults = [] if newcomer_s is not None else ["a newcomer from another address gets no line"]
+    return Outcome({"held": len(held), "refused": refused, "newcomer_s": newcomer_s}, faults)

@@ -1,0 +1,112 @@
+"""Memory, descriptors, threads, tasks and processor time of a server, read from /proc and ``GET /status``."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+STATUS_S = 5.0
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Libraries that only one kind of engine child has mapped.
+RECOGNISER, FRONT_END = "pocketsphinx", "livekit"
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A server at one moment.
+
+    Attributes:
+        rss_mb: of the process and its children.
+        descriptors: of the process.
+        threads: of the process.
+        tasks: of its event loop; None when the server did not say.
+        calls: conversations under way; None when the server did not say.
+        stalls: of its event loop since it started; None when the server does not count them.
+    """
+
+    rss_mb: float
+    descriptors: int
+    threads: int
+    tasks: int | None
+    calls: int | None
+    stalls: int | None
+
+
+async def footprint(url: str, pid: int) -> Footprint:
+    """Read all of it; a server that is gone or does not answer has what can still be read."""
+    status = await status_of(url)
+    return Footprint(
+        rss_mb=round(sum(map(_rss_bytes, (pid, *children(pid)))) / 2**20, 1),
+        descriptors=_count(Path(f"/proc/{pid}/fd")),
+        threads=_count(Path(f"/proc/{pid}/task")),
+        tasks=_number(status, "tasks"),
+        calls=_number(status, "calls"),
+        stalls=stalls_in(status),
+    )
+
+
+async def status_of(url: str) -> Mapping[str, Any]:
+    """``GET /status``; empty when it is not answered."""
+    timeout = aiohttp.ClientTimeout(total=STATUS_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as client,
+            client.get(f"{url}/status") as response,
+        ):
+            found = await response.json()
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def stalls_in(status: Mapping[str, Any]) -> int | None:
+    """Return the count of loop stalls of a status; None where the server does not count them."""
+    given = status.get("stalls")
+    return _number(given, "count") if isinstance(given, Mapping) else None
+
+
+def children(pid: int) -> Iterator[int]:
+    """All processes that a process has started, and those of theirs."""
+    pending = [pid]
+    while pending:
+        current = pending.pop()
+        try:
+            texts = [(task / "children").read_text() for task in Path(f"/proc/{current}/task").iterdir()]
+        except OSError:
+            continue
+        for child in (int(number) for text in texts for number in text.split()):
+            pending.append(child)
+            yield child
+
+
+def engine_child(pid: int, library: str) -> int | None:
+    """Return the child of a server that has a library mapped: ``RECOGNISER`` or ``FRONT_END``."""
+    for child in children(pid):
+        try:
+            if library in Path(f"/proc/{child}/maps").read_text():
+                return child
+        except OSError:
+            continue
+    return None
+
+
+def _rss_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def _count(folder: Path) -> int:
+    try:
+        return len(list(folder.iterdir()))
+    except OSError:
+        return 0
+
+
+def _number(status: Mapping[str, Any], name: str) -> int | None:
+    given = status.get(name)
+    return given if isinstance(given, int) else None

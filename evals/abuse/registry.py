@@ -1,0 +1,185 @@
+"""What an attack is, and the list of all of them.
+
+An attack is a coroutine function with a name, the defect that it stands for, and the setting of the server
+that it needs. It runs in a process of its own, next to control calls that measure their own audio; what it
+can judge itself (an answer that had to be refused) it returns as faults.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import aiohttp
+from websockets.asyncio.client import ClientConnection, connect
+
+from core.errors import ConfigError
+from evals.abuse.target import Target, own_address
+
+REQUEST_S, OPEN_S = 15.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an attack.
+
+    Attributes:
+        did: counts and figures, for the report.
+        faults: what the attacker got that it must not get; empty when all was as it has to be.
+    """
+
+    did: dict[str, object] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One run of an attack.
+
+    Attributes:
+        target: the server.
+        seconds: how long the attack lasts.
+        dice: of everything random.
+    """
+
+    target: Target
+    seconds: float
+    dice: random.Random
+
+    def client(self, number: int = 1, *, token: str = "") -> aiohttp.ClientSession:
+        """An HTTP client with an address of its own.
+
+        Args:
+            number: of the address; the control callers have 127.0.0.1.
+            token: sent as a bearer token.
+        """
+        return aiohttp.ClientSession(
+            self.target.url,
+            connector=aiohttp.TCPConnector(local_addr=(own_address(number), 0), limit=0),
+            timeout=aiohttp.ClientTimeout(total=REQUEST_S),
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+        )
+
+    async def socket(
+        self, path: str, number: int = 1, *, subprotocols: tuple[str, ...] = (), token: str = ""
+    ) -> ClientConnection:
+        """Open a socket from an address of its own. Raises as ``websockets.connect``."""
+        return await connect(
+            f"{self.target.socket_url}{path}",
+            subprotocols=list(subprotocols) or None,  # type: ignore[arg-type]
+            additional_headers={"Authorization": f"Bearer {token}"} if token else None,
+            local_addr=(own_address(number), 0),
+            max_size=None,
+            open_timeout=OPEN_S,
+            close_timeout=1.0,
+            ping_interval=None,
+        )
+
+    async def raw(self, number: int = 1) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a plain connection from an address of its own."""
+        async with asyncio.timeout(OPEN_S):
+            return await asyncio.open_connection(
+                "127.0.0.1", self.target.port, local_addr=(own_address(number), 0)
+            )
+
+    def ends_at(self) -> float:
+        """When the attack is over, by the loop's clock."""
+        return asyncio.get_running_loop().time() + self.seconds
+
+
+Run = Callable[[Strike], Awaitable[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One row of the report.
+
+    Attributes:
+        name: on the command line.
+        covers: the defect that it stands for.
+        run: the attack.
+        setting: of the server, by name (``evals.abuse.settings``).
+        controls: whether control calls are measured; an attack that ends or fills the server has none.
+        ends_server: the server is gone with it.
+        least_s: what shows later than after the asked time needs this long.
+        judges_wait: answers must not take longer than without the attack.
+    """
+
+    name: str
+    covers: str
+    run: Run
+    setting: str = "default"
+    controls: bool = True
+    ends_server: bool = False
+    least_s: float = 0.0
+    judges_wait: bool = False
+
+
+_ATTACKS: dict[str, Attack] = {}
+
+
+def add(attack: Attack) -> None:
+    """Put an attack on the list. Raises ConfigError when its name is taken."""
+    if attack.name in _ATTACKS:
+        raise ConfigError(f"two attacks are called {attack.name}")
+    _ATTACKS[attack.name] = attack
+
+
+def attack(
+    name: str,
+    covers: str,
+    *,
+    setting: str = "default",
+    controls: bool = True,
+    ends_server: bool = False,
+    least_s: float = 0.0,
+    judges_wait: bool = False,
+) -> Callable[[Run], Run]:
+    """Put the decorated function on the list; see ``Attack``."""
+
+    def put(run: Run) -> Run:
+        add(
+            Attack(
+                name,
+                covers,
+                run,
+                setting=setting,
+                controls=controls,
+                ends_server=ends_server,
+                least_s=least_s,
+                judges_wait=judges_wait,
+            )
+        )
+        return run
+
+    return put
+
+
+def attacks() -> dict[str, Attack]:
+    """All attacks by name, in the order of the report."""
+    # Here, because they put themselves on the list of this module.
+    from evals.abuse import attacks as _all
+
+    _all.load()
+    return dict(_ATTACKS)
+
+
+def chosen(names: list[str] | None) -> list[Attack]:
+    """Return the attacks of these names, or all; a name that ends in ``*`` stands for all that begin so.
+
+    Raises:
+        ConfigError: no attack has such a name.
+    """
+    known = attacks()
+    if not names:
+        return list(known.values())
+    found: dict[str, Attack] = {}
+    for name in names:
+        stem = name.removesuffix("*")
+        fitting = {
+            each: known[each] for each in known if each == name or (stem != name and each.startswith(stem))
+        }
+        if not fitting:
+            raise ConfigError(f"no attack is called {name!r}; see --list")
+        found |= fitting
+    return list(found.values())

@@ -1,0 +1,203 @@
+"""Attacks one after the other: a server, control calls, an attack, and what is left of it.
+
+A server stays as long as the attacks on it pass: a row that fails may have hurt it, and the next one begins
+with a new server. A server's first control calls have no attack with them and are what the others are
+compared with.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.errors import PeerError
+from evals.abuse.attackers import strike
+from evals.abuse.controls import SOCKET_TURNS, TRANSPORTS, ControlProcess, Report, controls
+from evals.abuse.registry import Attack
+from evals.abuse.report import GAP_BEYOND_MS, Row, footprint_faults
+from evals.abuse.settings import setting
+from evals.abuse.target import Target, serving
+from evals.serving_process import healthy
+
+SAMPLE_S, LOOK_S, IDLE_S = 0.5, 1.0, 2.0
+
+
+@dataclass
+class Bench:
+    """A server that is attacked, and its figures without an attack.
+
+    Attributes:
+        target: the server.
+        base: of its control calls; empty for a server that has had none, whose memory is not judged: what a
+            first call loads stays.
+    """
+
+    target: Target
+    base: Mapping[str, Report] = field(default_factory=dict)
+
+
+class Rounds:
+    """One evaluation.
+
+    Args:
+        folder: for servers' files.
+        seconds: of each attack.
+        seed: of everything random.
+        settle_s: the longest time for memory and descriptors to come back.
+        transports: of the control callers; empty: there are none.
+        turns: questions of each of their calls over a socket.
+        gap_beyond_ms: see ``Row``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seconds: float,
+        seed: int,
+        settle_s: float = 30.0,
+        transports: Sequence[str] = TRANSPORTS,
+        turns: int = SOCKET_TURNS,
+        gap_beyond_ms: float = GAP_BEYOND_MS,
+    ) -> None:
+        self._folder = folder
+        self._seconds = seconds
+        self._seed = seed
+        self._settle_s = settle_s
+        self._transports = transports
+        self._turns = turns
+        self._gap_beyond_ms = gap_beyond_ms
+        self._servers = 0
+
+    async def run(self, attacks: Sequence[Attack]) -> list[Row]:
+        """Every attack, those of one setting behind each other; the rows in the order of the attacks."""
+        rows: dict[str, Row] = {}
+        for name in dict.fromkeys(attack.setting for attack in attacks):
+            pending = [attack for attack in attacks if attack.setting == name]
+            while pending:
+                async with AsyncExitStack() as stack:
+                    try:
+                        lasting = [max(self._seconds, each.least_s) for each in pending if each.controls]
+                        lasting = lasting if self._transports else []
+                        bench = await stack.enter_async_context(
+                            self._bench(name, base_s=max(lasting, default=0.0))
+                        )
+                    except PeerError as error:
+                        rows |= {
+                            each.name: Row(each.name, each.covers, broken=str(error)) for each in pending
+                        }
+                        break
+                    while pending:
+                        attack = pending.pop(0)
+                        row = rows[attack.name] = await self.strike(bench, attack)
+                        _say(row)
+                        if row.faults or attack.ends_server:
+                            break
+        return [rows[attack.name] for attack in attacks]
+
+    async def strike(self, bench: Bench, attack: Attack) -> Row:
+        """One attack on a server that stands."""
+        target = bench.target
+        row = Row(
+            attack.name,
+            attack.covers,
+            base=bench.base,
+            judges_wait=attack.judges_wait,
+            gap_beyond_ms=self._gap_beyond_ms,
+        )
+        failures = target.failures()
+        row.before = await target.footprint()
+        row.peak_mb = row.before.rss_mb
+        watching = asyncio.create_task(self._watch(target, row), name="abuse.watch")
+        try:
+            if attack.controls and self._transports:
+                async with self._controls(target) as callers:
+                    await self._with_controls(callers, attack, target, row)
+            else:
+                row.outcome = await strike(attack, target, self._seconds, self._seed)
+            if attack.ends_server:
+                row.before = None
+            else:
+                row.after = await target.footprint()
+                if bench.base:
+                    await self._settle(target, row)
+        except PeerError as error:
+            row.broken = str(error)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        row.failures = target.failures() - failures
+        if not attack.ends_server and not await healthy(target.url):
+            row.broken = row.broken or "the server does not answer any more"
+        return row
+
+    def _controls(self, target: Target) -> AbstractAsyncContextManager[ControlProcess]:
+        return controls(target.url, self._folder / "speech", self._transports, turns=self._turns)
+
+    async def _with_controls(self, callers: ControlProcess, attack: Attack, target: Target, row: Row) -> None:
+        if not await callers.up():
+            raise PeerError("the control calls do not come up without an attack")
+        row.outcome = await strike(attack, target, self._seconds, self._seed)
+        row.controls = await callers.reports()
+
+    async def _settle(self, target: Target, row: Row) -> None:
+        """Wait until nothing is left of the attack, as long as that may take."""
+        assert row.before is not None
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        while True:
+            row.later = await target.footprint()
+            row.later_s = loop.time() - begun_s
+            if not footprint_faults(row.before, row.later) or row.later_s > self._settle_s:
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _watch(self, target: Target, row: Row) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            found = await target.footprint()
+            row.peak_mb = max(row.peak_mb, found.rss_mb)
+
+    @asynccontextmanager
+    async def _bench(self, name: str, *, base_s: float) -> AsyncIterator[Bench]:
+        """A new server.
+
+        Args:
+            name: of its setting.
+            base_s: its first control calls last as long as those with the longest attack, because the largest
+                of more gaps is larger; 0: there are none.
+        """
+        self._servers += 1
+        async with (
+            setting(name) as given,
+            serving(self._folder / f"server{self._servers}", given) as target,
+        ):
+            bench = Bench(target)
+            if base_s:
+                bench.base = await self._without_attack(target, base_s)
+            yield bench
+
+    async def _without_attack(self, target: Target, seconds: float) -> Mapping[str, Report]:
+        async with self._controls(target) as callers:
+            if not await callers.up():
+                raise PeerError("the control calls do not come up")
+            await asyncio.sleep(seconds)
+            base = await callers.reports()
+        _say_base(base)
+        await asyncio.sleep(IDLE_S)
+        return base
+
+
+def _say(row: Row) -> None:
+    verdict = "FAIL: " + "; ".join(row.faults) if row.faults else "pass"
+    print(f"{row.name}: {verdict}", file=sys.stderr, flush=True)
+
+
+def _say_base(base: Mapping[str, Report]) -> None:
+    found = ", ".join(
+        f"{transport} gap {report.gap_ms} ms, {report.answered}/{report.asked} answered"
+        for transport, report in base.items()
+    )
+    print(f"without an attack: {found}", file=sys.stderr, flush=True)

@@ -1,0 +1,176 @@
+"""The server under attack: ``bot.py`` as a process of its own, with a telephone line and a folder of its own.
+
+``Target`` is what an attacker's process needs to know of it, and travels as JSON. Settings are a deployment's
+defaults: what an attack can do to a server that is set up with care for the attack says little.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.errors import PeerError
+from evals.abuse.footprint import Footprint, footprint
+from evals.latency.servers import command
+from evals.phone.front import AUTH_TOKEN, PUBLIC
+from evals.serving_process import free_port, started
+from serving.gateway.settings import ServerSettings
+
+# About 12 s of speech: the question comes while an attack of 20 s is on.
+GREETING = (
+    "The branch is open from nine until five on weekdays, and from ten until two on Saturdays. A replacement "
+    "card costs five dollars and is with you within a week. Transfers that are sent before four in the "
+    "afternoon arrive on the next working day. "
+)
+OPERATOR_TOKEN_ENV = "PARLEY_ADMIN_TOKEN"
+KEYS_ENV = "PARLEY_CALL_KEYS"
+# The descriptors that a process has unless it is given more; a server may raise it.
+LIMITED = 'ulimit -S -n 1024 && exec "$@"'
+# Lines of a server's log that a client must not be able to cause.
+FAILURES = (
+    "a conversation failed",
+    "a request failed",
+    "a typed turn failed",
+    "ASGI callable returned",
+    "Task exception was never retrieved",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a server is started with, beyond the defaults.
+
+    Attributes:
+        deployment: parts of the deployment, by name.
+        environment: variables.
+        facts: that an attack of this setting needs to know (addresses of peers).
+        operator_token: whether the environment names the operator's token.
+        keys: of applications.
+    """
+
+    deployment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    operator_token: bool = True
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server that answers.
+
+    Attributes:
+        url: its root.
+        pid: its process.
+        log: its output.
+        operator_token: of the operator; empty when there is none.
+        keys: of applications.
+        auth_token: Twilio's, which signs webhooks.
+        facts: see ``Setting``.
+    """
+
+    url: str
+    pid: int
+    log: str
+    operator_token: str = ""
+    keys: tuple[str, ...] = ()
+    auth_token: str = AUTH_TOKEN
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def socket_url(self) -> str:
+        """Its root for sockets."""
+        return self.url.replace("http", "ws", 1)
+
+    async def footprint(self) -> Footprint:
+        """What it takes at this moment."""
+        return await footprint(self.url, self.pid)
+
+    def failures(self) -> int:
+        """Lines of its log so far that a client must not be able to cause."""
+        lines = Path(self.log).read_text(errors="replace").splitlines()
+        return sum(any(mark in line for mark in FAILURES) for line in lines)
+
+    def as_json(self) -> str:
+        """For another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Target":
+        """The same again."""
+        given = json.loads(text)
+        return cls(**{**given, "keys": tuple(given["keys"])})
+
+
+@asynccontextmanager
+async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
+    """A server of this setting, stopped with the block.
+
+    Args:
+        folder: for its files; made when it is missing.
+        setting: beyond the defaults.
+
+    Raises:
+        PeerError: it does not start.
+    """
+    port, config, log = free_port(), folder / "abuse.yaml", folder / "server.log"
+    await asyncio.to_thread(_prepare, folder, config, log, setting.deployment)
+    token = secrets.token_urlsafe(32) if setting.operator_token else ""
+    environment = {
+        "TWILIO_AUTH_TOKEN": AUTH_TOKEN,
+        OPERATOR_TOKEN_ENV: token,
+        KEYS_ENV: ",".join(setting.keys),
+        **setting.environment,
+    }
+    limited = ("/bin/sh", "-c", LIMITED, "sh", *command("parley", config, port))
+    async with started(limited, port, log, environment=environment) as server:
+        if server.pid is None:
+            raise PeerError("the server has no process")
+        token = token or generated_token(folder)
+        yield Target(server.url, server.pid, str(log), token, setting.keys, facts=setting.facts)
+
+
+def _prepare(folder: Path, config: Path, log: Path, more: Mapping[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    config.write_text(json.dumps(deployment(folder, more)))
+
+
+def deployment(folder: Path, more: Mapping[str, Any]) -> dict[str, Any]:
+    """The deployment of a server under attack; YAML as JSON."""
+    parts: dict[str, Any] = {
+        "bot": {"greeting": GREETING},
+        "duplex": {"tick_log": None},
+        "operations": {"data_dir": str(folder.resolve() / "data")},
+        "phone": {"public_url": PUBLIC},
+        "remembering": {"store": {"url": f"sqlite:///{folder.resolve()}/sessions.db"}},
+        # A server that others reach and that asks for no key has to say that this is meant.
+        "server": {"open": True} if "open" in ServerSettings.model_fields else {},
+    }
+    for name, part in more.items():
+        known = parts.get(name)
+        parts[name] = {**known, **part} if isinstance(known, dict) and isinstance(part, Mapping) else part
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def generated_token(folder: Path) -> str:
+    """Return the token that a server without one has made for its operator; empty when there is none."""
+    for path in sorted(folder.rglob("*token*")):
+        if path.is_file() and not path.stat().st_mode & 0o077:
+            return path.read_text().strip()
+    return ""
+
+
+def own_address(number: int) -> str:
+    """Return a loopback address that belongs to one client and no other."""
+    return f"127.{os.getpid() % 200 + 20}.{number // 250 + 1}.{number % 250 + 1}"

@@ -1,0 +1,50 @@
+"""The abuse evaluation, short: attacks on one server next to a control call, and who is let in where.
+
+``python -m evals.abuse`` runs all of them for longer, with control calls on every transport.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from evals.abuse.controls import SOCKET
+from evals.abuse.exposure import COLUMNS, differences, generated, written
+from evals.abuse.proxies import Proxy
+from evals.abuse.registry import chosen
+from evals.abuse.report import table
+from evals.abuse.rounds import Rounds
+
+pytestmark = pytest.mark.alone
+
+# A few seconds each. What runs for longer, or needs a server of its own, is in the evaluation alone.
+ATTACKS = ("mutate:openai", "mutate:chat", "half-open:http")
+SECONDS, SETTLE_S = 5.0, 10.0
+# On a machine that does other work too; the stalls that this is for are longer. The evaluation has 60 ms.
+GAP_BEYOND_MS = 300.0
+# Of the proxies the one that changes most.
+PROXIES = (Proxy.DIRECT, Proxy.NGINX)
+# The open deployment differs in what needs no credential.
+ASKED = tuple(column for column in COLUMNS if column.setting == "table" or column.credential == "none")
+
+
+async def test_a_control_call_does_not_hear_the_attacks(tmp_path: Path):
+    rounds = Rounds(
+        tmp_path,
+        seconds=SECONDS,
+        seed=1,
+        settle_s=SETTLE_S,
+        transports=[SOCKET],
+        turns=1,
+        gap_beyond_ms=GAP_BEYOND_MS,
+    )
+    rows = await rounds.run(chosen(list(ATTACKS)))
+    assert not [fault for row in rows for fault in row.faults], table(rows)
+
+
+@pytest.mark.skipif(
+    find_spec("serving.gateway.operator_token") is None, reason="the page is of servers that make a token"
+)
+async def test_every_route_lets_in_whom_the_page_says():
+    found = await generated(PROXIES, ASKED)
+    assert differences(written(), found, PROXIES) == []

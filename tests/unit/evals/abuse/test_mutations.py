@@ -1,0 +1,65 @@
+"""Mutations: the same dice make the same, and everything that is made can be sent."""
+
+import copy
+import json
+import random
+
+import pytest
+
+from evals.abuse.mutations import mutated, mutated_bytes, mutated_text
+from evals.abuse.protocols import PROTOCOLS, RTVI, twilio_messages
+from evals.abuse.routes import sockets
+from evals.abuse.samples import FORM, SDP, path_of
+
+MESSAGES = [message for protocol in PROTOCOLS for message in protocol.messages]
+
+
+def drawn(seed: int, count: int = 300) -> list[str]:
+    dice = random.Random(seed)
+    return [mutated(dice.choice(MESSAGES), dice) for _ in range(count)]
+
+
+def test_mutations_are_those_of_their_seed():
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+
+
+def test_a_message_is_not_changed_itself():
+    before = copy.deepcopy(MESSAGES)
+    drawn(3)
+    assert before == MESSAGES
+
+
+def test_mutations_differ_from_what_they_are_made_of():
+    dice = random.Random(4)
+    same = sum(mutated(message, dice) == json.dumps(message) for message in MESSAGES * 20)
+    assert same < len(MESSAGES) * 20 * 0.1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_mutation_can_be_sent(seed: int):
+    for text in drawn(seed):
+        assert text.encode() is not None
+
+
+def test_texts_and_bytes_of_one_seed_are_the_same():
+    made = [
+        (mutated_text(SDP, random.Random(seed)), mutated_bytes(SDP.encode(), random.Random(seed)))
+        for seed in (1, 1, 2)
+    ]
+    assert made[0] == made[1] != made[2]
+
+
+def test_every_socket_has_a_protocol():
+    spoken = {protocol.path.partition("?")[0] for protocol in PROTOCOLS}
+    spoken = {path.rpartition("/")[0] if path.startswith("/ws/") else path for path in spoken}
+    for entry in sockets():
+        path = path_of(entry).partition("?")[0]
+        known = path in spoken or path.rpartition("/")[0] in spoken
+        # Twilio's has messages of a call of its own.
+        assert known or path.startswith("/twilio/media"), entry
+
+
+def test_messages_of_a_stream_and_of_a_browser_are_json():
+    for message in (*twilio_messages("CA1"), *RTVI, FORM):
+        assert json.loads(json.dumps(message)) == message
