@@ -291,6 +291,7 @@ async def gateway(
     app = create_app(
         deployment.server,
         admitted=(lambda: gate.admitted) if is_bounded else None,
+        usage=engines.answering.usage,
         readiness=not_ready,
         run_call=lambda arguments: converse(
             engines, conversations, arguments, mode=mode, phones=phones, on_call=on_call

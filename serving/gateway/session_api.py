@@ -130,7 +130,7 @@ def session_api(
         conversations: of this process, with their store.
         type_turn: answers typed turns.
         settings: of the server.
-        usage: what each client may begin, and type.
+        usage: sessions that each client may begin; what answers typed turns counts those.
         access: who may make a session, and use one.
         operators: who may list and import.
         audit: where deletions are written down.
@@ -275,7 +275,6 @@ def session_api(
         text = body.text.strip()
         if not text:
             raise HTTPException(422, "text: is empty")
-        usage.take(identity)
         turn = type_turn(session_id, text, key=idempotency_key, identity=identity)
         chunks = _streamed(turn, partial(turns.take, session_id))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
