@@ -458,10 +458,25 @@ async def test_without_a_microphone_the_page_does_not_say_that_it_listens(chromi
         await lines_are_free(server, within_s=5)
 
 
-async def test_a_deleted_conversation_is_gone_and_a_new_one_can_begin(chromium: str, server: str):
+async def test_a_page_that_was_given_a_conversation_reads_it_and_does_not_delete_it(
+    chromium: str, server: str
+):
     session = await new_session(server)
-    await post_message(server, session, "What are your opening hours on Saturday?")
     async with visit(chromium, f"{server}/s/{session}") as person:
+        await person.part("delete").click()
+        await person.part("confirm").get_by_role("button", name="Delete").click()
+        message = person.page.get_by_text("The conversation was not deleted.")
+        await expect(message).to_contain_text("deleted by its owner or by the operator")
+    async with httpx.AsyncClient() as client:
+        assert (await client.get(f"{server}/api/sessions/{session}")).status_code == 200
+
+
+async def test_a_deleted_conversation_is_gone_and_a_new_one_can_begin(chromium: str, server: str):
+    # A conversation that this browser has begun is its own.
+    async with visit(chromium, f"{server}/s/new") as person:
+        await expect(person.page).to_have_url(re.compile(r"/s/[0-9a-f-]{36}$"))
+        session = session_of(person)
+        await post_message(server, session, "What are your opening hours on Saturday?")
         await person.answered("ten until two", within_s=15)
         other = await open_page(person.context, f"{server}/s/{session}")
         await other.answered("ten until two", within_s=5)

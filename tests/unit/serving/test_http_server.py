@@ -179,6 +179,20 @@ async def test_the_evaluation_tool_gets_a_conversation_and_one_too_many_is_refus
         assert await opens_a_call(gateway) == 200
 
 
+async def test_one_address_that_says_nothing_more_does_not_hold_every_line():
+    limits = {"clients": {"anonymous": {"max_calls": 1}}}
+    async with running(max_calls=2, **limits) as gateway, gateway.socket() as first:
+        await first.send(EVAL_CONNECT)
+        await asyncio.wait_for(gateway.begun.wait(), 5)
+        # There is a line, and it is for another address.
+        with pytest.raises(InvalidStatus):
+            await gateway.socket()
+        gateway.end.set()
+        assert (await closed(first))[0] == 1000
+        async with gateway.socket():
+            pass
+
+
 @pytest.mark.parametrize(
     "messages",
     [
