@@ -42,7 +42,7 @@ LEAST_SLOWER_MS = 100
 # A loop so late, in the 95th percentile, plays audio late (``evals.latency.capacity``: LIMIT_MS).
 LATE_MS = 40
 ANSWERS, LEAST_ANSWERS = 20, 4
-ALONE_ANSWERS, LEAST_ALONE = 21, 3
+ALONE_ANSWERS, LEAST_ALONE = 21, 2
 # Answers and lateness count for so long.
 RECENT_MS = 15_000
 LAGS = 400
