@@ -61,7 +61,7 @@ COLUMNS = (
     *(Column("table", credential) for credential in (NONE, WRONG, USER, KEY, OPERATOR)),
     *(Column("table-open", credential) for credential in (NONE, WRONG, OPERATOR)),
 )
-# Proxies by way of which an entry lets in whoever shows the credential.
+# Proxies by way of which an entry lets in a client with the credential.
 Cells = Mapping[tuple[str, Column], frozenset[Proxy]]
 
 
@@ -153,7 +153,7 @@ async def _shown(client: aiohttp.ClientSession, target: Target, credential: str)
 
 
 async def _session(client: aiohttp.ClientSession, target: Target) -> str:
-    """A session of the application; of whoever is here first where there are no keys."""
+    """Make a session of the application, or of an anonymous client where there are no keys."""
     headers = {"Authorization": f"Bearer {target.keys[0]}"} if target.keys else {}
     async with client.post("/api/sessions", headers=headers) as response:
         if response.status != 201:

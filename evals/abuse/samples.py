@@ -38,7 +38,7 @@ CANDIDATES = {
     ],
 }
 OFFER = {"sdp": SDP, "type": "offer"}
-# Of a session that is not there: whoever is let in is told so, and no call begins.
+# Of a session that is not there: a client that is let in gets 404, and no call begins.
 OFFER_OF_NOTHING = {**OFFER, "requestData": {"session": "nosuchsession"}}
 # JSON, by the name of the entry.
 BODIES: Mapping[str, Any] = {

@@ -1,4 +1,4 @@
-"""SIGTERM while calls are on: nobody is cut off in a word, and everybody hears why the call ends."""
+"""SIGTERM while calls are on: no caller is cut off in a word, and each hears why the call ends."""
 
 import asyncio
 import os

@@ -116,7 +116,7 @@ async def _asked(client: aiohttp.ClientSession, method: str, path: str, token: s
 
 @attack(
     "session-id-alone",
-    "whoever has an id reads, types without limit and deletes for good",
+    "an id is enough to read, to type without limit and to delete for good",
     setting="keys",
     controls=False,
 )

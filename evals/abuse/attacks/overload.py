@@ -54,7 +54,7 @@ for _callers in CALLERS:
     add(
         Attack(
             f"overload-{_callers}",
-            f"{_callers} callers at once: nobody is refused and most are not answered",
+            f"{_callers} callers at once: none is refused and most are not answered",
             partial(overload, callers=_callers),
             controls=False,
             least_s=LEAST_S,

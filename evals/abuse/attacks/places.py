@@ -1,7 +1,7 @@
 """Places that are taken for nothing: lines by silent sockets, descriptors by requests that never end.
 
 Attackers have an address of their own. A newcomer with another address, who has nothing to do with them, must
-get in while they hold what they have, and a line that nobody uses must be given back within ``GIVEN_BACK_S``.
+get in while they hold what they have, and an unused line must be given back within ``GIVEN_BACK_S``.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ async def silent_sockets(strike: Strike, *, path: str, subprotocols: tuple[str, 
 
 
 async def _newcomer(strike: Strike, *, within_s: float) -> float | None:
-    """Seconds until somebody else's socket was accepted; None when none was in time."""
+    """Return the seconds until the socket of another client was accepted; None when none was in time."""
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     while loop.time() - begun_s < within_s:
@@ -88,7 +88,7 @@ for _entry in sockets():
             "/v1/realtime unmute": ("/v1/realtime", ("realtime",)),
         }
     if _entry.path.startswith("/twilio"):
-        # Refused before it is accepted: nobody has its token.
+        # Refused before it is accepted: no stranger has its token.
         continue
     for _name, (_path, _subprotocols) in _kinds.items():
         add(
@@ -101,7 +101,9 @@ for _entry in sockets():
         )
 
 
-@attack("half-heads", "1,500 half-sent request heads take all descriptors and nobody gets in", least_s=15.0)
+@attack(
+    "half-heads", "1,500 half-sent request heads take all descriptors and no client gets in", least_s=15.0
+)
 async def half_heads(strike: Strike) -> Outcome:
     """Open connections that send half of a request, from one address, and ask for /health from another."""
     writers: list[asyncio.StreamWriter] = []

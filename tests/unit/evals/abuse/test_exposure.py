@@ -3,9 +3,9 @@
 from evals.abuse.exposure import COLUMNS, as_table, differences, from_table
 from evals.abuse.proxies import Proxy
 
-EVERY, NOBODY = frozenset(Proxy), frozenset[Proxy]()
+EVERY, NONE = frozenset(Proxy), frozenset[Proxy]()
 CELLS = {("GET /a", column): EVERY for column in COLUMNS} | {
-    ("GET /b", column): frozenset({Proxy.NGINX, Proxy.DIRECT}) if place else NOBODY
+    ("GET /b", column): frozenset({Proxy.NGINX, Proxy.DIRECT}) if place else NONE
     for place, column in enumerate(COLUMNS)
 }
 
