@@ -8,6 +8,7 @@ takes the cost of two engines away: nobody is ever heard, and the voice says eac
 import argparse
 import asyncio
 import gc
+import importlib
 import json
 import os
 import sys
@@ -18,7 +19,6 @@ from typing import IO, Any
 
 from loguru import logger
 
-import bot
 from configs.load import load_deployment
 from core.errors import PeerError
 from evals.phone.faked import Deaf, Remembered
@@ -28,6 +28,8 @@ from pipelines.sessions import open_conversations
 from runtime import event_loop
 from runtime.heap import bound_heap
 
+# The program, run as its command line does it; no module depends on it as a library.
+bot: Any = importlib.import_module("bot")
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1_048_576
 
 
