@@ -21,6 +21,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+# Before numpy is loaded. The event loop forks when an engine's process starts, and a fork waits for the
+# threads of OpenBLAS: while another thread was at work in them it was seen to wait without end.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from loguru import logger
 
 from configs.load import known_deployments, load_deployment, parse_settings

@@ -32,7 +32,8 @@ SLICE_S, REST = 0.002, 20
 LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 1_024, 32_768
 # Each resumption of reading brings up to 256 kB.
 MOST_UNREAD_BYTES = 2_000_000
-HEALTH_PATH = "/health"
+# Asked by supervisors and balancers, who must not take a full server for a dead one.
+PROBE_PATHS = ("/health", "/ready")
 FULL = "every connection of this server, or of this address, is in use: try again later"
 LATE = "the head of the request did not arrive in time"
 
@@ -123,9 +124,11 @@ class GuardedHttp(HttpToolsProtocol):
             self._refuse(503, FULL)
         else:
             super().handle_websocket_upgrade()
+            # It holds this object in a reference cycle, and reads no more of the connection.
+            self.parser = None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        if cycle.scope["path"] != HEALTH_PATH and self.table.is_full(self.transport):
+        if cycle.scope["path"] not in PROBE_PATHS and self.table.is_full(self.transport):
             app = _full
         super()._start_asgi_task(cycle, app)
 

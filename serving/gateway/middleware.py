@@ -18,6 +18,8 @@ from session_store.faults import log_failure
 
 # WebSocket close code (RFC 6455, 7.4.1).
 POLICY_VIOLATION = 1008
+# Of uvloop's error when something is written to a connection that was reset.
+HANDLE_CLOSED = "the handler is closed"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # A Host header: a name or an address, IPv6 in brackets, and perhaps a port.
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::\d+)?")
@@ -187,7 +189,13 @@ class Failures:
         async def send_and_see(message: Message) -> None:
             nonlocal begun
             begun = True
-            await send(message)
+            try:
+                await send(message)
+            except RuntimeError as error:
+                if HANDLE_CLOSED not in str(error):
+                    raise
+                # The client has reset the connection, and the server is notified in the next turn of the
+                # loop. From then on it drops what is sent, and so does this.
 
         try:
             await self._app(scope, receive, send_and_see)

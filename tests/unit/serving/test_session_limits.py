@@ -10,6 +10,7 @@ import pytest
 from serving.gateway.session_api import TurnEvent
 from session_store.store import SessionStore
 from tests.peers.session_gateway import Turns, application, client_of
+from tests.peers.webrtc_caller import Caller
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
@@ -40,20 +41,26 @@ async def test_one_address_begins_so_many_sessions_a_minute(tmp_path: Path):
 
 
 async def test_a_call_that_names_no_session_begins_one_too(tmp_path: Path):
+    caller = Caller()
+    offer = await caller.offer()
+    await caller.hang_up()
     async with (
-        application(tmp_path, Turns(), sessions_per_minute=1) as (app, store),
+        # Twice as many requests of a call are taken a minute: six.
+        application(tmp_path, Turns(), sessions_per_minute=3) as (app, store),
         client_of(app) as client,
     ):
-        session = (await client.post("/api/sessions")).json()["id"]
+        for _ in range(3):
+            session = (await client.post("/api/sessions")).json()["id"]
         begun = (await client.post("/start", json={})).json()["sessionId"]
         going_on = (await client.post("/start", json={"body": {"session": session}})).json()["sessionId"]
-        assert refused(await client.post("/api/offer", json={}), 429, "new sessions a minute")
-        assert refused(await client.post(f"/sessions/{begun}/api/offer", json={}), 429, "new sessions")
+        assert refused(await client.post("/api/offer", json=offer), 429, "new sessions a minute")
+        assert refused(await client.post(f"/sessions/{begun}/api/offer", json=offer), 429, "new sessions")
         # These get as far as their offer, which is none.
         assert (await client.post(f"/sessions/{going_on}/api/offer", json={})).status_code == 422
-        offer = {"requestData": {"session": session}}
-        assert (await client.post("/api/offer", json=offer)).status_code == 422
-        assert await count(store) == 1
+        assert (
+            await client.post("/api/offer", json={"requestData": {"session": session}})
+        ).status_code == 422
+        assert await count(store) == 3
 
 
 @pytest.mark.parametrize(("proxies", "statuses"), [((), [201, 429, 429]), (("127.0.0.1",), [201, 201, 429])])

@@ -10,6 +10,8 @@ import pytest
 from core.grants import ClientIdentity
 from serving.gateway.access import COOKIE
 from serving.gateway.session_api import TurnEvent
+from serving.gateway.settings import ServerSettings
+from serving.gateway.usage import UsageLimits
 from tests.peers.operations_gateway import BEARER
 from tests.peers.session_gateway import application, client_of
 
@@ -20,16 +22,22 @@ READS = ("", "/timeline", "/prompt", "/export")
 class Typed:
     """Turns that are answered at once.
 
+    Args:
+        usage: counts them; None: they are not counted.
+
     Attributes:
         identities: of the clients that typed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, usage: UsageLimits | None = None) -> None:
         self.identities: list[ClientIdentity] = []
+        self._usage = usage
 
     async def __call__(
         self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity
     ) -> AsyncGenerator[TurnEvent, None]:
+        if self._usage is not None:
+            self._usage.take(identity)
         self.identities.append(identity)
         yield TurnEvent("done", {"text": "yes"})
 
@@ -129,8 +137,8 @@ async def test_a_program_owns_what_it_begins_by_the_cookie_that_it_is_given(tmp_
 
 
 async def test_typed_turns_have_a_rate_that_another_session_does_not_renew(tmp_path: Path):
-    typed = Typed()
     limits = {"clients": {"anonymous": {"turns_per_minute": 8}}}
+    typed = Typed(UsageLimits(ServerSettings(**limits)))
     async with application(tmp_path, typed, **limits) as (app, _), client_of(app) as client:
         statuses = []
         for _ in range(4):
