@@ -125,7 +125,7 @@ class GuardedHttp(HttpToolsProtocol):
         else:
             super().handle_websocket_upgrade()
             # It holds this object in a reference cycle, and reads no more of the connection.
-            self.parser = None
+            self.parser = None  # type: ignore[assignment]
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if cycle.scope["path"] not in PROBE_PATHS and self.table.is_full(self.transport):
