@@ -40,7 +40,10 @@ def hosting(lm: CausalLm, port: int = 0, **limits: Any) -> Any:
 
 
 def opened(served: Served) -> HostedReplies:
-    settings = WorkerLlmSettings(url=served.url, secret_env=told_secret())
+    # What these tests are about has no deadline, and loading another model beside them takes seconds.
+    settings = WorkerLlmSettings(
+        url=served.url, secret_env=told_secret(), open_timeout_s=20, request_timeout_s=20
+    )
     llm = WorkerLlm(settings)
     llm.wait_until_loaded()
     return llm.open_replies()
