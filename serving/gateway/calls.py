@@ -17,7 +17,7 @@ from core.errors import CapacityError
 from core.grants import ANONYMOUS, ClientIdentity
 from runtime.shutdown import Shutdown
 from serving.gateway.limits import Place, Places
-from serving.gateway.usage import CallShares
+from serving.gateway.usage import CallShares, share_of
 from serving.scheduler.admission import Admitted
 from session_store.faults import log_failure
 
@@ -25,7 +25,7 @@ RunCall = Callable[[RunnerArguments], Awaitable[None]]
 # Of all lines, those that clients may hold who have said nothing yet: three quarters, and of one address a
 # quarter. The rest is for clients that are known, and for those that speak.
 SILENT_SHARE, ADDRESS_SHARE = 0.75, 0.25
-# So that a server of few lines has them all.
+# A client opens the next socket before the first word of the one before has arrived.
 LEAST_SILENT = 2
 
 
@@ -65,9 +65,8 @@ class CallTasks:
         self._full_since_s: float | None = None
         self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
         self._silent = Places(
-            max(LEAST_SILENT, int(max_calls * SILENT_SHARE)),
+            max_calls,
             "too many lines are held by clients that say nothing, try again in a moment",
-            each=max(LEAST_SILENT, int(max_calls * ADDRESS_SHARE)),
             each_full="too many sockets of this address say nothing: begin with one of them, or close it",
         )
         self.promised: Callable[[], int] = lambda: 0
@@ -84,6 +83,12 @@ class CallTasks:
     def active(self) -> int:
         """Conversations that are running."""
         return self._lines.taken
+
+    @property
+    def lines(self) -> int:
+        """Calls that there may be now: lines, or fewer where the machine can answer no more."""
+        admitted = self.admitted()
+        return self._max_calls if admitted is None else min(self._max_calls, admitted.calls)
 
     @property
     def is_stopping(self) -> bool:
@@ -116,7 +121,7 @@ class CallTasks:
         if admitted is not None and self._lines.taken + promised >= admitted.calls:
             raise CapacityError(f"{admitted.why}; try again later", limit=admitted.calls)
         if self._shares is not None:
-            self._shares.check(identity)
+            self._shares.check(identity, lines=self.lines)
 
     def take_silent(self, identity: ClientIdentity) -> Place:
         """Count a client that may say nothing; its place is given back when it does, or when it has left.
@@ -130,7 +135,12 @@ class CallTasks:
         """
         if identity.owner or identity.is_operator:
             return Place(lambda: None)
-        return self._silent.take(identity.address)
+        lines = self.lines
+        return self._silent.take(
+            identity.address,
+            limit=share_of(lines, SILENT_SHARE, least=LEAST_SILENT),
+            each=share_of(lines, ADDRESS_SHARE, least=LEAST_SILENT),
+        )
 
     def start(
         self,
@@ -158,7 +168,7 @@ class CallTasks:
         """
         self.check_room(promised=promised, identity=identity)
         line = self._lines.take()
-        share = None if self._shares is None else self._shares.take(identity)
+        share = None if self._shares is None else self._shares.take(identity, lines=self.lines)
         if self._lines.taken >= self._max_calls:
             self._full_since_s = asyncio.get_running_loop().time()
         task = asyncio.create_task(self._run(arguments, hang_up), name=f"call.{call_id}")

@@ -71,25 +71,30 @@ class Places:
         """In all."""
         return self._taken
 
-    def check(self, key: str = "", *, promised: int = 0) -> None:
+    def check(
+        self, key: str = "", *, promised: int = 0, limit: int | None = None, each: int | None = None
+    ) -> None:
         """Find out whether there is a place.
 
         Args:
             key: whose.
             promised: that others will take.
+            limit: places in all now, where that changes.
+            each: places of one key now, where that changes.
 
         Raises:
             ShareError: this key has all that one may have.
             CapacityError: all are taken.
         """
-        if self._each is not None and self._taken_of.get(key, 0) >= self._each:
-            raise ShareError(self._each_full, limit=self._each)
-        if self._taken + promised >= self._limit:
-            raise CapacityError(self._full, limit=self._limit)
+        limit, each = self._limit if limit is None else limit, self._each if each is None else each
+        if each is not None and self._taken_of.get(key, 0) >= each:
+            raise ShareError(self._each_full, limit=each)
+        if self._taken + promised >= limit:
+            raise CapacityError(self._full, limit=limit)
 
-    def take(self, key: str = "") -> Place:
-        """Take one. Raises as ``check``."""
-        self.check(key)
+    def take(self, key: str = "", *, limit: int | None = None, each: int | None = None) -> Place:
+        """Take one. Arguments and errors as ``check``."""
+        self.check(key, limit=limit, each=each)
         self._taken += 1
         self._taken_of[key] = self._taken_of.get(key, 0) + 1
         return Place(partial(self._free, key))

@@ -197,11 +197,6 @@ class ServerSettings(BaseModel):
         "allowed_hosts, trusted_proxies) does not start without keys",
     )
 
-    @property
-    def calls_per_address(self) -> int:
-        """Concurrent calls of one address whose client shows no key."""
-        return self.clients.anonymous.max_calls or max(1, -(-3 * self.max_calls // 4))
-
     @field_validator("trusted_proxies")
     @classmethod
     def _are_networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from core.grants import ClientIdentity
 from serving.gateway.limits import Place, Rate, ShareError
 from serving.gateway.settings import ServerSettings
 
+# Of all lines, those that one address may have whose client shows no key.
+ADDRESS_LINES = 0.75
 # Of the model requests of a minute, so many at once: 60 of 240 by default.
 REQUESTS_AT_ONCE = 0.25
 
@@ -95,6 +97,17 @@ class UsageLimits:
             self._sessions.take(identity.address)
 
 
+def share_of(lines: int, share: float, *, least: int = 1) -> int:
+    """Return how many of some lines are a share of them; all of them are not, unless there is one alone.
+
+    Args:
+        lines: that there are now.
+        share: between 0 and 1.
+        least: even where the share is smaller.
+    """
+    return max(1, min(max(least, int(lines * share)), lines - 1))
+
+
 class CallShares:
     """Concurrent calls of every client.
 
@@ -105,25 +118,28 @@ class CallShares:
     def __init__(self, settings: ServerSettings) -> None:
         self._clients = settings.clients
         self._max_calls = settings.max_calls
-        self._address_calls = settings.calls_per_address
         self._taken: dict[str, int] = {}
 
-    def check(self, identity: ClientIdentity) -> None:
+    def check(self, identity: ClientIdentity, *, lines: int | None = None) -> None:
         """Find out whether the client may have one call more.
+
+        Args:
+            identity: of the client.
+            lines: calls that there may be now; None: ``max_calls``.
 
         Raises:
             ShareError: it has all that it may have at a time.
         """
-        for client, limit in self._limits(identity).items():
+        for client, limit in self._limits(identity, self._max_calls if lines is None else lines).items():
             if self._taken.get(client, 0) >= limit:
                 raise ShareError(
                     f"this client has {limit} calls, as many as it may have at a time", limit=limit
                 )
 
-    def take(self, identity: ClientIdentity) -> Place:
-        """Take a share for one call. Raises as ``check``."""
-        self.check(identity)
-        limits = self._limits(identity)
+    def take(self, identity: ClientIdentity, *, lines: int | None = None) -> Place:
+        """Take a share for one call. Arguments and errors as ``check``."""
+        self.check(identity, lines=lines)
+        limits = self._limits(identity, self._max_calls)
         for client in limits:
             self._taken[client] = self._taken.get(client, 0) + 1
         return Place(lambda: self._free(limits))
@@ -134,7 +150,7 @@ class CallShares:
             if not self._taken[client]:
                 del self._taken[client]
 
-    def _limits(self, identity: ClientIdentity) -> dict[str, int]:
+    def _limits(self, identity: ClientIdentity, lines: int) -> dict[str, int]:
         """Every count that a call of this client is part of, with its limit."""
         if identity.is_operator:
             return {}
@@ -145,5 +161,6 @@ class CallShares:
             if identity.owner and identity.grants.max_calls is not None:
                 limits[identity.owner] = identity.grants.max_calls
             if identity.address:
-                limits[f"address {identity.address}"] = self._address_calls
+                of_address = self._clients.anonymous.max_calls or share_of(lines, ADDRESS_LINES)
+                limits[f"address {identity.address}"] = of_address
         return limits

@@ -6,6 +6,7 @@ from core.errors import CapacityError
 from core.grants import ClientIdentity
 from serving.gateway.calls import CallTasks
 from serving.gateway.limits import ShareError
+from serving.scheduler.admission import Admitted
 
 
 def tasks(max_calls: int) -> CallTasks:
@@ -38,7 +39,18 @@ def test_a_quarter_of_the_lines_is_left_to_clients_that_are_known():
         calls.take_silent(ClientIdentity(owner="4d1f", address="198.51.100.7"))
 
 
-def test_a_server_of_few_lines_has_them_all():
-    calls = tasks(2)
+def test_silent_clients_share_what_the_machine_can_answer_and_not_the_lines_on_paper():
+    calls = tasks(32)
+    calls.admitted = lambda: Admitted(4, "the recogniser is busy")
     for _ in range(2):
         calls.take_silent(ClientIdentity(address="192.0.2.1"))
+    with pytest.raises(ShareError):
+        calls.take_silent(ClientIdentity(address="192.0.2.1"))
+    calls.take_silent(ClientIdentity(address="198.51.100.7"))
+    with pytest.raises(CapacityError):
+        calls.take_silent(ClientIdentity(address="203.0.113.8"))
+    calls.take_silent(ClientIdentity(owner="4d1f", address="203.0.113.8"))
+
+
+def test_a_server_with_one_line_gives_it_to_a_silent_client():
+    tasks(1).take_silent(ClientIdentity(address="192.0.2.1"))

@@ -101,6 +101,17 @@ def test_one_address_never_holds_every_line():
     shares.take(STRANGER)
 
 
+@pytest.mark.parametrize(("lines", "of_one_address"), [(1, 1), (2, 1), (3, 2), (4, 3), (6, 4), (32, 24)])
+def test_one_address_has_its_share_of_the_calls_that_there_may_be_now(lines: int, of_one_address: int):
+    shares = CallShares(ServerSettings(max_calls=32))
+    for _ in range(of_one_address):
+        shares.take(STRANGER, lines=lines)
+    with pytest.raises(ShareError):
+        shares.check(STRANGER, lines=lines)
+    for identity in (NEIGHBOUR, KEY, OPERATOR):
+        shares.check(identity, lines=lines)
+
+
 def test_the_calls_of_users_are_calls_of_their_key():
     shares = CallShares(ServerSettings.model_validate({"clients": {"key": {"max_calls": 2}}}))
     shares.take(USER)
