@@ -186,6 +186,7 @@ class Call:
         self.front_end = self.self_voice = self.own_words = None
         self.on_far_end = self.report = self.end_turn = self.finish_turn = None
         self.on_waiting = self.on_reply_over = self.on_turn_started = self.on_turn = self.answers = None
+        self.on_closing = None
         self.is_answering = lambda: False
         self.playout.release()
         client = self.client

@@ -156,7 +156,8 @@ class IdleKeeper:
         await self._until(lambda: not self._open - before, by_ms=now_ms + FAREWELL_MS)
 
     def _speaks_now(self) -> bool:
-        return bool(self._open) or self.holds_reply()
+        # An answer that is owed would begin behind the farewell, and be cut.
+        return bool(self._open) or self.holds_reply() or ANSWER in self._waits
 
     async def _until(self, is_so: Callable[[], bool], *, by_ms: int) -> None:
         """Return when it is so, or at ``by_ms``."""

@@ -106,18 +106,26 @@ class CallTasks:
         """The running conversation that was started under this id."""
         return self._tasks.get(call_id)
 
-    def check_room(self, *, promised: int | None = None, identity: ClientIdentity = ANONYMOUS) -> None:
+    def check_room(
+        self,
+        *,
+        promised: int | None = None,
+        is_promised: bool = False,
+        identity: ClientIdentity = ANONYMOUS,
+    ) -> None:
         """Raises CapacityError when no conversation may start besides those that are promised a line.
 
         Args:
             promised: how many those are; None: all of ``promised``.
+            is_promised: this conversation was promised a line itself. Its caller was answered, and is not
+                sent away because the machine can answer fewer calls since.
             identity: client that would begin it; a ShareError, where this one has all that it may have.
         """
         if self._stopping:
             raise CapacityError("the server is stopping, try another or later", limit=0)
         promised = self.promised() if promised is None else promised
         self._lines.check(promised=promised)
-        admitted = self.admitted()
+        admitted = None if is_promised else self.admitted()
         if admitted is not None and self._lines.taken + promised >= admitted.calls:
             raise CapacityError(f"{admitted.why}; try again later", limit=admitted.calls)
         if self._shares is not None:
@@ -150,6 +158,7 @@ class CallTasks:
         hang_up: Callable[[], Awaitable[None]],
         says_goodbye: bool = False,
         promised: int | None = None,
+        is_promised: bool = False,
         identity: ClientIdentity = ANONYMOUS,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.
@@ -159,14 +168,14 @@ class CallTasks:
             call_id: names the task; not one of a running conversation.
             hang_up: called however the conversation ends; must have a deadline and not raise.
             says_goodbye: it tells its peer why it ends when it is cancelled.
-            promised: see ``check_room``.
+            promised, is_promised: see ``check_room``.
             identity: client that begins it.
 
         Raises:
             CapacityError: every line is taken, or the server is stopping; as a ShareError, all that this
                 client may have.
         """
-        self.check_room(promised=promised, identity=identity)
+        self.check_room(promised=promised, is_promised=is_promised, identity=identity)
         line = self._lines.take()
         share = None if self._shares is None else self._shares.take(identity, lines=self.lines)
         if self._lines.taken >= self._max_calls:

@@ -66,15 +66,19 @@ class GatewayServer(uvicorn.Server):
         """Close the connections whose time is over, now and every ``look_s``."""
         loop, table = asyncio.get_running_loop(), self._connections
         now_s = loop.time()
+        self._next_look = loop.call_later(table.deadlines.look_s, self._look)
         for connection in table.late(now_s):
-            close_late(connection, connection.transport.get_protocol())
+            try:
+                close_late(connection, connection.transport.get_protocol())
+            except RuntimeError:
+                # uvloop's error where the peer has reset it since: it cannot be answered any more.
+                connection.transport.abort()
         for connection in table.look(now_s):
             connection.transport.abort()
         if (evicted := table.take_evicted()) and (
             line := self._evictions.line(f"{evicted} connections without a request made room", now_s)
         ):
             logger.warning(line)
-        self._next_look = loop.call_later(table.deadlines.look_s, self._look)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """See uvicorn. There only a second Ctrl-C cuts the end short; here any second signal."""

@@ -294,7 +294,7 @@ class PhoneRoutes:
             self._check_signature(websocket, {}, None)
             # Used up, whatever comes of it: Twilio opens no stream twice, and the line is free again.
             call = self._claim(token)
-            self._calls.check_room(promised=len(self._waiting))
+            self._calls.check_room(promised=len(self._waiting), is_promised=True)
             await self._check_body({"mode": self._mode}, ANONYMOUS)
             await websocket.accept()
             task = self._calls.start(
@@ -303,6 +303,7 @@ class PhoneRoutes:
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
                 promised=len(self._waiting),
+                is_promised=True,
             )
         except (HTTPException, AgentError) as error:
             self._note_refusal("stream", error)

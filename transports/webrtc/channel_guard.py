@@ -8,8 +8,8 @@ can be read more slowly. So the guard stands at two places:
 * messages: one over the rate, one that is too large and one that is no JSON object is not taken. The peer is
   told at most once a second.
 
-A peer of which more than ``MOST_DROPPED`` messages were dropped, or that fills aiortc's unbounded buffers
-(pieces of messages, packets out of order), floods: its call is ended.
+A peer of which more than ``MOST_DROPPED`` messages a minute are dropped, or that fills aiortc's unbounded
+buffers (pieces of messages, packets out of order), floods: its call is ended.
 
 Owns nothing that waits; ``detach`` ends it.
 """
@@ -33,6 +33,7 @@ SHARE = ClientShare(
 )
 PACKETS_PER_S, BURST_PACKETS = 400, 4_000
 MOST_MESSAGE_BYTES = 3_000_000
+# In a minute; so many at once too.
 MOST_DROPPED = 1_000
 TOLD_US = 1_000_000
 # Of aiortc's receive buffer, which it announces and does not enforce: so far below zero, and packets that
@@ -56,6 +57,7 @@ class ChannelGuard:
         self._clock = LoopClock()
         self._budget = ClientBudget(SHARE)
         self._packets = TokenBucket(PACKETS_PER_S, BURST_PACKETS)
+        self._drops = TokenBucket(MOST_DROPPED / 60, MOST_DROPPED)
         self._sctp: RTCSctpTransport | None = None
         self._told_us: int | None = None
         self._is_flooded = False
@@ -104,7 +106,7 @@ class ChannelGuard:
         # What opens a channel is a message too.
         if not self._budget.take(len(data), self._clock.now_us()):
             self._say(f"over {SHARE.messages_per_s:g} messages a second")
-            if self._budget.dropped > MOST_DROPPED:
+            if not self._drops.take(1, self._clock.now_us()):
                 self._flooded(f"{self._budget.dropped} messages over the rate")
             return
         if pp_id != WEBRTC_DCEP and not data.startswith(PING):

@@ -233,14 +233,16 @@ class Signaling:
         self._renegotiating.add(known)
         restart = bool(request.restart_pc)
         replaced = known.pc
-        answered = False
-        if restart:
-            stop_connecting(replaced)
+        begun = answered = False
         try:
             async with self._place_to_build():
+                begun = True
+                if restart:
+                    stop_connecting(replaced)
                 with negotiation("the offer cannot be negotiated"):
                     await known.renegotiate(sdp=request.sdp, type=request.type, restart_pc=restart)
-            self._guard(known)
+            if known in self._connections.values():
+                self._guard(known)
             answer = _answer(known)
             if restart:
                 self._rename(known)
@@ -250,7 +252,7 @@ class Signaling:
             self._renegotiating.discard(known)
             if known.pc is not replaced:
                 await release_peer_connection(replaced, within_s=self._hang_up_s)
-            if restart and not answered:
+            if restart and begun and not answered:
                 # The old peer connection is gone and the new one came to nothing. Without a restart the call
                 # goes on as it was.
                 await self.hang_up(known)

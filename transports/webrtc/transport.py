@@ -376,9 +376,12 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
         for event in ("on_app_message", "on_client_connected", "on_client_disconnected"):
             self._register_event_handler(event)
 
+        client = self._paced_client
+
+        # Until the connection is closed, which is later than the end of the call.
         @connection.event_handler("app-message")
         async def on_message(_connection: SmallWebRTCConnection, _message: Any) -> None:
-            self._paced_client.note_message()
+            client.note_message()
 
     def quiet_ms(self) -> int:
         """How long nothing came from the peer; 0 before the call is up."""

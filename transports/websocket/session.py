@@ -228,8 +228,12 @@ class SurfaceSession:
         self._spoke_us = self._clock.now_us()
         if not self._has_spoken:
             self._has_spoken = True
-            if self._on_first_word is not None:
-                self._on_first_word()
+            self._give_place_back()
+
+    def _give_place_back(self) -> None:
+        """Count the client no more as one that takes a line and says nothing."""
+        if self._on_first_word is not None:
+            self._on_first_word()
 
     async def close(self, reason: str = "stopped") -> None:
         """Say the last words, close the socket, end both tasks."""
@@ -285,6 +289,9 @@ class SurfaceSession:
             # Each unit is taken when it has been heard, and what is said in it leaves with it.
             self.line.set_ahead_ms(2 * happening.unit_ms)
             self.lead_ms = 4 * happening.unit_ms
+        if isinstance(happening, InQueue):
+            # By its protocol it says nothing until an engine is there.
+            self._give_place_back()
         try:
             messages = self.dialect.tell(happening, self.now_ms)
         except Exception as error:
@@ -293,6 +300,9 @@ class SurfaceSession:
             self._close = (1011, "what happened could not be told")
             self._hang_up()
         else:
+            if messages and self._has_spoken:
+                # A client that listens takes part; one that has never said anything has its first deadline.
+                self._spoke_us = self._clock.now_us()
             self._post(messages)
 
     async def attend(self, on_action: OnAction) -> None:

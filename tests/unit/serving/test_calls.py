@@ -52,5 +52,13 @@ def test_silent_clients_share_what_the_machine_can_answer_and_not_the_lines_on_p
     calls.take_silent(ClientIdentity(owner="4d1f", address="203.0.113.8"))
 
 
+def test_a_caller_who_was_promised_a_line_has_it_when_the_machine_can_answer_fewer():
+    calls = tasks(32)
+    calls.admitted = lambda: Admitted(0, "answers are late")
+    with pytest.raises(CapacityError, match="answers are late"):
+        calls.check_room()
+    calls.check_room(is_promised=True)
+
+
 def test_a_server_with_one_line_gives_it_to_a_silent_client():
     tasks(1).take_silent(ClientIdentity(address="192.0.2.1"))

@@ -208,3 +208,24 @@ async def test_few_peer_connections_are_under_construction_at_a_time(
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert at_once == signaling.BUILDING
     assert sum(isinstance(outcome, dict) for outcome in outcomes) == signaling.BUILDING
+
+
+async def test_a_call_that_waits_in_vain_to_be_restarted_goes_on(room: Room, monkeypatch: pytest.MonkeyPatch):
+    offer = await offer_of(1)
+    answer = await room.door.offer_json(offer)
+    monkeypatch.setattr(signaling, "BUILDING_S", 0.05)
+    may_go_on = asyncio.Event()
+
+    class Slow(RTCPeerConnection):
+        async def setRemoteDescription(self, description: Any) -> None:  # noqa: N802
+            await may_go_on.wait()
+            await super().setRemoteDescription(description)
+
+    monkeypatch.setattr(smallwebrtc, "RTCPeerConnection", Slow)
+    others = [asyncio.create_task(room.door.offer_json(offer)) for _ in range(signaling.BUILDING)]
+    await asyncio.sleep(0)
+    with pytest.raises(CapacityError):
+        await room.door.offer_json({**offer, "pc_id": answer["pc_id"], "restart_pc": True})
+    assert room.door.is_open(answer["pc_id"])
+    may_go_on.set()
+    await asyncio.gather(*others)

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 from protocols.openai_realtime import OpenAIRealtime
-from protocols.surface import Action, Began, Codec, Format, Pictures, Refusal, ReplyBegan, Speech, Typed, Wish
+from protocols.surface import (
+    Action,
+    Began,
+    Codec,
+    Format,
+    Pictures,
+    Refusal,
+    ReplyBegan,
+    Speech,
+    Typed,
+    Wish,
+)
 from protocols.unmute import Unmute
 from tests.virtual_time import run
 from transports.websocket.codecs import Coded, Decoder, Encoder
@@ -362,6 +373,32 @@ def test_a_client_that_has_spoken_has_longer_from_its_last_word_on():
         [(20.0, event("session.update", session={"type": "realtime"})), *typed("Tea.")], stays_s=3_600
     )
     assert gone_after_s(peer, open_s=30, idle_s=300) == pytest.approx(320, abs=1)
+
+
+def test_a_client_that_listens_is_kept():
+    peer = ScriptedPeer([*typed("Tea.")], stays_s=2_000)
+
+    async def during(session: SurfaceSession) -> None:
+        for number in range(10):
+            await asyncio.sleep(100)
+            session.happen(ReplyBegan(f"reply-{number}"))
+        assert not session.gone.is_set()
+
+    held(peer, during, open_s=30, idle_s=300)
+
+
+def test_a_client_that_has_never_said_anything_is_not_kept_by_what_the_bot_says():
+    peer = ScriptedPeer([], stays_s=2_000)
+    gone: list[bool] = []
+
+    async def during(session: SurfaceSession) -> None:
+        for number in range(4):
+            await asyncio.sleep(10)
+            session.happen(ReplyBegan(f"reply-{number}"))
+        gone.append(session.gone.is_set())
+
+    held(peer, during, open_s=30, idle_s=300)
+    assert gone == [True]
 
 
 def test_the_first_word_is_told_once():
