@@ -264,6 +264,7 @@ async def gateway(
     from serving.gateway.app import create_app
     from serving.gateway.audit import AuditLog
     from serving.gateway.caller_book import CallerBook
+    from serving.gateway.exposure import describe_exposure
     from serving.gateway.http_server import http_server
     from serving.gateway.idle_memory import returning_memory
     from serving.gateway.operations import Operations
@@ -320,6 +321,9 @@ async def gateway(
             **({} if stalls is None else {"stalls": stalls.as_message()}),
             "admission": gate.describe() if is_bounded else None,
             "not_ready": not_ready(),
+            "exposure": describe_exposure(
+                deployment.server, public_url=None if phone is None else phone.public_url
+            ),
         },
         open_door=lambda on_call: Signaling(
             on_call,
@@ -341,6 +345,7 @@ async def gateway(
 async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, token: OperatorToken) -> int:
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
+    from serving.gateway.exposure import describe_exposure
     from telemetry.stall_log import StallLog
 
     stalls = StallMonitor(StallLog())
@@ -356,7 +361,9 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         engines.host_front_end()
         engines.stand_by()
         settle()
-        print(banner(engines.describe(), address, token), flush=True)
+        public_url = None if deployment.phone is None else deployment.phone.public_url
+        exposure = describe_exposure(deployment.server, public_url=public_url)
+        print(banner(engines.describe(), address, token, exposure), flush=True)
         # Loading blocked the loop, and there was no call: what counts begins here.
         async with stalls:
             await server.serve(sockets=[listener])
@@ -384,12 +391,23 @@ def address_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def banner(names: dict[str, object], address: str, token: OperatorToken | None = None) -> str:
-    """What the server says when it is ready."""
+def banner(
+    names: dict[str, object], address: str, token: OperatorToken | None = None, exposure: str = ""
+) -> str:
+    """Return what the server prints when it is ready.
+
+    Args:
+        names: of its engines (``Engines.describe``).
+        address: for a browser on this machine.
+        token: of the operator; shown when it was generated.
+        exposure: who may begin calls.
+    """
     lines = [
         f"Parley is ready: {address}",
         "  ears {stt}, turns {turn}, answers {llm}, voice {tts} (deployment {deployment!r})".format(**names),
     ]
+    if exposure:
+        lines.append(f"  {exposure}")
     if names.get("omni"):
         lines.append(f"  full duplex: {names['omni']}, {address}/duplex")
     if token is not None and token.generated:

@@ -1,4 +1,4 @@
-"""Refusal to start a server that strangers would use at the deployment's expense without a decision."""
+"""Who can begin calls on a server, and the refusal to start one that has everybody in without a decision."""
 
 import os
 
@@ -22,6 +22,22 @@ def exposed_by(settings: ServerSettings, *, public_url: str | None) -> str | Non
     return None
 
 
+def describe_exposure(settings: ServerSettings, *, public_url: str | None) -> str:
+    """Return who may begin calls on this server, in a sentence for people."""
+    if _has_keys(settings):
+        return f"Calls and sessions need a key of {settings.call_keys_env}, or a token that a key has given."
+    if exposed_by(settings, public_url=public_url) is not None:
+        return "Open: anyone who reaches this server may begin calls, at the deployment's expense."
+    return (
+        "Calls need no key, and only this machine reaches the server. A tunnel or a proxy in front of it "
+        "would let anyone in."
+    )
+
+
+def _has_keys(settings: ServerSettings) -> bool:
+    return bool(os.environ.get(settings.call_keys_env, "").strip(" ,"))
+
+
 def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
     """Make sure that a server which others reach has client keys, or is open on purpose.
 
@@ -29,7 +45,7 @@ def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
         ConfigError: neither; one line with what mends it.
     """
     exposed = exposed_by(settings, public_url=public_url)
-    if exposed is None or settings.open or os.environ.get(settings.call_keys_env, "").strip(" ,"):
+    if exposed is None or settings.open or _has_keys(settings):
         return
     raise ConfigError(
         f"{exposed}: strangers can reach this server and begin calls at your expense: set "

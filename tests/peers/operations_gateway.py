@@ -29,7 +29,7 @@ def gateway(
     return create_app(
         ServerSettings.model_validate(settings),
         run_call=_no_call,
-        describe=lambda: {"deployment": "test"},
+        describe=lambda: {"deployment": "test", "exposure": "Calls need no key."},
         open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=1),
         operations=operations,
         operator_token=TOKEN,

@@ -22,7 +22,7 @@ const ESTIMATES = [
 
 const parts = Object.fromEntries(
   [
-    "state", "notice", "locked", "login", "token", "token-env", "log-out", "open", "tiles", "apps", "workers", "no-workers",
+    "state", "notice", "locked", "login", "token", "token-env", "log-out", "open", "tiles", "exposure", "apps", "workers", "no-workers",
     "queue", "queue-table", "no-queue", "eta", "eta-rows", "voices", "no-voices", "upload", "voice-file", "voice-name", "upload-button",
     "confirm", "confirm-title", "confirm-text", "confirm-go",
   ].map((role) => [role, part(role)]),
@@ -186,6 +186,7 @@ class Page {
 
   #render({ status, workers, queue, apps, estimates, voices }) {
     this.#renderTiles(status);
+    write(parts.exposure, status.exposure ?? "");
     keyed(parts.apps, apps, "app_id", (app) => this.#app(app), updateApp);
     keyed(parts.workers, workers, "worker_id", makeWorker, updateWorker);
     parts["no-workers"].hidden = workers.length > 0;

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
-from serving.gateway.exposure import check_exposure
+from serving.gateway.exposure import check_exposure, describe_exposure
 from serving.gateway.settings import ServerSettings
 
 EXPOSED: tuple[tuple[dict[str, Any], str | None, str], ...] = (
@@ -35,3 +35,18 @@ def test_it_has_keys_or_is_open_on_purpose(
 def test_on_this_machine_alone_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, host: str):
     monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
     check_exposure(ServerSettings(host=host), public_url=None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "settings", "says"),
+    [
+        ("k" * 32, {"host": "0.0.0.0"}, "need a key of PARLEY_CALL_KEYS"),
+        (" , ", {"host": "0.0.0.0", "open": True}, "Open: anyone"),
+        ("", {}, "only this machine"),
+    ],
+)
+def test_people_read_who_may_begin_calls(
+    monkeypatch: pytest.MonkeyPatch, keys: str, settings: dict[str, Any], says: str
+):
+    monkeypatch.setenv("PARLEY_CALL_KEYS", keys)
+    assert says in describe_exposure(ServerSettings(**settings), public_url=None)
