@@ -1,9 +1,11 @@
 """Memory that goes back to the system: the allocator of the C library, set up and trimmed.
 
-In: nothing but calls, from the process that owns the interpreter. Out: less resident memory. Decides two
+In: nothing but calls, from the process that owns the interpreter. Out: less resident memory. Decides three
 bounds of glibc's allocator, which would otherwise raise them by itself with every large block that is
 freed, up to 32 MB: from then on large blocks come from the heap, and a block of a call that lasts keeps all
-below it. On another C library nothing happens.
+below it. Bounds its arenas as well, of which it makes eight for each processor: every thread that decodes,
+synthesises or stores has one, and what is free in one arena is of no use to another. On another C library
+nothing happens.
 """
 
 import ctypes
@@ -11,12 +13,14 @@ import sys
 from functools import cache
 
 # Of <malloc.h>.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 # A larger block is mapped by itself and goes back when it is freed. Packets and frames are smaller; a second
 # of audio for an engine is 64 kB.
 MMAP_BYTES = 1_048_576
 # So much free at the top of the heap is kept for the next call.
 TOP_BYTES = 8_388_608
+# One for the interpreter, which one thread holds at a time, and one for native code next to it.
+ARENAS = 2
 
 
 @cache
@@ -33,7 +37,9 @@ def bound_heap() -> bool:
     if library is None:
         return False
     return bool(
-        library.mallopt(M_MMAP_THRESHOLD, MMAP_BYTES) and library.mallopt(M_TRIM_THRESHOLD, TOP_BYTES)
+        library.mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
+        and library.mallopt(M_TRIM_THRESHOLD, TOP_BYTES)
+        and library.mallopt(M_ARENA_MAX, ARENAS)
     )
 
 

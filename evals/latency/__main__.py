@@ -26,7 +26,7 @@ from evals.latency.figures import TurnFigures, ratio, summary
 from evals.latency.questions import LONG_ANSWERS, Utterance, conversation, plan
 from evals.latency.servers import running
 from evals.latency.speech import Speakers, Spoken
-from evals.latency.techniques import TECHNIQUES, write
+from evals.latency.techniques import ADMISSION, TECHNIQUES, write
 from evals.serving_process import ROOT, Server, healthy
 
 # A turn of natural talk is longer than this: so many questions last for a step.
@@ -130,8 +130,9 @@ def _server(system: str, arguments: argparse.Namespace) -> AbstractAsyncContextM
     if system == "parley" and arguments.url:
         return nullcontext(Server(arguments.url))
     config = arguments.config
-    if system == "parley" and arguments.without:
-        config = write(config, arguments.without, arguments.out_dir / "without.yaml")
+    without = [*arguments.without, *([ADMISSION] if arguments.capacity else [])]
+    if system == "parley" and without:
+        config = write(config, without, arguments.out_dir / "without.yaml")
     return running(system, config, arguments.out_dir / f"{system}.log")
 
 

@@ -13,6 +13,8 @@ import yaml
 
 from configs.load import load_deployment
 
+# Bounds the calls that a search for the bound of a machine begins.
+ADMISSION = "admission"
 # Technique to the setting that switches it off: the way to it in the deployment, and its value.
 TECHNIQUES: Mapping[str, tuple[tuple[str, ...], Any]] = MappingProxyType(
     {
@@ -24,6 +26,7 @@ TECHNIQUES: Mapping[str, tuple[tuple[str, ...], Any]] = MappingProxyType(
         "idle-prompts": (("bot", "idle"), None),
         "completeness": (("hearing", "turn"), None),
         "adaptive-wait": (("hearing", "endpoint", "kind"), "timer"),
+        ADMISSION: (("server", "admission"), "off"),
     }
 )
 
