@@ -356,7 +356,7 @@ class Access:
 
     async def _wrong(self, connection: HTTPConnection, why: str) -> HTTPException:
         address = self._address(connection)
-        self._audit.record("credential.wrong", address=address, path=_path_of(connection))
+        self._audit.record_wrong_credential("credential.wrong", address=address, path=_path_of(connection))
         return await self._guesses.refuse(address, HTTPException(401, why, {"WWW-Authenticate": "Bearer"}))
 
 
