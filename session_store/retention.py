@@ -16,6 +16,7 @@ believed sooner.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import sqlalchemy as sa
 from loguru import logger
@@ -85,12 +86,27 @@ class RetentionClock:
         self._attempt: tuple[int, RetentionTime] | None = None
         self._has_jumped = False
 
-    def advance(self, connection: sa.Connection) -> int:
-        """Advance the time in the database to now; return it, or the wall clock's if earlier.
+    def work(self) -> Callable[[sa.Connection], int]:
+        """Return work for a transaction, which may be tried often; the next is begun after it.
 
-        To be run in a transaction, as often as that is tried.
+        It advances the time in the database to this moment (a clock of an event loop cannot be read in the
+        thread of a transaction) and returns it, or the wall clock's if earlier.
         """
-        now_us, wall_us = self._clock.now_us(), self._wall_us()
+        return partial(self._advance, now_us=self._clock.now_us(), wall_us=self._wall_us())
+
+    def committed(self) -> None:
+        """Take the last attempt for committed; report a jump of the wall clock once."""
+        if self._attempt is None:
+            return
+        (self._counted_us, time), self._attempt = self._attempt, None
+        if time.jump_us and not self._has_jumped:
+            logger.warning(
+                f"session store: the clock is {time.jump_us / US_PER_DAY:+.1f} days from where it was "
+                f"expected; retention goes by it once it has held for {HOLD_US / US_PER_HOUR:g} hours"
+            )
+        self._has_jumped = time.jump_us != 0
+
+    def _advance(self, connection: sa.Connection, *, now_us: int, wall_us: int) -> int:
         row = connection.execute(_read).first()
         if row is None:
             time = self._first(connection, wall_us)
@@ -105,18 +121,6 @@ class RetentionClock:
             )
         self._attempt = now_us, time
         return min(time.time_us, wall_us)
-
-    def committed(self) -> None:
-        """Take the last attempt for committed; report a jump of the wall clock once."""
-        if self._attempt is None:
-            return
-        (self._counted_us, time), self._attempt = self._attempt, None
-        if time.jump_us and not self._has_jumped:
-            logger.warning(
-                f"session store: the clock is {time.jump_us / US_PER_DAY:+.1f} days from where it was "
-                f"expected; retention goes by it once it has held for {HOLD_US / US_PER_HOUR:g} hours"
-            )
-        self._has_jumped = time.jump_us != 0
 
     @staticmethod
     def _first(connection: sa.Connection, wall_us: int) -> RetentionTime:

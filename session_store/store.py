@@ -436,12 +436,9 @@ class SessionStore(SessionReader):
         Raises:
             StoreError: as the work raises, or as any transaction.
         """
-
-        def attempt(connection: sa.Connection) -> T:
-            return work(connection, self._retention.advance(connection))
-
         async with self._retention_turn:
-            result = await self._commits.run(attempt)
+            advance = self._retention.work()
+            result = await self._commits.run(lambda connection: work(connection, advance(connection)))
             self._retention.committed()
         return result
 
