@@ -410,7 +410,7 @@ async def test_no_error_names_a_whole_id(store: SessionStore) -> None:
         errors.append(refusal.value)
     kinds = [FencedError, SessionExistsError, UnknownSessionError, UnknownSessionError]
     assert [type(error) for error in errors] == kinds
-    # Texts of errors are logged, and whoever knows an id may use its session.
+    # Texts of errors are logged, and without client keys an id is enough to use its session.
     told = " ".join(map(str, errors))
     assert first.session_id not in told and NO_SESSION not in told
     assert first.session_id[:8] in str(errors[0])

@@ -137,7 +137,7 @@ async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard
             await expect(row).to_have_text(re.compile(r"1\s*bbbbbbbb\s*audio duplex"))
             await expect(row).to_contain_text("about 1 min")
             await expect(person.part("tiles")).to_contain_text("waiting")
-            # Whoever knows a whole id may use the session.
+            # Without client keys a whole id is enough to use the session.
             content = await person.page.content()
             assert IN_CALL not in content and WAITS not in content
 
