@@ -1,8 +1,8 @@
 """What the log says of a failure: what broke and where, not in whose conversation.
 
-Whoever knows the id of a session may use it, so a whole one is never logged: its first eight characters tell
-which session it was. Values of variables stay out of it too: a sink that shows them beside a traceback
-(loguru's ``diagnose``) would show words of people.
+Without client keys the id of a session is all that it takes to use it, so a whole one is never logged: its
+first eight characters tell which session it was. Values of variables stay out of it too: a sink that shows
+them in a traceback (loguru's ``diagnose``) would show words of people.
 """
 
 import re

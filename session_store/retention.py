@@ -14,14 +14,19 @@ either. Several processes on one database each count their running time: a jump 
 believed sooner.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import sqlalchemy as sa
+from loguru import logger
 from sqlalchemy.dialects import postgresql, sqlite
 
+from core.clock import Clock
 from session_store.schema import retention_table, session_table
 
 US_PER_HOUR = 3_600_000_000
+US_PER_DAY = 24 * US_PER_HOUR
 # More than a restart takes and a clock drifts between two looks; all that a wrong clock may delete early.
 TOLERANCE_US = US_PER_HOUR
 # Somebody has seen by then that the clock is wrong. It delays retention after a standstill by as much.
@@ -62,10 +67,63 @@ class RetentionTime:
         return RetentionTime(expected_us, jump_us, held_us)
 
 
-def advance(connection: sa.Connection, *, wall_us: int, elapsed_us: int) -> RetentionTime:
-    """Advance the time in the database, and return it."""
-    row = connection.execute(_read).first()
-    if row is None:
+class RetentionClock:
+    """The time of retention of one process, which counts each span of its running time once.
+
+    The answer to a commit may be lost with its connection or with its caller. So what was written last is
+    kept until its commit is known; an attempt that finds it in the database counts from there.
+
+    Args:
+        clock: steady.
+        now_us: the wall clock.
+    """
+
+    def __init__(self, clock: Clock, now_us: Callable[[], int]) -> None:
+        self._clock = clock
+        self._wall_us = now_us
+        # Running time is counted up to here, by the steady clock; None: since no commit.
+        self._counted_us: int | None = None
+        self._attempt: tuple[int, RetentionTime] | None = None
+        self._has_jumped = False
+
+    def work(self) -> Callable[[sa.Connection], int]:
+        """Return work for a transaction, which may be tried often; the next is begun after it.
+
+        It advances the time in the database to this moment (a clock of an event loop cannot be read in the
+        thread of a transaction) and returns it, or the wall clock's if earlier.
+        """
+        return partial(self._advance, now_us=self._clock.now_us(), wall_us=self._wall_us())
+
+    def committed(self) -> None:
+        """Take the last attempt for committed; report a jump of the wall clock once."""
+        if self._attempt is None:
+            return
+        (self._counted_us, time), self._attempt = self._attempt, None
+        if time.jump_us and not self._has_jumped:
+            logger.warning(
+                f"session store: the clock is {time.jump_us / US_PER_DAY:+.1f} days from where it was "
+                f"expected; retention goes by it once it has held for {HOLD_US / US_PER_HOUR:g} hours"
+            )
+        self._has_jumped = time.jump_us != 0
+
+    def _advance(self, connection: sa.Connection, *, now_us: int, wall_us: int) -> int:
+        row = connection.execute(_read).first()
+        if row is None:
+            time = self._first(connection, wall_us)
+        else:
+            stored = RetentionTime(*row)
+            if self._attempt is not None and self._attempt[1] == stored:
+                self._counted_us = self._attempt[0]
+            elapsed_us = 0 if self._counted_us is None else now_us - self._counted_us
+            time = stored.advanced(wall_us=wall_us, elapsed_us=elapsed_us)
+            connection.execute(
+                sa.update(retention_table).where(retention_table.c.id == ROW).values(**_columns(time))
+            )
+        self._attempt = now_us, time
+        return min(time.time_us, wall_us)
+
+    @staticmethod
+    def _first(connection: sa.Connection, wall_us: int) -> RetentionTime:
         newest_us = connection.scalar(_newest)
         begin_us = wall_us if newest_us is None else min(wall_us, int(newest_us))
         time = RetentionTime(begin_us).advanced(wall_us=wall_us, elapsed_us=0)
@@ -73,12 +131,7 @@ def advance(connection: sa.Connection, *, wall_us: int, elapsed_us: int) -> Rete
         made = postgresql if connection.dialect.name == "postgresql" else sqlite
         first = made.insert(retention_table).values(id=ROW, **_columns(time))
         connection.execute(first.on_conflict_do_nothing(index_elements=["id"]))
-    else:
-        time = RetentionTime(*row).advanced(wall_us=wall_us, elapsed_us=elapsed_us)
-        connection.execute(
-            sa.update(retention_table).where(retention_table.c.id == ROW).values(**_columns(time))
-        )
-    return time
+        return time
 
 
 def _columns(time: RetentionTime) -> dict[str, int]:

@@ -54,7 +54,7 @@ class SessionInfo:
 
 
 def shown_id(session_id: str) -> str:
-    """For logs, and for messages that get there: who knows the whole id of a session may use it."""
+    """For logs, and messages that get there: without client keys a whole id is enough to use its session."""
     return f"{session_id[:SHOWN_CHARS]}..."
 
 

@@ -54,7 +54,7 @@ from session_store.reading import (
     read_sessions,
     read_timeline,
 )
-from session_store.retention import HOLD_US, US_PER_HOUR, advance
+from session_store.retention import US_PER_DAY, RetentionClock
 from session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
 from session_store.settings import StoreSettings
 from session_store.transfer import export_lines, whole_session
@@ -71,7 +71,6 @@ READ_RETRY_S = 0.1
 # Of one transaction of the retention: a few tens of milliseconds in which nothing else is written.
 EXPIRE_SESSIONS = 100
 EXPIRE_EVENTS = 5_000
-US_PER_DAY = 86_400_000_000
 # Of one pass of the retention: a mistake deletes no more than this before the next one.
 RETAIN_SESSIONS = 10_000
 # The time of the retention is advanced so often, however rarely it deletes: a process that runs for less than
@@ -294,9 +293,8 @@ class SessionStore(SessionReader):
         self._followers = Followers()
         self._commits = GroupCommit(opened, settings, clock, self._followers.wake)
         self._tasks: set[asyncio.Task[None]] = set()
-        # When the time of the retention was advanced, by the steady clock, and whether the wall clock jumped.
-        self._retention_at_us: int | None = None
-        self._has_jumped = False
+        self._retention = RetentionClock(clock, now_us)
+        self._retention_turn = asyncio.Lock()
 
     @classmethod
     async def open(
@@ -424,7 +422,7 @@ class SessionStore(SessionReader):
         Raises:
             StoreUnavailableError: the database does not answer; what was deleted stays so.
         """
-        before_us = await self._commits.run(self._retention_us()) - round(days * US_PER_DAY)
+        before_us = await self._run_at_retention_time(lambda _, time_us: time_us) - round(days * US_PER_DAY)
         batch = partial(delete_oldest, before_us=before_us, sessions=EXPIRE_SESSIONS, events=EXPIRE_EVENTS)
         count = 0
         while count < RETAIN_SESSIONS and (deleted := await self._commits.run(batch)):
@@ -432,23 +430,17 @@ class SessionStore(SessionReader):
             count += len(deleted)
         return count
 
-    def _retention_us(self) -> Work[int]:
-        """Work that advances the time of retention to now and returns it, or the wall clock's if earlier."""
-        now_us, wall_us = self._clock.now_us(), self._wall_us()
-        elapsed_us = 0 if self._retention_at_us is None else now_us - self._retention_at_us
+    async def _run_at_retention_time(self, work: Callable[[sa.Connection, int], T]) -> T:
+        """Run a transaction that is given the time of retention, advanced to now; one at a time.
 
-        def attempt(connection: sa.Connection) -> int:
-            time = advance(connection, wall_us=wall_us, elapsed_us=elapsed_us)
-            self._retention_at_us = now_us
-            if time.jump_us and not self._has_jumped:
-                logger.warning(
-                    f"session store: the clock is {time.jump_us / US_PER_DAY:+.1f} days from where it was "
-                    f"expected; retention goes by it once it has held for {HOLD_US / US_PER_HOUR:g} hours"
-                )
-            self._has_jumped = time.jump_us != 0
-            return min(time.time_us, wall_us)
-
-        return attempt
+        Raises:
+            StoreError: as the work raises, or as any transaction.
+        """
+        async with self._retention_turn:
+            advance = self._retention.work()
+            result = await self._commits.run(lambda connection: work(connection, advance(connection)))
+            self._retention.committed()
+        return result
 
     async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> SessionInfo:
         """Store what ``export`` gave, under its own id; all of it or nothing.
@@ -478,19 +470,19 @@ class SessionStore(SessionReader):
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        now_us, believed_us = self._wall_us(), self._retention_us()
+        now_us = self._wall_us()
 
-        def attempt(connection: sa.Connection) -> None:
+        def link(connection: sa.Connection, time_us: int) -> None:
             put_caller(
                 connection,
                 tenant=tenant,
                 digest=digest,
                 session_id=session_id,
                 now_us=now_us,
-                forget_us=believed_us(connection) - round(forget_days * US_PER_DAY),
+                forget_us=time_us - round(forget_days * US_PER_DAY),
             )
 
-        await self._run_for_person(attempt)
+        await self._committed_within(self.turn_deadline_s, self._run_at_retention_time(link))
 
     async def session_of_caller(
         self, digest: str, *, within_days: float, tenant: str = "default"
@@ -631,7 +623,7 @@ class SessionStore(SessionReader):
         while True:
             try:
                 if loop.time() < due_s:
-                    await self._commits.run(self._retention_us())
+                    await self._run_at_retention_time(lambda _, time_us: time_us)
                 else:
                     due_s = loop.time() + self._settings.retention_every_s
                     if count := await self.retain(days):

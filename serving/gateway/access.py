@@ -9,8 +9,8 @@ user's tokens, also a used one, reads, types into and deletes the sessions that 
 
 A session belongs to the client that began it: to a key, to a user of a key, or to a browser that shows no
 credential, by a cookie that the page gets. With keys its id alone opens nothing; an application may use the
-sessions of its users. Without keys whoever has the id of a session reads and types, and deletes only with the
-cookie or as the operator. Sessions of calls by telephone, and those without an owner, are the operator's.
+sessions of its users. Without keys an id is enough to read and type, and deleting needs the cookie or the
+operator's token. Sessions of calls by telephone, and those without an owner, are the operator's.
 
 A browser cannot set headers of a WebSocket: there the token is one of the subprotocols that it offers,
 ``parley.token.TOKEN`` or, as OpenAI's clients do, ``openai-insecure-api-key.TOKEN``. It is never part of an
@@ -356,7 +356,7 @@ class Access:
 
     async def _wrong(self, connection: HTTPConnection, why: str) -> HTTPException:
         address = self._address(connection)
-        self._audit.record("credential.wrong", address=address, path=_path_of(connection))
+        self._audit.record_wrong_credential("credential.wrong", address=address, path=_path_of(connection))
         return await self._guesses.refuse(address, HTTPException(401, why, {"WWW-Authenticate": "Bearer"}))
 
 

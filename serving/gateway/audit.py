@@ -1,12 +1,18 @@
-"""Audit log: who tried to be someone else, what was deleted, what operators did, who was called.
+"""Audit log: what was deleted, what operators did, who was called, and who showed a wrong credential.
 
 One line for each act: a record of the process's log (``audit`` among its extras) and, where the deployment
-has a data folder, a JSON object in ``audit.jsonl`` there, readable by its owner alone. Nothing that people
-said or typed is in it, no credential, and of a session the beginning of its id.
+has a data folder, a JSON object in a file there that its owner alone may read. Nothing that people said or
+typed is in it, no credential, and of a session the beginning of its id.
 
-A flood of acts (wrong tokens) costs no more than ``PER_MINUTE`` lines; how many were left out is said by the
-next one. The file is written by a thread, from a queue of ``MOST_WAITING`` lines, and moved aside at
-``MOST_BYTES``: the newest ``FILES`` are kept.
+* ``audit.jsonl`` has the acts of clients that were let in: logins, changes, deletions, calls.
+  Each is written.
+* ``wrong_credentials.jsonl`` has those of clients that were not, at most ``WRONG_PER_ADDRESS`` lines a minute
+  of one address and ``WRONG_IN_ALL`` of all. A flood of them takes no line and no room of the acts.
+
+A file is written by a thread of its own, from a queue of ``MOST_WAITING`` lines, and moved aside at
+``MOST_BYTES``: the newest ``FILES`` are kept. A line that cannot be written is tried again until the process
+ends. When so many wait that the queue is full, the line is in the process's log alone, as a warning. The next
+line of a file says how many it lacks (``left_out``).
 """
 
 import json
@@ -14,16 +20,21 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from loguru import logger
 
-PER_MINUTE, AT_ONCE = 120, 60
-MOST_WAITING = 1_000
+from serving.gateway.limits import Rate, ShareError
+
+WRONG_PER_ADDRESS, WRONG_IN_ALL = 30, 120
+COUNTED_ADDRESSES = 1_000
+WRONG_FILE = "wrong_credentials.jsonl"
+MOST_WAITING = 5_000
 MOST_BYTES, FILES = 5_000_000, 4
 MOST_TEXT_CHARS = 200
+RETRY_S = 1.0
 CLOSE_S = 2.0
 
 
@@ -31,7 +42,7 @@ class AuditLog:
     """The audit log of one process.
 
     Args:
-        path: of the file; None: there is none.
+        path: of the file of acts, with that of wrong credentials next to it; None: there is neither.
         clock_s: monotonic.
         wall_s: Unix time.
     """
@@ -43,91 +54,133 @@ class AuditLog:
         clock_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        self._path = path
-        self._clock_s = clock_s
         self._wall_s = wall_s
-        self._tokens, self._counted_s = float(AT_ONCE), clock_s()
-        self._left_out = 0
-        self._lines: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
-        self._writer: threading.Thread | None = None
+        self._acts = _Lines(path)
+        self._wrong = _Lines(None if path is None else path.with_name(WRONG_FILE))
+        self._each = Rate(WRONG_PER_ADDRESS, "", clients=COUNTED_ADDRESSES, clock_s=clock_s)
+        self._all = Rate(WRONG_IN_ALL, "", clients=1, clock_s=clock_s)
 
     def record(self, act: str, *, address: str = "", **facts: object) -> None:
-        """Write one line; does not block.
+        """Write a line about a client that was let in; does not block.
 
         Args:
             act: what was done, as ``session.deleted``.
             address: of the client.
             facts: more of it.
         """
-        now_s = self._clock_s()
-        self._tokens = min(AT_ONCE, self._tokens + (now_s - self._counted_s) * PER_MINUTE / 60)
-        self._counted_s = now_s
-        if self._tokens < 1:
-            self._left_out += 1
-            return
-        self._tokens -= 1
-        line: dict[str, object] = {
+        self._acts.put(self._line(act, address, facts))
+
+    def record_wrong_credential(self, act: str, *, address: str, **facts: object) -> None:
+        """Write a line about a client that showed a wrong credential, within the rates; does not block.
+
+        Args:
+            act: what it tried, as ``operator.wrong_token``.
+            address: of the client.
+            facts: more of it.
+        """
+        try:
+            self._each.take(address)
+            self._all.take("")
+        except ShareError:
+            self._wrong.leave_out()
+        else:
+            self._wrong.put(self._line(act, address, facts))
+
+    def close(self) -> None:
+        """Write what waits, within ``CLOSE_S`` for each file. Blocks: to be called in a thread."""
+        self._acts.close()
+        self._wrong.close()
+
+    def _line(self, act: str, address: str, facts: dict[str, object]) -> dict[str, object]:
+        return {
             "at": datetime.fromtimestamp(self._wall_s(), UTC).isoformat(timespec="milliseconds"),
             "act": act,
             "address": address,
             **{name: _shown(value) for name, value in facts.items()},
         }
-        if self._left_out:
-            line["left_out"], self._left_out = self._left_out, 0
-        told = " ".join(f"{name}={value}" for name, value in line.items() if name not in ("at", "act"))
-        logger.bind(audit=True, **line).info("audit: {} {}", act, told)
-        if self._path is not None:
-            self._write(line)
 
-    def _write(self, line: Mapping[str, object]) -> None:
-        if self._writer is None:
-            self._writer = threading.Thread(target=self._run, name="audit", daemon=True)
-            self._writer.start()
-        try:
-            self._lines.put_nowait(json.dumps(line))
-        except queue.Full:
-            self._left_out += 1
+
+class _Lines:
+    """Lines of the process's log that are also written to a file, where there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._left_out = 0
+        self._waiting: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
+        self._closing = threading.Event()
+        self._writer: threading.Thread | None = None
+
+    def leave_out(self) -> None:
+        """Count a line that is not written."""
+        self._left_out += 1
+
+    def put(self, line: dict[str, object]) -> None:
+        if self._left_out:
+            line["left_out"] = self._left_out
+        shown = " ".join(f"{name}={value}" for name, value in line.items() if name not in ("at", "act"))
+        record = logger.bind(audit=True, **line)
+        if self._path is not None:
+            if self._writer is None:
+                self._writer = threading.Thread(
+                    target=self._run, args=(self._path,), name="audit", daemon=True
+                )
+                self._writer.start()
+            try:
+                self._waiting.put_nowait(json.dumps(line))
+            except queue.Full:
+                self._left_out += 1
+                record.warning("audit, not in its file: {} {}", line["act"], shown)
+                return
+        self._left_out = 0
+        record.info("audit: {} {}", line["act"], shown)
 
     def close(self) -> None:
-        """Write what waits, within ``CLOSE_S``. Blocks: to be called in a thread."""
         if self._writer is None:
             return
+        self._closing.set()
         try:
-            self._lines.put(None, timeout=CLOSE_S)
+            self._waiting.put(None, timeout=CLOSE_S)
         except queue.Full:
-            logger.warning("audit: the log cannot be written, its last lines are lost")
+            logger.warning(f"audit: {self._path} cannot be written, its last lines are lost")
             return
         self._writer.join(CLOSE_S)
         self._writer = None
+        self._closing.clear()
 
-    def _run(self) -> None:
+    def _run(self, path: Path) -> None:
         failed = False
-        while (line := self._lines.get()) is not None:
-            try:
-                self._append(line)
-            except OSError as error:
-                if not failed:
-                    logger.error(f"audit: {self._path} cannot be written: {error.strerror or error}")
-                failed = True
-            else:
-                failed = False
+        while (line := self._waiting.get()) is not None:
+            while True:
+                is_last = self._closing.is_set()
+                try:
+                    _append(path, line)
+                except OSError as error:
+                    if not failed:
+                        logger.error(f"audit: {path} cannot be written: {error.strerror or error}")
+                    failed = True
+                    if is_last:
+                        break
+                    self._closing.wait(RETRY_S)
+                else:
+                    failed = False
+                    break
 
-    def _append(self, line: str) -> None:
-        assert self._path is not None
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        if self._path.exists() and self._path.stat().st_size >= MOST_BYTES:
-            for number in range(FILES - 1, 0, -1):
-                older = self._path.with_suffix(f".{number}.jsonl")
-                newer = self._path if number == 1 else self._path.with_suffix(f".{number - 1}.jsonl")
-                if newer.exists():
-                    newer.replace(older)
-        # Appended by one write: processes that share the folder do not cut each other's lines.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(self._path, flags, 0o600)
-        try:
-            os.write(file, f"{line}\n".encode())
-        finally:
-            os.close(file)
+
+def _append(path: Path, line: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size >= MOST_BYTES:
+        for number in range(FILES - 1, 0, -1):
+            older = path.with_suffix(f".{number}.jsonl")
+            newer = path if number == 1 else path.with_suffix(f".{number - 1}.jsonl")
+            if newer.exists():
+                newer.replace(older)
+    # Appended by one write: processes that share the folder do not cut each other's lines.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600)
+    try:
+        os.write(file, f"{line}\n".encode())
+    finally:
+        os.close(file)
 
 
 def _shown(value: object) -> object:

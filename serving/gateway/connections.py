@@ -5,8 +5,8 @@ A connection waits until the head of its first request is complete, and again be
 (keep-alive). Everything that waits can be closed without loss, so a full table closes the connection of the
 same address that waits longest, and a table that is full in all the one that waits longest. A client that
 sends its request is never among them, and nothing but a number of addresses in use at the same time fills the
-table: then the answer is 503, and ``/health`` still works, because ``RESERVE`` more connections are let in to
-ask for it.
+table: then the answer is 503, and ``/health`` and ``/ready`` still work, because ``RESERVE`` more connections
+are let in to ask for them.
 
 The bounds stay below the descriptor limit of the process, which is raised at the start
 (``runtime.descriptors``). Closed are also connections of clients that take in nothing of their answer, and
@@ -31,7 +31,8 @@ LEAST_CONNECTIONS, MOST_CONNECTIONS = 64, 8_192
 # Of an address: half. A tunnel or a proxy that is not in ``trusted_proxies`` is one address for all its
 # clients.
 ADDRESS_SHARE = 0.5
-# Connections beyond the limit, and beyond that of an address: they may only ask for ``/health``.
+# Connections beyond the limit, and beyond that of an address: they may only ask for
+# ``/health`` and ``/ready``.
 RESERVE, ADDRESS_RESERVE = 64, 8
 # A peer that does not confirm the end has so long.
 CLOSE_S = 5.0

@@ -124,7 +124,7 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
         ws_max_size=settings.max_socket_bytes,
         # Audio in base64 gets little shorter, and a second of it takes 4 ms each way, on the loop.
         ws_per_message_deflate=False,
-        # A path holds the id of a session, and whoever knows that may use it.
+        # A path holds the id of a session, which without client keys is all that it takes to use it.
         access_log=False,
         # Its own reading of X-Forwarded-For believes everybody on this machine: see ``client_of``.
         proxy_headers=False,

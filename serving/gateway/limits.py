@@ -116,11 +116,20 @@ class Rate:
         full: message of an empty bucket; ``{limit}`` stands for its tokens in a period.
         burst: how many may be taken at once, as a part of those of a period.
         period_s: in which ``per_minute`` come back, where that is not a minute.
+        clock_s: monotonic; the running loop's by default.
     """
 
     def __init__(
-        self, per_minute: int, full: str, *, clients: int, burst: float = 1.0, period_s: float = 60.0
+        self,
+        per_minute: int,
+        full: str,
+        *,
+        clients: int,
+        burst: float = 1.0,
+        period_s: float = 60.0,
+        clock_s: Callable[[], float] | None = None,
     ) -> None:
+        self._clock_s = clock_s or (lambda: asyncio.get_running_loop().time())
         self._per_minute = per_minute
         self._full = full
         self._clients = clients
@@ -142,7 +151,7 @@ class Rate:
         Raises:
             ShareError: there is none left.
         """
-        limit, now_s = self._per_minute if limit is None else limit, asyncio.get_running_loop().time()
+        limit, now_s = self._per_minute if limit is None else limit, self._clock_s()
         self._require(self._left(self._buckets.get(client), limit, now_s), limit)
 
     def take(self, client: str, *, limit: int | None = None) -> None:
@@ -155,7 +164,7 @@ class Rate:
         Raises:
             ShareError: there is none left.
         """
-        limit, now_s = self._per_minute if limit is None else limit, asyncio.get_running_loop().time()
+        limit, now_s = self._per_minute if limit is None else limit, self._clock_s()
         left = self._left(self._buckets.pop(client, None), limit, now_s)
         self._buckets[client] = (left - 1 if left >= 1 - NEARLY_ZERO else left, now_s)
         if len(self._buckets) > self._clients:

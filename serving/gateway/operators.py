@@ -182,7 +182,7 @@ class Operators:
 
     async def _wrong(self, connection: HTTPConnection, error: HTTPException) -> HTTPException:
         address = self._address(connection)
-        self._audit.record("operator.wrong_token", address=address)
+        self._audit.record_wrong_credential("operator.wrong_token", address=address)
         return await self._guesses.refuse(address, error)
 
     def _address(self, connection: HTTPConnection) -> str:

@@ -2,7 +2,7 @@
 
 The names and words are those of the MiniCPM-o server, whose tools read them, where ours mean the same. What
 we do not know is null: a device that no setting names, how long a worker's inferences take. Sessions are
-shown by their first characters, because whoever knows a whole id may use the session.
+shown by their first characters: without client keys a whole id is all that it takes to use the session.
 """
 
 import re

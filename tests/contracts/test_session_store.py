@@ -410,7 +410,7 @@ async def test_no_error_names_a_whole_id(store: SessionStore) -> None:
         errors.append(refusal.value)
     kinds = [FencedError, SessionExistsError, UnknownSessionError, UnknownSessionError]
     assert [type(error) for error in errors] == kinds
-    # Texts of errors are logged, and whoever knows an id may use its session.
+    # Texts of errors are logged, and without client keys an id is enough to use its session.
     told = " ".join(map(str, errors))
     assert first.session_id not in told and NO_SESSION not in told
     assert first.session_id[:8] in str(errors[0])
@@ -922,6 +922,18 @@ async def test_a_jump_that_holds_for_a_day_is_time_that_has_passed(opening: Open
         deleted.append(await store.retain(days=30))
         time.passes(HOUR_US)
     assert deleted == [*[0] * 24, 1, 0]
+
+
+async def test_running_time_is_counted_once_by_works_that_wait_together(opening: Opener, url: str) -> None:
+    time = Times(NOW_US)
+    store = await one_of_today(opening, url, time)
+    time.jumps(40 * DAY_US)
+    assert await store.retain(days=30) == 0
+    for _ in range(16):
+        # 14 hours in all: counted twice, more than the day for which a jump has to hold.
+        time.passes(HOUR_US * 7 // 8)
+        assert await asyncio.gather(store.retain(days=30), store.retain(days=30)) == [0, 0]
+    assert len(await store.sessions(limit=9)) == 1
 
 
 # Closing

@@ -138,7 +138,7 @@ async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard
             await expect(row).to_contain_text("about 1 min")
             await expect(person.part("tiles")).to_contain_text("waiting")
             await expect(person.part("exposure")).to_have_text("Calls need no key.")
-            # Whoever knows a whole id may use the session.
+            # Without client keys a whole id is enough to use the session.
             content = await person.page.content()
             assert IN_CALL not in content and WAITS not in content
 

@@ -106,7 +106,7 @@ async def test_a_worker_is_shown_through_a_conversation(served: list[Served]) ->
         await until(lambda: here.pool.workers()[name]["state"] == "duplex_active")
         busy = (await here.workers())[name]
         assert busy["status"] == busy["state"] == "duplex_active"
-        # Whoever knows the whole id may use the session.
+        # Without client keys a whole id is enough to use the session.
         assert busy["current_session_id"] == "0a1b2c3d"
         assert (busy["current_request_type"], busy["total_requests"]) == ("omni_duplex", 1)
         assert 0 <= (datetime.fromisoformat(busy["task_started_at"]) - before).total_seconds() < 10

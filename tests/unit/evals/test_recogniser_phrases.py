@@ -56,4 +56,3 @@ def test_the_recogniser_knows_no_question_of_an_evaluation_by_itself():
     assert (set(CALLER_PHRASES) & questions) - ANYWHERE == set()
     # Nor the beginning of one that names its subject: such words are those of the documents.
     assert {phrase for phrase in CALLER_PHRASES if SUBJECTS & set(phrase.split())} == set()
-    assert {phrase for phrase in CALLER_PHRASES if SUBJECTS & set(phrase.split())} == set()

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loguru import logger
 
 from serving.gateway import audit as audit_module
-from serving.gateway.audit import AT_ONCE, FILES, PER_MINUTE, AuditLog, masked
+from serving.gateway.audit import FILES, WRONG_FILE, WRONG_IN_ALL, WRONG_PER_ADDRESS, AuditLog, masked
 from tests.peers.operations_gateway import BEARER, TOKEN, asking, gateway
 from tests.peers.session_gateway import Turns, application, client_of
 
@@ -40,17 +41,72 @@ def test_an_act_is_a_line_that_its_owner_alone_reads(tmp_path: Path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_flood_is_counted_and_not_written(tmp_path: Path):
+def test_a_flood_of_wrong_credentials_is_counted_and_takes_no_line_of_the_acts(tmp_path: Path):
     path, clock = tmp_path / "audit.jsonl", Clock()
     log = AuditLog(path, clock_s=clock)
     for _ in range(10_000):
-        log.record("credential.wrong", address="203.0.113.7")
-    clock.now_s += 60 / PER_MINUTE
-    log.record("operator.login")
+        log.record_wrong_credential("credential.wrong", address="203.0.113.7")
+    for number in range(300):
+        log.record("session.deleted", address="192.0.2.1", session=f"{number:08}")
+    clock.now_s += 60 / WRONG_PER_ADDRESS
+    log.record_wrong_credential("credential.wrong", address="203.0.113.7")
     log.close()
-    found = lines(path)
-    assert len(found) == AT_ONCE + 1
-    assert found[-1]["act"] == "operator.login" and found[-1]["left_out"] == 10_000 - AT_ONCE
+    assert [line["session"] for line in lines(path)] == [f"{number:08}" for number in range(300)]
+    assert not any("left_out" in line for line in lines(path))
+    wrong = lines(tmp_path / WRONG_FILE)
+    assert len(wrong) == WRONG_PER_ADDRESS + 1
+    assert wrong[-1]["left_out"] == 10_000 - WRONG_PER_ADDRESS
+
+
+def test_wrong_credentials_of_many_addresses_are_bounded_in_all(tmp_path: Path):
+    log = AuditLog(tmp_path / "audit.jsonl", clock_s=Clock())
+    for number in range(5_000):
+        log.record_wrong_credential("credential.wrong", address=f"203.0.113.{number}")
+    log.close()
+    assert len(lines(tmp_path / WRONG_FILE)) == WRONG_IN_ALL
+
+
+def test_an_address_that_guesses_leaves_lines_for_another(tmp_path: Path):
+    log = AuditLog(tmp_path / "audit.jsonl", clock_s=Clock())
+    for _ in range(1_000):
+        log.record_wrong_credential("operator.wrong_token", address="203.0.113.7")
+    log.record_wrong_credential("operator.wrong_token", address="203.0.113.8")
+    log.close()
+    assert lines(tmp_path / WRONG_FILE)[-1]["address"] == "203.0.113.8"
+
+
+def test_acts_that_find_the_file_away_are_written_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(audit_module, "RETRY_S", 0.01)
+    folder = tmp_path / "data"
+    folder.write_text("a file where the folder should be")
+    log = AuditLog(folder / "audit.jsonl")
+    for number in range(3):
+        log.record("operator.act", path=f"/{number}")
+    folder.unlink()
+    log.close()
+    assert [line["path"] for line in lines(folder / "audit.jsonl")] == ["/0", "/1", "/2"]
+
+
+def test_acts_beyond_the_queue_are_in_the_log_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(audit_module, "MOST_WAITING", 2)
+    monkeypatch.setattr(audit_module, "RETRY_S", 60.0)
+    (tmp_path / "data").write_text("a file where the folder should be")
+    messages: list[str] = []
+    sink = logger.add(messages.append, format="{level} {message}", level="INFO")
+    log = AuditLog(tmp_path / "data" / "audit.jsonl")
+    try:
+        for number in range(20):
+            log.record("operator.act", path=f"/{number}")
+    finally:
+        logger.remove(sink)
+    (tmp_path / "data").unlink()
+    # What waits is written at the end; the rest is in the process's log.
+    log.close()
+    written = {line["path"] for line in lines(tmp_path / "data" / "audit.jsonl")}
+    unwritten = {text.split("path=")[1].split()[0] for text in messages if "not in its file" in text}
+    assert len(written) in (2, 3) and written | unwritten >= {f"/{number}" for number in range(20)}
 
 
 def test_the_file_is_moved_aside_and_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -88,6 +144,9 @@ class Acts(AuditLog):
         self.acts: list[tuple[str, dict[str, object]]] = []
 
     def record(self, act: str, *, address: str = "", **facts: object) -> None:
+        self.acts.append((act, {"address": address, **facts}))
+
+    def record_wrong_credential(self, act: str, *, address: str, **facts: object) -> None:
         self.acts.append((act, {"address": address, **facts}))
 
 
