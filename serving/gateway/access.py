@@ -167,20 +167,16 @@ class Access:
 
     async def identify(self, connection: HTTPConnection) -> ClientIdentity:
         """Identify a client that begins nothing: it reads, types or goes on. Raises as ``check``."""
-        if self.is_open:
-            return self._anonymous(connection)
         shown = shown_by(connection)
+        known = self._known(connection, shown)
+        if known is not None:
+            return known
         if not shown:
-            if self._operators is not None and self._operators.holds(connection):
-                return self._operator(connection)
             # A cookie is sent by a browser by itself: an old one is nothing, and not a guess.
             token = self._readable(connection.cookies.get(COOKIE, "")[:MOST_TOKEN_CHARS])
             if token is None:
                 raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
             return self._user(connection, token)
-        known = self._known(connection, shown)
-        if known is not None:
-            return known
         token = self._readable(shown)
         if token is None:
             raise await self._wrong(connection, "the token is none of this server's, or too old")
@@ -272,27 +268,24 @@ class Access:
         self, connection: HTTPConnection, surface: str | None
     ) -> tuple[ClientIdentity, ClientToken | None]:
         token: ClientToken | None = None
-        if self.is_open:
-            identity = self._anonymous(connection)
-        else:
-            shown = shown_by(connection)
-            known = self._known(connection, shown)
-            if known is not None:
-                identity = known
-            elif not shown:
+        shown = shown_by(connection)
+        identity = self._known(connection, shown)
+        if identity is None:
+            if not shown:
                 raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
-            else:
-                token = await self._unused(connection, shown)
-                identity = self._user(connection, token)
+            token = await self._unused(connection, shown)
+            identity = self._user(connection, token)
         surfaces = identity.grants.surfaces
         if surface is not None and surfaces is not None and surface not in surfaces:
             raise HTTPException(403, f"this client may not open {surface}")
         return identity, token
 
     def _known(self, connection: HTTPConnection, shown: str) -> ClientIdentity | None:
-        """The operator, or an application with its key."""
+        """The operator, a client of a server without keys, or an application with its key."""
         if self._operators is not None and self._operators.holds(connection):
             return self._operator(connection)
+        if self.is_open:
+            return self._anonymous(connection)
         application = self._keys.application_of(shown) if shown else None
         if application is None:
             return None
