@@ -195,6 +195,17 @@ class Access:
         if not self.may_use(identity, session_id, owner):
             raise HTTPException(403, "the session is another client's")
 
+    def check_surface(self, identity: ClientIdentity, surface: str) -> None:
+        """Raise HTTPException (403) where a client may not open a surface."""
+        surfaces = identity.grants.surfaces
+        if surfaces is not None and surface not in surfaces:
+            raise HTTPException(403, f"this client may not open {surface}")
+
+    def check_new_session(self, identity: ClientIdentity) -> None:
+        """Raise HTTPException (403) where a client may go on with the sessions that it names, and begin none."""
+        if identity.grants.sessions is not None:
+            raise HTTPException(403, "this client may begin no session: name one that it may go on with")
+
     async def check_deletion(self, connection: HTTPConnection, owner: str | None) -> ClientIdentity:
         """Identify a client that deletes a session of this owner.
 
@@ -275,9 +286,8 @@ class Access:
                 raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
             token = await self._unused(connection, shown)
             identity = self._user(connection, token)
-        surfaces = identity.grants.surfaces
-        if surface is not None and surfaces is not None and surface not in surfaces:
-            raise HTTPException(403, f"this client may not open {surface}")
+        if surface is not None:
+            self.check_surface(identity, surface)
         return identity, token
 
     def _known(self, connection: HTTPConnection, shown: str) -> ClientIdentity | None:

@@ -136,6 +136,7 @@ def create_app(
             raise StoreUnavailableError("the session store is away, try again in a moment")
         session_id = body.get("session")
         if session_id is None:
+            access.check_new_session(identity)
             return
         if conversations is None or not isinstance(session_id, str):
             raise PeerError("session: not the id of a session")

@@ -1,8 +1,8 @@
 """The socket ``/ws`` of Pipecat's evaluation tool (``pipecat eval run``), which nothing else can use.
 
-In: a handshake, let pass where all others are (``TalkSockets.admit``). Out: one conversation over it. It takes no line before it has said what it is, within
-``socket_open_s``, and those that have not said it yet are bounded too. Whatever is refused is closed with a
-code and a reason.
+In: a handshake, let pass where all others are (``TalkSockets.admit``). Out: one conversation over it. It
+takes no line before it has said what it is, within ``socket_open_s``, and those that have not said it yet are
+bounded too. Whatever is refused is closed with a code and a reason.
 """
 
 import asyncio

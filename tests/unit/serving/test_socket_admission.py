@@ -89,3 +89,9 @@ def test_the_evaluation_socket_asks_for_the_surface_of_browsers(keys: None):
     with Gateway() as gateway:
         assert gateway.status("/ws", gateway.token(surfaces=["omni"])) == 403
         assert gateway.status("/ws", gateway.token(surfaces=["browser"])) == 101
+
+
+@pytest.mark.parametrize("path", ["/ws", "/ws/chat", "/v1/realtime?model=parley"])
+def test_a_token_that_names_sessions_opens_no_socket_without_one(keys: None, path: str):
+    with Gateway() as gateway:
+        assert gateway.status(path, gateway.token(sessions=[SESSION])) == 403
