@@ -83,7 +83,10 @@ class ChatSockets:
         try:
             if name is not None:
                 check_name(name)
-            identity = (await self._admit(websocket, body)).identity
+            admission = await self._admit(websocket, body)
+            identity = admission.identity
+            if admission.next_token is not None:
+                body["next_token"] = admission.next_token
             silent = self._calls.take_silent(identity)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)

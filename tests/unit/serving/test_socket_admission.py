@@ -95,3 +95,11 @@ def test_the_evaluation_socket_asks_for_the_surface_of_browsers(keys: None):
 def test_a_token_that_names_sessions_opens_no_socket_without_one(keys: None, path: str):
     with Gateway() as gateway:
         assert gateway.status(path, gateway.token(sessions=[SESSION])) == 403
+
+
+@pytest.mark.parametrize("path", ["/ws/chat", "/ws/streaming/ann", "/ws/duplex/ann"])
+def test_the_next_token_of_a_socket_reaches_its_conversation(keys: None, path: str):
+    with Gateway() as gateway:
+        assert gateway.status(path, gateway.token()) == 101
+        following = gateway.begun[0].body["next_token"]
+        assert gateway.status(path, following) == 101
