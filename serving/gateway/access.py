@@ -165,6 +165,21 @@ class Access:
         identity, token = await self._beginning(connection, surface)
         return Admission(identity, None if token is None else self._take(token))
 
+    def compare(self, connection: HTTPConnection) -> ClientIdentity:
+        """Identify a client for counting, by comparisons alone.
+
+        Returns:
+            The operator, or an application that shows its key; any other client is its address.
+        """
+        known = self._known(connection, shown_by(connection))
+        return known or ClientIdentity(address=self._address(connection))
+
+    def check_current(self, identity: ClientIdentity) -> None:
+        """Raise HTTPException (401) where the grants of a client have ended."""
+        expires_s = identity.grants.expires_s
+        if expires_s is not None and expires_s <= self._keys.now_s:
+            raise HTTPException(401, "the grants of this client have ended, get another token")
+
     async def identify(self, connection: HTTPConnection) -> ClientIdentity:
         """Identify a client that begins nothing: it reads, types or goes on. Raises as ``check``."""
         shown = shown_by(connection)
@@ -202,7 +217,7 @@ class Access:
             raise HTTPException(403, f"this client may not open {surface}")
 
     def check_new_session(self, identity: ClientIdentity) -> None:
-        """Raise HTTPException (403) where a client may go on with the sessions that it names, and begin none."""
+        """Raise HTTPException (403) where a client may go on with named sessions, and begin none."""
         if identity.grants.sessions is not None:
             raise HTTPException(403, "this client may begin no session: name one that it may go on with")
 
