@@ -1,5 +1,6 @@
 """Handshakes of every socket: refused before a token is spent, and by the same rules."""
 
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -26,17 +27,17 @@ class Gateway:
     """
 
     def __init__(self, operations: Operations | None = None, **settings: Any) -> None:
-        self.begun: list[RunnerArguments] = []
+        self.begun: SimpleQueue[RunnerArguments] = SimpleQueue()
 
         async def converse(arguments: RunnerArguments) -> None:
-            self.begun.append(arguments)
+            self.begun.put(arguments)
 
         app = create_app(
             ServerSettings(**settings),
             run_call=converse,
             describe=dict,
             open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),
-            modes=("cascade",),
+            modes=("cascade", "duplex"),
             operations=operations,
         )
         self.client = TestClient(app, base_url="http://localhost")
@@ -101,5 +102,5 @@ def test_a_token_that_names_sessions_opens_no_socket_without_one(keys: None, pat
 def test_the_next_token_of_a_socket_reaches_its_conversation(keys: None, path: str):
     with Gateway() as gateway:
         assert gateway.status(path, gateway.token()) == 101
-        following = gateway.begun[0].body["next_token"]
+        following = gateway.begun.get(timeout=5).body["next_token"]
         assert gateway.status(path, following) == 101
