@@ -18,8 +18,8 @@ address, which ends up in logs. Nor can it set headers of an event stream or a l
 makes a cookie of a token, which reads and types like it and begins nothing.
 
 Used tokens are remembered until they would have expired; more than ``MOST_USED`` at a time and nothing begins
-until some have. Without keys a bearer token is not looked at where a call begins: many clients always send
-one.
+until some have. Without keys a bearer token is the operator's or means nothing where a call begins: many
+clients always send one, and a wrong one is not counted.
 """
 
 import hashlib
