@@ -16,7 +16,7 @@ being made, which ends before the next is begun.
 import asyncio
 import hashlib
 import uuid
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -430,6 +430,7 @@ async def hold_chat(
     session_id: str | None,
     owner: str | None = None,
     rules: ClientRules | None = None,
+    facts: Mapping[str, str] | None = None,
     on_first_word: Callable[[], None] | None = None,
 ) -> None:
     """Hold one conversation.
@@ -442,6 +443,7 @@ async def hold_chat(
         session_id: the session that goes on; None for a new one.
         owner: of a new one.
         rules: of the client; None: those of an anonymous one.
+        facts: more of the first message that the client is sent.
         on_first_word: called when the client has asked the first thing; must not block.
 
     Raises:
@@ -470,7 +472,7 @@ async def hold_chat(
             watch = asyncio.create_task(_end_when_lost(conversation, socket), name="chat.lost")
             try:
                 run = _chat if protocol == "chat" else _stream
-                code, reason = await run(talk, socket, engines)
+                code, reason = await run(talk, socket, engines, facts or {})
             finally:
                 watch.cancel()
                 _note(conversation, Kind.LEFT, call_id)
@@ -492,7 +494,9 @@ async def _end_when_lost(conversation: Conversation, socket: MessageSocket[Any])
     socket.give_up(1011, "session_lost")
 
 
-async def _chat(talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engines) -> tuple[int, str]:
+async def _chat(
+    talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engines, facts: Mapping[str, str]
+) -> tuple[int, str]:
     """One request, one answer. Returns code and reason of the close frame."""
     settings = engines.deployment.chat_sockets
     try:
@@ -504,7 +508,7 @@ async def _chat(talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engine
         return 1000, ""
     try:
         question = await talk.unless_halted(talk.begin(request))
-        await socket.send(_prefilled(talk, question))
+        await socket.send({**_prefilled(talk, question), **facts})
         await socket.send(await talk.told(question, speaks=question.given.speaks))
     except _HaltedError:
         return 1000, "stopped"
@@ -515,12 +519,14 @@ async def _chat(talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engine
     return 1000, ""
 
 
-async def _stream(talk: _Talk, socket: MessageSocket[StreamingMessage], engines: Engines) -> tuple[int, str]:
+async def _stream(
+    talk: _Talk, socket: MessageSocket[StreamingMessage], engines: Engines, facts: Mapping[str, str]
+) -> tuple[int, str]:
     """Questions and answers in turns. Returns code and reason of the close frame."""
     settings = engines.deployment.chat_sockets
     began_s = asyncio.get_running_loop().time()
     # Language models run in this process: nobody waits for one of a pool.
-    await socket.send({"type": "queue_done", "session_id": talk.session_id})
+    await socket.send({"type": "queue_done", "session_id": talk.session_id, **facts})
     question: _Question | None = None
     try:
         while True:

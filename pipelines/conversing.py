@@ -7,7 +7,8 @@ owns the task and hangs the peer up.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pipecat.runner.types import RunnerArguments, SmallWebRTCRunnerArguments
 from pipecat.runner.utils import create_transport
@@ -104,12 +105,12 @@ async def converse_by_socket(
     )
     body = arguments.body if isinstance(arguments.body, dict) else {}
     session_id = body.get("session")
-    facts = {"next_token": body["next_token"]} if "next_token" in body else {}
     session.open()
     reason, message = "server_shutdown", "the server is stopping"
     owner = arguments.identity.session_owner
     try:
         async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
+            facts = _facts_of(body)
             await hold_surface(engines, conversation, session, mode=arguments.mode, rules=rules, facts=facts)
             task = asyncio.current_task()
             # A pipeline that is cancelled ends, and does not hand that on.
@@ -127,17 +128,23 @@ async def converse_by_socket(
 async def converse_by_chat(engines: Engines, conversations: Conversations, arguments: ChatArguments) -> None:
     """Hold one conversation with a client of a turn-based socket."""
     peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
-    session_id = arguments.body.get("session") if isinstance(arguments.body, dict) else None
+    body = arguments.body if isinstance(arguments.body, dict) else {}
     await hold_chat(
         engines,
         conversations,
         peer,
         protocol=arguments.protocol,
-        session_id=session_id,
+        session_id=body.get("session"),
         owner=arguments.identity.session_owner,
         rules=engines.answering.rules(arguments.identity),
+        facts=_facts_of(body),
         on_first_word=arguments.on_first_word,
     )
+
+
+def _facts_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a client is sent with its first message."""
+    return {"next_token": body["next_token"]} if "next_token" in body else {}
 
 
 async def converse_by_phone(

@@ -18,8 +18,8 @@ address, which ends up in logs. Nor can it set headers of an event stream or a l
 makes a cookie of a token, which reads and types like it and begins nothing.
 
 Used tokens are remembered until they would have expired; more than ``MOST_USED`` at a time and nothing begins
-until some have. Without keys a bearer token is not looked at where a call begins: many clients always send
-one.
+until some have. Without keys a bearer token is the operator's or means nothing where a call begins: many
+clients always send one, and a wrong one is not counted.
 """
 
 import hashlib
@@ -165,22 +165,33 @@ class Access:
         identity, token = await self._beginning(connection, surface)
         return Admission(identity, None if token is None else self._take(token))
 
+    def compare(self, connection: HTTPConnection) -> ClientIdentity:
+        """Identify a client for counting, by comparisons alone.
+
+        Returns:
+            The operator, or an application that shows its key; any other client is its address.
+        """
+        known = self._known(connection, shown_by(connection))
+        return known or ClientIdentity(address=self._address(connection))
+
+    def check_current(self, identity: ClientIdentity) -> None:
+        """Raise HTTPException (401) where the grants of a client have ended."""
+        expires_s = identity.grants.expires_s
+        if expires_s is not None and expires_s <= self._keys.now_s:
+            raise HTTPException(401, "the grants of this client have ended, get another token")
+
     async def identify(self, connection: HTTPConnection) -> ClientIdentity:
         """Identify a client that begins nothing: it reads, types or goes on. Raises as ``check``."""
-        if self.is_open:
-            return self._anonymous(connection)
         shown = shown_by(connection)
+        known = self._known(connection, shown)
+        if known is not None:
+            return known
         if not shown:
-            if self._operators is not None and self._operators.holds(connection):
-                return self._operator(connection)
             # A cookie is sent by a browser by itself: an old one is nothing, and not a guess.
             token = self._readable(connection.cookies.get(COOKIE, "")[:MOST_TOKEN_CHARS])
             if token is None:
                 raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
             return self._user(connection, token)
-        known = self._known(connection, shown)
-        if known is not None:
-            return known
         token = self._readable(shown)
         if token is None:
             raise await self._wrong(connection, "the token is none of this server's, or too old")
@@ -198,6 +209,17 @@ class Access:
         """Raise HTTPException (403) where ``may_use`` is not."""
         if not self.may_use(identity, session_id, owner):
             raise HTTPException(403, "the session is another client's")
+
+    def check_surface(self, identity: ClientIdentity, surface: str) -> None:
+        """Raise HTTPException (403) where a client may not open a surface."""
+        surfaces = identity.grants.surfaces
+        if surfaces is not None and surface not in surfaces:
+            raise HTTPException(403, f"this client may not open {surface}")
+
+    def check_new_session(self, identity: ClientIdentity) -> None:
+        """Raise HTTPException (403) where a client may go on with named sessions, and begin none."""
+        if identity.grants.sessions is not None:
+            raise HTTPException(403, "this client may begin no session: name one that it may go on with")
 
     async def check_deletion(self, connection: HTTPConnection, owner: str | None) -> ClientIdentity:
         """Identify a client that deletes a session of this owner.
@@ -272,27 +294,23 @@ class Access:
         self, connection: HTTPConnection, surface: str | None
     ) -> tuple[ClientIdentity, ClientToken | None]:
         token: ClientToken | None = None
-        if self.is_open:
-            identity = self._anonymous(connection)
-        else:
-            shown = shown_by(connection)
-            known = self._known(connection, shown)
-            if known is not None:
-                identity = known
-            elif not shown:
+        shown = shown_by(connection)
+        identity = self._known(connection, shown)
+        if identity is None:
+            if not shown:
                 raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
-            else:
-                token = await self._unused(connection, shown)
-                identity = self._user(connection, token)
-        surfaces = identity.grants.surfaces
-        if surface is not None and surfaces is not None and surface not in surfaces:
-            raise HTTPException(403, f"this client may not open {surface}")
+            token = await self._unused(connection, shown)
+            identity = self._user(connection, token)
+        if surface is not None:
+            self.check_surface(identity, surface)
         return identity, token
 
     def _known(self, connection: HTTPConnection, shown: str) -> ClientIdentity | None:
-        """The operator, or an application with its key."""
+        """The operator, a client of a server without keys, or an application with its key."""
         if self._operators is not None and self._operators.holds(connection):
             return self._operator(connection)
+        if self.is_open:
+            return self._anonymous(connection)
         application = self._keys.application_of(shown) if shown else None
         if application is None:
             return None

@@ -136,6 +136,7 @@ def create_app(
             raise StoreUnavailableError("the session store is away, try again in a moment")
         session_id = body.get("session")
         if session_id is None:
+            access.check_new_session(identity)
             return
         if conversations is None or not isinstance(session_id, str):
             raise PeerError("session: not the id of a session")
@@ -192,16 +193,17 @@ def create_app(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
     )
     app.include_router(routes.router())
+    default_mode = default_mode or next(iter(modes), "")
+    sockets = TalkSockets(
+        settings,
+        calls=calls,
+        check_body=check_body,
+        usage=usage,
+        access=access,
+        apps=operations.apps,
+        default_mode=default_mode,
+    )
     if modes:
-        sockets = TalkSockets(
-            settings,
-            calls=calls,
-            check_body=check_body,
-            usage=usage,
-            access=access,
-            apps=operations.apps,
-            default_mode=default_mode or modes[0],
-        )
         app.include_router(sockets.router())
         app.include_router(unmute_router(describe))
         app.include_router(
@@ -218,14 +220,16 @@ def create_app(
                 settings,
                 calls=calls,
                 check_body=check_body,
-                default_mode=default_mode or modes[0],
+                default_mode=default_mode,
                 desk=desk,
                 check=operators.check,
                 audit=audit,
             ).router()
         )
     if settings.eval_socket:
-        app.include_router(EvalSocket(settings, calls=calls, usage=usage, access=access).router())
+        app.include_router(
+            EvalSocket(settings, calls=calls, admit=partial(sockets.admit, app="browser")).router()
+        )
     if conversations is not None and type_turn is not None:
         app.include_router(session_api(conversations, type_turn, settings, usage, access, operators, audit))
         if book is not None:

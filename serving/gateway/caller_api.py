@@ -9,16 +9,19 @@ number is another matter: a client that linked someone else's would hear what th
 call. It is the operator's, or that of the program which has its token and has made sure whose number it is.
 """
 
+from typing import Annotated
+
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.grants import ClientIdentity
 from serving.gateway.access import Access
 from serving.gateway.caller_book import CallerBook
-from serving.gateway.limits import Rate
 from serving.gateway.operators import Operators
-from serving.gateway.requests import check_origin, client_of
+from serving.gateway.requests import check_origin
 from serving.gateway.session_api import PATH, SessionId
 from serving.gateway.settings import ServerSettings
+from serving.gateway.usage import RequestRate
 from session_store.conversation import Conversations
 
 
@@ -63,27 +66,31 @@ def caller_api(
     """
     store = conversations.store
     codes = book.codes
-    asked = Rate(
+    asked = RequestRate(
+        settings,
         codes.per_minute if codes is not None else 1,
-        "too many codes were asked for from this address, try again later",
-        clients=settings.counted_clients,
+        key_per_minute=2 * settings.clients.key_sessions_per_minute,
+        full="too many codes were asked for from this address, try again later",
     )
 
     def origin_allowed(request: Request) -> None:
         check_origin(request, allowed=settings.allowed_origins)
 
-    async def used(session_id: SessionId, request: Request) -> None:
+    async def used(session_id: SessionId, request: Request) -> ClientIdentity:
         info = await store.info(session_id)
-        access.check_use(await access.identify(request), session_id, info.owner)
+        identity = await access.identify(request)
+        access.check_use(identity, session_id, info.owner)
+        return identity
 
-    in_use = [Depends(used)]
     router = APIRouter(prefix=PATH, dependencies=[Depends(origin_allowed)])
 
-    @router.post("/{session_id}/call-code", status_code=201, dependencies=in_use)
-    async def call_code(session_id: SessionId, request: Request) -> CallCode:
+    @router.post("/{session_id}/call-code", status_code=201)
+    async def call_code(
+        session_id: SessionId, identity: Annotated[ClientIdentity, Depends(used)]
+    ) -> CallCode:
         if codes is None:
             raise HTTPException(404, "there are no codes here (phone.call_codes)")
-        asked.take(client_of(request, trusted_proxies=settings.trusted_proxies))
+        asked.take(identity)
         code = await book.new_code(session_id)
         return CallCode(code=code, number=book.number, expires_s=codes.expires_s)
 
@@ -91,7 +98,7 @@ def caller_api(
     async def link(session_id: SessionId, body: CallerNumber) -> None:
         await book.link(session_id, body.number, body.called)
 
-    @router.delete("/{session_id}/caller", status_code=204, dependencies=in_use)
+    @router.delete("/{session_id}/caller", status_code=204, dependencies=[Depends(used)])
     async def unlink(session_id: SessionId) -> None:
         await store.unlink_callers(session_id)
 

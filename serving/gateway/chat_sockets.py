@@ -7,7 +7,7 @@ client's own; ``?session=`` goes on with a session.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,14 +17,12 @@ from pipecat.runner.types import RunnerArguments
 from core.errors import AgentError
 from core.grants import ANONYMOUS, ClientIdentity
 from protocols.client_name import check_name
-from serving.gateway.access import Admission
 from serving.gateway.calls import CallTasks
-from serving.gateway.eval_socket import close_socket
+from serving.gateway.eval_socket import Admit, close_socket
 from serving.gateway.settings import ServerSettings
 from serving.gateway.talk_sockets import deny
 
 Protocol = Literal["chat", "streaming"]
-Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[Admission]]
 
 
 @dataclass(kw_only=True)
@@ -85,7 +83,10 @@ class ChatSockets:
         try:
             if name is not None:
                 check_name(name)
-            identity = (await self._admit(websocket, body)).identity
+            admission = await self._admit(websocket, body)
+            identity = admission.identity
+            if admission.next_token is not None:
+                body["next_token"] = admission.next_token
             silent = self._calls.take_silent(identity)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)

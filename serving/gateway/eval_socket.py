@@ -1,12 +1,13 @@
 """The socket ``/ws`` of Pipecat's evaluation tool (``pipecat eval run``), which nothing else can use.
 
-In: a WebSocket. Out: one conversation over it. It takes no line before it has said what it is, within
-``socket_open_s``, and those that have not said it yet are bounded too. Whatever is refused is closed with a
-code and a reason.
+In: a handshake, let pass where all others are (``TalkSockets.admit``). Out: one conversation over it. It
+takes no line before it has said what it is, within ``socket_open_s``, and those that have not said it yet are
+bounded too. Whatever is refused is closed with a code and a reason.
 """
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from fastapi import APIRouter, HTTPException, WebSocket
@@ -15,16 +16,15 @@ from pipecat.runner.types import WebSocketRunnerArguments
 from pipecat.runner.utils import parse_telephony_websocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from core.errors import CapacityError, PeerError
+from core.errors import AgentError, CapacityError, PeerError, StoreUnavailableError
 from core.grants import ANONYMOUS, ClientIdentity
-from serving.gateway.access import Access
-from serving.gateway.calls import CallTasks
+from serving.gateway.access import Admission
+from serving.gateway.calls import ADDRESS_SHARE, LEAST_SILENT, CallTasks
 from serving.gateway.limits import Places
 from serving.gateway.middleware import POLICY_VIOLATION
-from serving.gateway.requests import check_origin
 from serving.gateway.settings import ServerSettings
-from serving.gateway.usage import UsageLimits
 
+Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[Admission]]
 # WebSocket close code (IANA registry).
 TRY_AGAIN_LATER = 1013
 
@@ -46,19 +46,20 @@ class EvalSocket:
     Args:
         settings: bounds.
         calls: where conversations are started.
-        usage: what each client may begin; every conversation here is a session of its own.
-        access: who may begin one.
+        admit: lets a handshake pass, or raises; every conversation here is a session of its own.
     """
 
-    def __init__(
-        self, settings: ServerSettings, *, calls: CallTasks, usage: UsageLimits, access: Access
-    ) -> None:
+    def __init__(self, settings: ServerSettings, *, calls: CallTasks, admit: Admit) -> None:
         self._settings = settings
         self._calls = calls
-        self._usage = usage
-        self._access = access
+        self._admit = admit
         # Accepted sockets that have not said what they are.
-        self._opening = Places(settings.max_calls, "too many sockets are opening, try again later")
+        self._opening = Places(
+            settings.max_calls,
+            "too many sockets are opening, try again later",
+            each=max(LEAST_SILENT, int(settings.max_calls * ADDRESS_SHARE)),
+            each_full="too many sockets of this address are opening: begin with one of them, or close it",
+        )
 
     def router(self) -> APIRouter:
         """The route, to be included in an application."""
@@ -70,19 +71,14 @@ class EvalSocket:
         """One socket from its handshake to the end of its conversation."""
         within_s = self._settings.hang_up_s
         try:
-            check_origin(websocket, allowed=self._settings.allowed_origins)
-            self._calls.check_room()
-            identity = await self._access.check(websocket)
-            self._calls.check_room(identity=identity)
-            self._usage.take_session(identity)
-            await self._access.admit(websocket)
+            identity = (await self._admit(websocket, {})).identity
             await websocket.accept()
             task = await self._open(websocket, identity)
-        except (HTTPException, PeerError) as error:
+        except (CapacityError, StoreUnavailableError) as error:
+            await close_socket(websocket, TRY_AGAIN_LATER, str(error), within_s=within_s)
+        except (HTTPException, AgentError) as error:
             reason = error.detail if isinstance(error, HTTPException) else str(error)
             await close_socket(websocket, POLICY_VIOLATION, reason, within_s=within_s)
-        except CapacityError as error:
-            await close_socket(websocket, TRY_AGAIN_LATER, str(error), within_s=within_s)
         else:
             await asyncio.wait({task})
 
@@ -90,7 +86,7 @@ class EvalSocket:
         """Start the conversation of an accepted socket once it has said what it is."""
         settings = self._settings
         try:
-            with self._opening.take():
+            with self._opening.take(identity.address):
                 async with asyncio.timeout(settings.socket_open_s):
                     # Kept on the socket: ``run_call`` parses it again without reading again.
                     kind, _ = await parse_telephony_websocket(websocket)

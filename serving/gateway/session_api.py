@@ -48,6 +48,7 @@ from core.errors import (
 )
 from core.grants import ClientIdentity
 from serving.gateway.access import Access
+from serving.gateway.apps import AppId
 from serving.gateway.audit import AuditLog
 from serving.gateway.event_stream import EventStream
 from serving.gateway.limits import Place, Places
@@ -62,6 +63,8 @@ from session_store.faults import log_failure
 from session_store.rows import SESSION_ID, SHOWN_CHARS, SessionInfo
 
 PATH = "/api/sessions"
+# Surface of typed turns, and of sessions that are made for them.
+APP: AppId = "turnbased"
 IMPORT_PATH = f"{PATH}/import"
 MAX_PAGE = 1_000
 # Lines of an export that are sent together.
@@ -168,9 +171,10 @@ def session_api(
 
     @router.post("", status_code=201)
     async def create(request: Request, response: Response) -> dict[str, object]:
-        identity = await access.check(request)
+        identity = await access.check(request, APP)
+        access.check_new_session(identity)
         usage.take_session(identity)
-        admission = await access.admit(request)
+        admission = await access.admit(request, APP)
         owner = identity.session_owner
         if owner is None and not identity.is_operator:
             owner = access.set_cookie(request, response)
@@ -272,6 +276,7 @@ def session_api(
         identity: Annotated[ClientIdentity, Depends(used)],
         idempotency_key: Annotated[str | None, Header(pattern=CLIENT_KEY)] = None,
     ) -> EventStream:
+        access.check_surface(identity, APP)
         text = body.text.strip()
         if not text:
             raise HTTPException(422, "text: is empty")

@@ -175,10 +175,11 @@ class TalkSockets:
         try:
             if refuses:
                 raise PeerError(refuses)
+            # First: a token is not spent on a socket that its path refuses.
+            dialect = make()
             admission = await self.admit(websocket, body, app=app)
             if admission.next_token is not None:
                 body["next_token"] = admission.next_token
-            dialect = make()
             silent = self._calls.take_silent(admission.identity)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)

@@ -19,6 +19,34 @@ ADDRESS_LINES = 0.75
 REQUESTS_AT_ONCE = 0.25
 
 
+class RequestRate:
+    """Rate of one kind of request: of an address, or of an application that has shown its key.
+
+    Args:
+        settings: of the server.
+        per_minute: of one address.
+        key_per_minute: of one application, whatever addresses its back ends have.
+        full: message of an empty bucket, as in ``Rate``.
+    """
+
+    def __init__(self, settings: ServerSettings, per_minute: int, *, key_per_minute: int, full: str) -> None:
+        self._key_per_minute = key_per_minute
+        self._rate = Rate(per_minute, full, clients=settings.counted_clients)
+
+    def take(self, identity: ClientIdentity) -> None:
+        """Count one request; one of the operator is not counted.
+
+        Raises:
+            ShareError: the client has made all that it may for now.
+        """
+        if identity.is_operator:
+            return
+        if identity.is_application:
+            self._rate.take(identity.owner, limit=self._key_per_minute)
+        else:
+            self._rate.take(identity.address)
+
+
 class UsageLimits:
     """Rates of every client.
 
@@ -36,10 +64,11 @@ class UsageLimits:
             clients=settings.counted_clients,
             burst=REQUESTS_AT_ONCE,
         )
-        self._sessions = Rate(
+        self._sessions = RequestRate(
+            settings,
             settings.sessions_per_minute,
-            "over {limit} new sessions a minute from this address, try again later",
-            clients=settings.counted_clients,
+            key_per_minute=settings.clients.key_sessions_per_minute,
+            full="over {limit} new sessions a minute from this address, try again later",
         )
 
     def take(self, identity: ClientIdentity) -> None:
@@ -89,12 +118,7 @@ class UsageLimits:
         Raises:
             ShareError: the client has begun all that it may for now.
         """
-        if identity.is_operator:
-            return
-        if identity.is_application:
-            self._sessions.take(identity.owner, limit=self._settings.clients.key_sessions_per_minute)
-        else:
-            self._sessions.take(identity.address)
+        self._sessions.take(identity)
 
 
 def share_of(lines: int, share: float, *, least: int = 1) -> int:

@@ -2,9 +2,10 @@
 
 In: requests of browsers and Pipecat clients. Out: what the door answers (``transports.webrtc.signaling``).
 Decides what a started session may do: it brings the body that it was started with to its offer, and holds one
-call at a time, which it may renegotiate. Decides in which order an offer is checked, the cheapest first: the
-rate of its address, a free line, the credential, the size and fields of the SDP, the session that it names.
-A peer connection is built after all of them.
+call at a time, which it may renegotiate; with client keys a second call needs a credential of its own.
+Decides in which order an offer is checked, the cheapest first: the rate of its address or key, a free line,
+the credential, the size and fields of the SDP, the session that it names. A peer connection is built after
+all of them.
 """
 
 import json
@@ -21,11 +22,10 @@ from core.errors import PeerError
 from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks
-from serving.gateway.limits import Rate
-from serving.gateway.requests import client_of, read_json
+from serving.gateway.requests import read_json
 from serving.gateway.sessions import StartedSession, StartedSessions
 from serving.gateway.settings import ServerSettings
-from serving.gateway.usage import UsageLimits
+from serving.gateway.usage import RequestRate, UsageLimits
 
 OnConnection = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
@@ -88,11 +88,11 @@ class WebRtcRoutes:
         self._usage = usage
         self._access = access
         # A page takes two: POST /start, and the offer. They count whatever comes of them.
-        per_minute = 2 * settings.sessions_per_minute
-        self._requests = Rate(
-            per_minute,
-            f"over {per_minute} offers a minute from this address, try again later",
-            clients=settings.counted_clients,
+        self._requests = RequestRate(
+            settings,
+            2 * settings.sessions_per_minute,
+            key_per_minute=2 * settings.clients.key_sessions_per_minute,
+            full="over {limit} offers a minute from this address, try again later",
         )
         self._sessions = StartedSessions(max_sessions=MAX_STARTED_SESSIONS, expire_s=settings.start_expire_s)
 
@@ -112,7 +112,7 @@ class WebRtcRoutes:
         transport = body.get("transport", "webrtc")
         if transport != "webrtc":
             raise PeerError(f"transport {str(transport)[:40]!r} is not served here (known: webrtc)")
-        self._requests.take(self._client(request))
+        self._requests.take(self._access.compare(request))
         self._calls.check_room()
         identity = await self._access.check(request, APP)
         self._calls.check_room(identity=identity)
@@ -149,10 +149,12 @@ class WebRtcRoutes:
         renegotiates = body.get("pc_id") == session.pc_id
         if session.opening or (self._door.is_open(session.pc_id) and not renegotiates):
             raise HTTPException(409, "this session is in a call: end it, or POST /start for another")
+        # Its credential was spent on one call: with keys another one shows another.
+        admitted = session.identity if self._access.is_open or not session.pc_id else None
         body.setdefault("requestData", session.body())
         session.opening = True
         try:
-            answer = await self._answer(request, body, session.identity)
+            answer = await self._answer(request, body, admitted)
         finally:
             session.opening = False
         session.pc_id = answer["pc_id"]
@@ -169,9 +171,6 @@ class WebRtcRoutes:
 
     async def _read(self, request: Request) -> dict[str, object]:
         return await read_json(request, allowed_origins=self._settings.allowed_origins)
-
-    def _client(self, request: Request) -> str:
-        return client_of(request, trusted_proxies=self._settings.trusted_proxies)
 
     async def _answer(
         self, request: Request, body: dict[str, object], admitted: ClientIdentity | None
@@ -192,20 +191,24 @@ class WebRtcRoutes:
         if isinstance(pc_id, str) and self._door.is_open(pc_id):
             # A renegotiation: the door counts those of each call.
             return await self._door.offer_json(body)
-        self._requests.take(self._client(request))
+        self._requests.take(self._access.compare(request) if admitted is None else admitted)
         self._calls.check_room()
         identity = await self._access.check(request, APP) if admitted is None else admitted
+        self._access.check_current(identity)
         self._calls.check_room(identity=identity)
         given = self._door.check_json(body)
         await self._check_body(given, identity)
         if given.get("session") is None:
             self._usage.take_session(identity)
         # Last: a token is spent on a call that may begin.
+        more: dict[str, str] = {}
         if admitted is None:
-            await self._access.admit(request, APP)
+            admission = await self._access.admit(request, APP)
+            if admission.next_token is not None:
+                more["next_token"] = admission.next_token
         offering = OFFERING.set(identity)
         try:
-            return await self._door.offer_json(body)
+            return {**await self._door.offer_json(body), **more}
         finally:
             OFFERING.reset(offering)
 

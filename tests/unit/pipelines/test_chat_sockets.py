@@ -132,6 +132,7 @@ async def world(
     ears_are_service: bool = False,
     remembers: ConversationSettings | None = None,
     rules: ClientRules | None = None,
+    facts: dict[str, str] | None = None,
     **settings: Any,
 ) -> AsyncIterator[World]:
     deployment = Deployment(
@@ -164,6 +165,7 @@ async def world(
                         protocol=protocol,
                         session_id=session,
                         rules=rules,
+                        facts=facts,
                     )
                 )
 
@@ -184,6 +186,17 @@ def _accept(result: object) -> Transcript:
 def voice_base64(duration_ms: int = 600) -> str:
     t = np.arange(16 * duration_ms) / 16_000
     return written((0.3 * np.sin(2 * np.pi * 200 * t)).astype("<f4").tobytes())
+
+
+@pytest.mark.parametrize(("protocol", "kind"), [("chat", "prefill_done"), ("streaming", "queue_done")])
+async def test_the_next_token_comes_with_the_first_message(
+    tmp_path: Path, protocol: Literal["chat", "streaming"], kind: str
+):
+    async with world(tmp_path, protocol=protocol, facts={"next_token": "t"}) as run:
+        run.client.say(type="prefill", messages=[HELLO])
+        assert (await run.client.until(kind))["next_token"] == "t"
+        run.client.leave()
+        await run.over()
 
 
 async def test_a_client_that_leaves_ends_the_model_and_leaves_nothing(tmp_path: Path):

@@ -224,6 +224,21 @@ async def test_the_operator_needs_no_key(keys: ClientKeys):
     assert identity.is_operator and access.may_use(identity, SESSION, None)
 
 
+async def test_without_keys_the_operator_is_the_operator_and_a_wrong_token_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
+    settings = ServerSettings()
+    access = Access(settings, operators=Operators(settings, token=TOKEN))
+    assert (await access.admit(connection(TOKEN))).identity.is_operator
+    assert (await access.identify(connection(TOKEN))).is_operator
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    for _ in range(FREE + 10):
+        assert not (await access.admit(connection("a key of another server"))).identity.is_operator
+    assert loop.time() - began_s < LONGEST_S / 2
+
+
 # Grants.
 
 

@@ -1,12 +1,23 @@
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 
 from core.errors import CapacityError, ConfigError, PeerError
+from serving.gateway.access import Access
+from serving.gateway.app import add_error_answers
+from serving.gateway.caller_api import caller_api
 from serving.gateway.caller_book import CallerBook
 from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
+from serving.gateway.client_keys import ClientKeys
+from serving.gateway.operators import Operators
+from serving.gateway.settings import ServerSettings
+from session_store.compaction import Compactor
+from session_store.conversation import Conversations
 from session_store.store import SessionStore, StoreSettings
+from tests.peers.session_gateway import client_of
 
+KEY = "k" * 32
 NUMBER, CALLED = "+15550100", "+15550199"
 
 
@@ -84,3 +95,35 @@ async def test_a_code_is_open_until_its_time_is_over(store: SessionStore):
     assert book.has_open_code
     now_s = 160.0
     assert not book.has_open_code
+
+
+async def test_codes_for_a_back_end_with_a_key_are_not_held_to_the_rate_of_an_address(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
+    settings = ServerSettings()
+    keys = ClientKeys(settings)
+    application = keys.application_of(KEY)
+    assert application is not None
+    app = FastAPI()
+    add_error_answers(app)
+    app.include_router(
+        caller_api(
+            CallerBook(store, None, CallCodeSettings(per_minute=1)),
+            Conversations(store, compactor=Compactor()),
+            settings,
+            Access(settings, keys=keys),
+            Operators(settings),
+        )
+    )
+    token = keys.mint(application, user="ann")
+    session = (await store.create(owner=keys.read(token).owner)).id
+    async with client_of(app) as client:
+
+        async def statuses(credential: str) -> list[int]:
+            headers = {"authorization": f"Bearer {credential}"}
+            path = f"/api/sessions/{session}/call-code"
+            return [(await client.post(path, headers=headers)).status_code for _ in range(3)]
+
+        assert await statuses(KEY) == [201, 201, 201]
+        assert await statuses(token) == [201, 429, 429]

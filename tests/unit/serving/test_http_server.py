@@ -267,3 +267,18 @@ async def test_a_server_that_is_told_twice_waits_for_nobody():
         assert not gateway.serving.done()
         gateway.server.force_exit = True
         await asyncio.wait_for(gateway.serving, 5)
+
+
+async def test_one_address_leaves_places_to_sockets_of_others_that_open():
+    async with running(max_calls=8, trusted_proxies=("127.0.0.1",)) as gateway:
+        flood = {"x-forwarded-for": "203.0.113.7"}
+        async with (
+            gateway.socket(additional_headers=flood),
+            gateway.socket(additional_headers=flood),
+            gateway.socket(additional_headers=flood) as third,
+        ):
+            code, reason = await closed(third)
+            assert code == 1013 and "of this address" in reason
+            async with gateway.socket(additional_headers={"x-forwarded-for": "203.0.113.8"}) as other:
+                await other.send(EVAL_CONNECT)
+                await asyncio.wait_for(gateway.begun.wait(), 5)

@@ -159,3 +159,29 @@ async def test_a_back_end_with_a_key_begins_more_sessions_than_a_stranger(tmp_pa
             assert (await client.post("/api/sessions", headers=bearer(KEY))).status_code == 201
         made = [await client.post("/api/sessions", headers=await token(client)) for _ in range(3)]
         assert [answer.status_code for answer in made] == [201, 201, 429]
+
+
+async def test_a_token_types_into_sessions_where_it_may_open_the_surface_of_typed_turns(
+    tmp_path: Path, keys: None
+):
+    async with application(tmp_path, Typed()) as (app, _), client_of(app) as client:
+        typist = await token(client, user="ann", surfaces=["turnbased"])
+        caller = await token(client, user="ann", surfaces=["browser"])
+        assert (await client.post("/api/sessions", headers=caller)).status_code == 403
+        session = (await client.post("/api/sessions", headers=typist)).json()["id"]
+        assert await statuses(client, session, typist) == {200}
+        typed = {"json": {"text": "hello"}, "headers": caller}
+        assert (await client.post(f"/api/sessions/{session}/messages", **typed)).status_code == 403
+        # Its own sessions can be read, whichever surface they began at.
+        assert (await client.get(f"/api/sessions/{session}", headers=caller)).status_code == 200
+
+
+async def test_a_token_that_names_sessions_begins_no_other(tmp_path: Path, keys: None):
+    async with application(tmp_path, Typed()) as (app, _), client_of(app) as client:
+        session = (await client.post("/api/sessions", headers=bearer(KEY))).json()["id"]
+        named = await token(client, user="ann", sessions=[session])
+        assert (await client.post("/api/sessions", headers=named)).status_code == 403
+        assert (await client.post("/start", json={}, headers=named)).status_code == 403
+        # The token is as good as it was.
+        body = {"body": {"session": session}}
+        assert (await client.post("/start", json=body, headers=named)).status_code == 200

@@ -1,0 +1,106 @@
+"""Handshakes of every socket: refused before a token is spent, and by the same rules."""
+
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from pipecat.runner.types import RunnerArguments
+from starlette.testclient import WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+from serving.gateway.app import create_app
+from serving.gateway.apps import Apps
+from serving.gateway.operations import Operations
+from serving.gateway.settings import ServerSettings
+from transports.webrtc.signaling import Signaling
+
+KEY = "k" * 32
+SESSION = "00000000-0000-4000-8000-000000000000"
+
+
+class Gateway:
+    """An application whose conversations are over at once.
+
+    Attributes:
+        begun: arguments of those that began.
+    """
+
+    def __init__(self, operations: Operations | None = None, **settings: Any) -> None:
+        self.begun: SimpleQueue[RunnerArguments] = SimpleQueue()
+
+        async def converse(arguments: RunnerArguments) -> None:
+            self.begun.put(arguments)
+
+        app = create_app(
+            ServerSettings(**settings),
+            run_call=converse,
+            describe=dict,
+            open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),
+            modes=("cascade", "duplex"),
+            operations=operations,
+        )
+        self.client = TestClient(app, base_url="http://localhost")
+
+    def __enter__(self) -> "Gateway":
+        self.client.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.client.__exit__(*error)
+
+    def token(self, **body: Any) -> str:
+        answer = self.client.post("/api/token", json=body, headers={"authorization": f"Bearer {KEY}"})
+        return str(answer.json()["token"])
+
+    def status(self, path: str, token: str = "") -> int:
+        """Status of a handshake; 101 for one that passes."""
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        try:
+            with self.client.websocket_connect(f"ws://localhost{path}", headers=headers):
+                return 101
+        except WebSocketDenialResponse as refused:
+            return int(refused.status_code)
+        except WebSocketDisconnect:
+            # A close in front of the acceptance: servers answer 403.
+            return 403
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
+
+
+@pytest.mark.parametrize("path", ["/ws/half_duplex/{}", "/ws/streaming/{}"])
+def test_a_name_that_is_none_spends_no_token(keys: None, path: str):
+    with Gateway() as gateway:
+        token = gateway.token()
+        assert gateway.status(path.format("a%20b%21"), token) == 400
+        assert gateway.status(path.format("ann"), token) == 101
+
+
+def test_the_evaluation_socket_is_closed_with_the_calls_of_browsers():
+    with Gateway(Operations(apps=Apps({"browser": False}))) as gateway:
+        assert gateway.status("/ws") == 403
+    with Gateway() as gateway:
+        assert gateway.status("/ws") == 101
+
+
+def test_the_evaluation_socket_asks_for_the_surface_of_browsers(keys: None):
+    with Gateway() as gateway:
+        assert gateway.status("/ws", gateway.token(surfaces=["omni"])) == 403
+        assert gateway.status("/ws", gateway.token(surfaces=["browser"])) == 101
+
+
+@pytest.mark.parametrize("path", ["/ws", "/ws/chat", "/v1/realtime?model=parley"])
+def test_a_token_that_names_sessions_opens_no_socket_without_one(keys: None, path: str):
+    with Gateway() as gateway:
+        assert gateway.status(path, gateway.token(sessions=[SESSION])) == 403
+
+
+@pytest.mark.parametrize("path", ["/ws/chat", "/ws/streaming/ann", "/ws/duplex/ann"])
+def test_the_next_token_of_a_socket_reaches_its_conversation(keys: None, path: str):
+    with Gateway() as gateway:
+        assert gateway.status(path, gateway.token()) == 101
+        following = gateway.begun.get(timeout=5).body["next_token"]
+        assert gateway.status(path, following) == 101

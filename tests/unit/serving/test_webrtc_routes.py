@@ -1,0 +1,154 @@
+"""Offers of clients with credentials: what one token begins, and what a key may ask for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pipecat.runner.types import RunnerArguments
+from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+
+from core.grants import ClientIdentity
+from serving.gateway.access import Access
+from serving.gateway.app import add_error_answers
+from serving.gateway.calls import CallTasks
+from serving.gateway.client_keys import ClientKeys
+from serving.gateway.settings import ServerSettings
+from serving.gateway.usage import UsageLimits
+from serving.gateway.webrtc_routes import WebRtcRoutes
+from tests.peers.session_gateway import client_of
+from tests.peers.webrtc_caller import Caller
+from transports.webrtc.signaling import Signaling
+
+KEY = "k" * 32
+
+
+class Clock:
+    now_s = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Gateway:
+    """The routes, with calls that last until they are ended.
+
+    Attributes:
+        clock: of tokens.
+        calls: that were begun.
+        door: of their connections.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        bounds = ServerSettings(**{"drain_s": 0, "hang_up_s": 0.2, **settings})
+        self.clock = Clock()
+        self._keys = ClientKeys(bounds, wall_s=self.clock)
+        self._end = asyncio.Event()
+        self.calls = CallTasks(self._converse, max_calls=4, drain_s=0, hang_up_s=0.2)
+        self.door = Signaling(self._on_call, max_calls=4, hang_up_s=0.2)
+        self.app = FastAPI()
+        add_error_answers(self.app)
+        routes = WebRtcRoutes(
+            bounds,
+            door=self.door,
+            calls=self.calls,
+            check_body=self._check,
+            usage=UsageLimits(bounds),
+            access=Access(bounds, keys=self._keys),
+        )
+        self.app.include_router(routes.router())
+
+    async def _check(self, _body: Mapping[str, object], _identity: ClientIdentity) -> None: ...
+
+    async def _converse(self, _arguments: RunnerArguments) -> None:
+        await self._end.wait()
+
+    async def _on_call(self, connection: SmallWebRTCConnection, _body: dict[str, object]) -> None:
+        self.calls.start(
+            RunnerArguments(), call_id=connection.pc_id, hang_up=lambda: self.door.hang_up(connection)
+        )
+
+    async def end(self, pc_id: str) -> None:
+        """End a call, as its conversation does."""
+        call = self.calls.get(pc_id)
+        self._end.set()
+        if call is not None:
+            await asyncio.wait_for(call, 5)
+        self._end.clear()
+
+    def token(self, **wanted: Any) -> dict[str, str]:
+        application = self._keys.application_of(KEY)
+        assert application is not None
+        return bearer(self._keys.mint(application, **wanted))
+
+
+def bearer(credential: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {credential}"}
+
+
+@pytest.fixture
+async def gateway(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gateway]:
+    monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
+    gateway = Gateway(sessions_per_minute=3)
+    yield gateway
+    await gateway.calls.close(gateway.door.close)
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(gateway.app) as client:
+        yield client
+
+
+@pytest.fixture
+async def offer() -> AsyncIterator[dict[str, Any]]:
+    caller = Caller()
+    yield await caller.offer()
+    await caller.hang_up()
+
+
+async def test_a_started_session_begins_one_call_and_another_needs_a_token_of_its_own(
+    gateway: Gateway, client: httpx.AsyncClient, offer: dict[str, Any]
+):
+    token = gateway.token(user="ann")
+    started = (await client.post("/start", json={}, headers=token)).json()
+    path = f"/sessions/{started['sessionId']}/api/offer"
+    begun = await client.post(path, json=offer)
+    assert begun.status_code == 200
+    await gateway.end(begun.json()["pc_id"])
+    for headers in ({}, token):
+        assert (await client.post(path, json=offer, headers=headers)).status_code == 401
+    again = await client.post(path, json=offer, headers=bearer(started["next_token"]))
+    assert again.status_code == 200 and again.json()["next_token"]
+
+
+async def test_a_started_session_begins_no_call_when_its_grants_have_ended(
+    gateway: Gateway, client: httpx.AsyncClient, offer: dict[str, Any]
+):
+    started = (await client.post("/start", json={}, headers=gateway.token(for_s=30))).json()
+    gateway.clock.now_s += 31
+    refused = await client.post(f"/sessions/{started['sessionId']}/api/offer", json=offer)
+    assert refused.status_code == 401 and "have ended" in refused.text
+
+
+async def test_an_offer_without_a_session_brings_the_next_token(
+    gateway: Gateway, client: httpx.AsyncClient, offer: dict[str, Any]
+):
+    answer = (await client.post("/api/offer", json=offer, headers=gateway.token())).json()
+    assert set(answer) >= {"sdp", "type", "pc_id", "next_token"}
+    assert (await client.post("/start", json={}, headers=bearer(answer["next_token"]))).status_code == 200
+    # A key is as good as before.
+    assert "next_token" not in (await client.post("/api/offer", json=offer, headers=bearer(KEY))).json()
+
+
+async def test_a_back_end_with_a_key_is_not_held_to_the_rate_of_an_address(
+    gateway: Gateway, client: httpx.AsyncClient
+):
+    for _ in range(12):
+        assert (await client.post("/start", json={}, headers=bearer(KEY))).status_code == 200
+    # What it has begun takes nothing from its address, and a wrong key is a stranger's.
+    wrong = [(await client.post("/start", json={}, headers=bearer("w" * 32))).status_code for _ in range(7)]
+    assert wrong == [401] * 6 + [429]
+    assert (await client.post("/start", json={}, headers=bearer(KEY))).status_code == 200
