@@ -4,13 +4,15 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import psutil
+import yaml
 
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV
 
@@ -37,9 +39,40 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def unbounded(arguments: Sequence[str], folder: Path) -> list[str]:
+    """Return the arguments with a deployment that admits callers whatever else this machine does.
+
+    How many a machine can answer is not what most tests are about, and theirs does other work as well. One
+    that says how it admits them, and one that is no file, stays as it is.
+    """
+    given = list(arguments)
+    if "--config" not in given:
+        given += ["--config", str(ROOT / "configs" / "embedded.yaml")]
+    place = given.index("--config") + 1
+    config = Path(given[place])
+    if config.suffix != ".yaml":
+        return given
+    settings = yaml.safe_load(config.read_text()) or {}
+    server = settings.setdefault("server", {})
+    if "admission" not in server:
+        server["admission"] = "off"
+        # Next to it: folders count from there.
+        copied = (folder if config.is_relative_to(ROOT) else config.parent) / f"unbounded-{config.name}"
+        copied.write_text(yaml.safe_dump(settings))
+        given[place] = str(copied)
+    return given
+
+
 @asynccontextmanager
 async def running_server(*arguments: str, log: Path | None = None) -> AsyncIterator[RunningServer]:
     """``log``: where its log goes; None: where that of the tests does."""
+    with TemporaryDirectory() as folder:
+        async with _running(unbounded(arguments, Path(folder)), log) as server:
+            yield server
+
+
+@asynccontextmanager
+async def _running(arguments: Sequence[str], log: Path | None) -> AsyncIterator[RunningServer]:
     port = free_port()
     command = [sys.executable, str(ROOT / "bot.py"), "--port", str(port), *arguments]
     with ExitStack() as files:

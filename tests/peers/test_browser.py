@@ -112,7 +112,7 @@ def serving(
     deployment.write_text(
         f"name: one\nthinking:\n  {thinking}\n"
         'remembering: {store: {url: "sqlite:///sessions.db"}}\n'
-        f"server: {{max_calls: {calls}, drain_s: 0, goodbye_s: 0, "
+        f'server: {{max_calls: {calls}, drain_s: 0, goodbye_s: 0, admission: "off", '
         f"clients: {{anonymous: {{instructions: {str(takes_instructions).lower()}}}}}}}\n{more}"
     )
     with (folder / "log.txt").open("wb") as log:
