@@ -677,10 +677,15 @@ class EngineProcess(Generic[T]):
 
 
 def waits_for_processor(pid: int) -> bool:
-    """Whether a thread of a process could run: on a busy machine one waits for seconds, and does not hang."""
+    """Return whether a thread of a process waits for a processor or a disk: neither is a sign of hanging.
+
+    On a busy machine a thread waits for seconds for either of them.
+    """
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return any((task / "stat").read_text().rpartition(")")[2].split()[0] == "R" for task in tasks)
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+        # "D" waits for a disk, or for memory that is swapped in; a kill would have to wait for it too.
+        return any(state in ("R", "D") for state in states)
     except OSError:
         # A thread that has just ended: it ran.
         return True
