@@ -8,6 +8,7 @@ late the loop comes to it, and has the bound learn once a second.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from loguru import logger
 
@@ -17,6 +18,7 @@ PROBE_S = 0.05
 LOOK_S = 1.0
 # A server that is full for a moment is not taken out of a balancer: its callers wait, or are refused.
 FULL_S = 10.0
+PROCESSORS = Path("/proc/stat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ class AdmissionGate:
         self._full_s = full_s
         # Loop time at which it was seen to be full first.
         self._full_since_s: float | None = None
+        # Ticks of all processors until now, and those without work.
+        self._ticks = (0, 0)
+        # What is wrong with a look, to be logged once.
+        self._fault = ""
 
     @property
     def admitted(self) -> Admitted:
@@ -113,7 +119,27 @@ class AdmissionGate:
             self._policy.on_lag(round(now_s * 1000), round((now_s - due_s) * 1000))
             if now_s >= look_at_s:
                 look_at_s = now_s + LOOK_S
-                self._look(round(now_s * 1000))
+                self._try_to_look(round(now_s * 1000))
+
+    def _try_to_look(self, now_ms: int) -> None:
+        try:
+            self._look(now_ms)
+        except Exception as error:
+            # The edge of this task: when it ends, the bound stays where it is while the server lives.
+            if repr(error) != self._fault:
+                self._fault = repr(error)
+                logger.opt(exception=error).error("calls are admitted by what was seen before: a look failed")
+        else:
+            self._fault = ""
+
+    def _see_processors(self) -> None:
+        ticks = processor_ticks()
+        if ticks is None:
+            return
+        total, idle = ticks[0] - self._ticks[0], ticks[1] - self._ticks[1]
+        self._ticks = ticks
+        if total > 0:
+            self._policy.on_processors(1 - idle / total)
 
     def _hear(self) -> None:
         hearing = self._hearing()
@@ -123,6 +149,7 @@ class AdmissionGate:
 
     def _look(self, now_ms: int) -> None:
         self._hear()
+        self._see_processors()
         self._policy.look(now_ms, calls=self._active())
         admitted = self.admitted
         if self._active() < admitted.calls:
@@ -132,3 +159,14 @@ class AdmissionGate:
         if admitted.calls < self._said and self._active() >= admitted.calls:
             logger.warning(f"no more than {admitted.calls} calls are admitted: {admitted.why}")
         self._said = admitted.calls
+
+
+def processor_ticks() -> tuple[int, int] | None:
+    """Return the ticks of all processors since the system began, and those without work; None: not known."""
+    try:
+        with PROCESSORS.open() as file:
+            # cpu user nice system idle iowait irq softirq steal ...
+            fields = [int(field) for field in file.readline().split()[1:9]]
+    except OSError:
+        return None
+    return sum(fields), fields[3] + fields[4]
