@@ -41,6 +41,7 @@ from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering, AnsweringPlan, plan_answering
 from pipelines.choices import engine_or_service, engine_settings, service_row
+from pipelines.modes import DUPLEX
 from processors.duplex.services import REALTIME_SERVICES, RealtimeRow
 from processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from processors.perception.engine_stt import EngineSttService, transcript_from_fields
@@ -536,6 +537,13 @@ class Engines:
         if not isinstance(stt, EnginePool):
             return None
         return EarsReport(len(stt.processes), stt.real_time_factor, stt.utterances)
+
+    def hears(self, mode: object) -> bool:
+        """Return whether a call of this mode has the deployment's recogniser hear its caller.
+
+        All have, in full duplex for the words that are kept and shown; but a realtime service sends its own.
+        """
+        return mode != DUPLEX or self.realtime is None
 
     def health(self) -> list[str]:
         """Return the stages that cannot work at this moment, one sentence for each; empty when all can.

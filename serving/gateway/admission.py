@@ -43,6 +43,7 @@ class AdmissionGate:
         most: calls that there may be at all.
         hearing: of embedded recognisers; None where there are none.
         active: calls that are held.
+        heard: those of them that have the recogniser hear their caller.
         full_s: how long it has to be full before ``full`` says so.
     """
 
@@ -52,12 +53,14 @@ class AdmissionGate:
         *,
         hearing: Callable[[], Hearing | None],
         active: Callable[[], int],
+        heard: Callable[[], int],
         full_s: float = FULL_S,
     ) -> None:
         self._policy = Admission(most)
         self._most = most
         self._hearing = hearing
         self._active = active
+        self._heard = heard
         self._task: asyncio.Task[None] | None = None
         self._said = most
         self._full_s = full_s
@@ -70,8 +73,12 @@ class AdmissionGate:
 
     @property
     def admitted(self) -> Admitted:
-        """How many calls there may be now, and why."""
+        """How many calls there may be now that have the recogniser hear their caller, and why."""
         return self._policy.admitted
+
+    def admits(self, hears: bool) -> Admitted:
+        """Return how many calls there may be now, and why; see ``CallTasks.admitted``."""
+        return self._policy.admitted if hears else self._policy.admitted_in_all
 
     def start(self) -> None:
         """Begin to measure, once ``active`` can be called; the owner calls ``close``."""
@@ -95,7 +102,8 @@ class AdmissionGate:
         since_s = self._full_since_s
         if since_s is None or asyncio.get_running_loop().time() - since_s < self._full_s:
             return []
-        return [f"full: {self.admitted.why}"]
+        in_all = self.admits(hears=False)
+        return [f"full: {(in_all if self._active() >= in_all.calls else self.admitted).why}"]
 
     def describe(self) -> dict[str, object]:
         """Return the figures for ``/status``."""
@@ -103,6 +111,7 @@ class AdmissionGate:
         factor = None if hearing is None else hearing.real_time_factor
         return {
             "calls": self._active(),
+            "heard": self._heard(),
             "admitted": admitted.calls,
             "why": admitted.why,
             "alone_ms": self._policy.alone_ms,
@@ -145,18 +154,19 @@ class AdmissionGate:
         hearing = self._hearing()
         if hearing is not None:
             self._policy.on_hearing(processes=hearing.processes, real_time_factor=hearing.real_time_factor)
-            self._policy.on_speaking(hearing.speaking, calls=self._active(), seconds=LOOK_S)
+            self._policy.on_speaking(hearing.speaking, calls=self._heard(), seconds=LOOK_S)
 
     def _look(self, now_ms: int) -> None:
         self._hear()
         self._see_processors()
         self._policy.look(now_ms, calls=self._active())
         admitted = self.admitted
-        if self._active() < admitted.calls:
+        is_full = self._heard() >= admitted.calls or self._active() >= self.admits(hears=False).calls
+        if not is_full:
             self._full_since_s = None
         elif self._full_since_s is None:
             self._full_since_s = now_ms / 1000
-        if admitted.calls < self._said and self._active() >= admitted.calls:
+        if admitted.calls < self._said and is_full:
             logger.warning(f"no more than {admitted.calls} calls are admitted: {admitted.why}")
         self._said = admitted.calls
 

@@ -86,7 +86,7 @@ class ChatSockets:
             if name is not None:
                 check_name(name)
             identity = (await self._admit(websocket, body)).identity
-            silent = self._calls.take_silent(identity)
+            silent = self._calls.take_silent(identity, hears=False)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
             return
@@ -104,6 +104,7 @@ class ChatSockets:
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
                 identity=identity,
+                hears=False,
             )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)

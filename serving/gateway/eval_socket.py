@@ -71,9 +71,10 @@ class EvalSocket:
         within_s = self._settings.hang_up_s
         try:
             check_origin(websocket, allowed=self._settings.allowed_origins)
-            self._calls.check_room()
+            hears = self._calls.hears(None)
+            self._calls.check_room(hears=hears)
             identity = await self._access.check(websocket)
-            self._calls.check_room(identity=identity)
+            self._calls.check_room(identity=identity, hears=hears)
             self._usage.take_session(identity)
             await self._access.admit(websocket)
             await websocket.accept()
@@ -106,6 +107,7 @@ class EvalSocket:
             hang_up=lambda: close_socket(websocket, within_s=settings.hang_up_s),
             says_goodbye=True,
             identity=identity,
+            hears=self._calls.hears(None),
         )
 
 

@@ -257,9 +257,10 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
         32,
         hearing=lambda: Hearing(1, factor[0], speaking=calls.active),
         active=lambda: calls.active,
+        heard=lambda: calls.heard,
         full_s=0,
     )
-    calls.admitted = lambda: gate.admitted
+    calls.admitted = gate.admits
     gate.start()
     try:
         async with asyncio.timeout(10):
@@ -290,6 +291,7 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
         assert calls.active == 4
         assert gate.describe() == {
             "calls": 4,
+            "heard": 4,
             "admitted": 2,
             "why": gate.admitted.why,
             "alone_ms": None,
@@ -313,7 +315,7 @@ async def test_a_look_that_fails_is_logged_once_and_the_next_one_counts():
                 return figure
 
     looks: list[int] = []
-    gate = AdmissionGate(32, hearing=hearing, active=lambda: 0)
+    gate = AdmissionGate(32, hearing=hearing, active=lambda: 0, heard=lambda: 0)
     gate.start()
     lines: list[str] = []
     sink = logger.add(lambda line: lines.append(line.record["message"]), level="ERROR")
