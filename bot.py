@@ -284,7 +284,10 @@ async def gateway(
     telephone = {} if number is None else {"telephone": number}
     phones = None if book is None else PhoneSessions(conversations, book)
     gate = AdmissionGate(
-        deployment.server.max_calls, hearing=engines.hearing, active=lambda: app.state.calls.active
+        deployment.server.max_calls,
+        hearing=engines.hearing,
+        active=lambda: app.state.calls.active,
+        heard=lambda: app.state.calls.heard,
     )
     is_bounded = deployment.server.admission == "auto"
     engines.on_answer = gate.answered
@@ -295,7 +298,8 @@ async def gateway(
 
     app = create_app(
         deployment.server,
-        admitted=(lambda: gate.admitted) if is_bounded else None,
+        admitted=gate.admits if is_bounded else None,
+        hears=lambda wanted: engines.hears(wanted or mode),
         usage=engines.answering.usage,
         readiness=not_ready,
         run_call=lambda arguments: converse(

@@ -41,6 +41,7 @@ from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering, AnsweringPlan, plan_answering
 from pipelines.choices import engine_or_service, engine_settings, service_row
+from pipelines.modes import DUPLEX
 from processors.duplex.services import REALTIME_SERVICES, RealtimeRow
 from processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from processors.perception.engine_stt import EngineSttService, transcript_from_fields
@@ -79,6 +80,9 @@ FINAL_MARGIN_S = 1.0
 # What the recogniser hears at the start of a server: as long as a short question, of common words.
 MEASURED_PHRASE = "hello, i would like to know when you are open"
 MEASURE_S = 1.0
+# A recogniser that has decoders has one for each call, and no fewer than this: an evaluation without a server
+# holds some calls too. One is built when it is needed.
+LEAST_DECODERS = 64
 # A caller's piece takes milliseconds. It goes behind the loop that paces audio, and in front of recognisers.
 FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, late_timeout_s=2.0, hung_ms=500)
 
@@ -192,7 +196,9 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
     hearing = deployment.hearing
     knowledge = deployment.bot.knowledge
     given: dict[str, Any] = {"models_dir": deployment.models_dir}
-    heard = {**given, "documents": knowledge} if knowledge.is_dir() else given
+    heard = {**given, "max_decoders": max(LEAST_DECODERS, deployment.server.max_calls)}
+    if knowledge.is_dir():
+        heard["documents"] = knowledge
     speaking = deployment.speaking
     tts: BaseModel | ServiceRow[Any]
     stt: BaseModel | ServiceRow[Any]
@@ -204,6 +210,13 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         stt = _plan_pool(deployment, hearing.stt, PoolSttSettings, where="hearing.stt")
     else:
         stt = engine_or_service(STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt", others=(POOL,))
+    decoders = getattr(stt, "max_decoders", None)
+    if decoders is not None and decoders * hearing.stt_processes < deployment.server.max_calls:
+        raise ConfigError(
+            f"hearing.stt: max_decoders {decoders} in {hearing.stt_processes} process(es) is less than "
+            f"server.max_calls {deployment.server.max_calls}: a caller who was let in would not be heard; "
+            "leave it out for as many as there are calls"
+        )
     if speaking.fallback and isinstance(tts, ServiceRow):
         raise ConfigError(
             f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one behind it"
@@ -536,6 +549,13 @@ class Engines:
         if not isinstance(stt, EnginePool):
             return None
         return EarsReport(len(stt.processes), stt.real_time_factor, stt.utterances)
+
+    def hears(self, mode: object) -> bool:
+        """Return whether a call of this mode has the deployment's recogniser hear its caller.
+
+        All have, in full duplex for the words that are kept and shown; but a realtime service sends its own.
+        """
+        return mode != DUPLEX or self.realtime is None
 
     def health(self) -> list[str]:
         """Return the stages that cannot work at this moment, one sentence for each; empty when all can.

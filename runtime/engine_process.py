@@ -8,8 +8,8 @@ process), runs at lower priority than media pacing and gets no secrets from the 
 Owners: an ``EngineProcess`` owns its child and one task that reads from it, and ends both in ``close``. Slow:
 audio that the child has not taken waits here, in pieces; beyond ``backlog_ms`` the oldest is dropped and
 counted. Busy: a final result comes late, by ``late_timeout_s`` at most. Hung: it has a deadline; a child
-that is silent for as long is killed, and so is one that gives no sign and neither uses nor waits for a
-processor for ``hung_ms`` (it is pinged all the time; a busy machine is no reason). Dead:
+that is silent for as long is killed, and so is one that gives no sign, uses no processor and waits for none
+and for no disk for ``hung_ms`` (it is pinged all the time; a busy machine is no reason). Dead:
 everything pending fails with ``EngineError``, the streams are over, the child is started again at once, with
 growing pauses when it keeps dying, and new streams work. Settings that were right once are not blamed: only
 an engine that never loaded is given up. Full: the stream whose utterance found no room fails with
@@ -41,8 +41,9 @@ T = TypeVar("T")
 FULL_S = 1.0
 # Behind the deadline of an answer: what has come meanwhile is read first.
 GRACE_S = 0.1
-# A child counts as hung after so many looks at it, in which it gave no sign and neither used nor waited for a
-# processor. Looks are counted and not the clock: while this loop stands, no sign of a child can be noticed.
+# A child counts as hung after so many looks at it, in which it gave no sign and neither used a processor nor
+# waited for one or for a disk. Looks are counted and not the clock: while this loop stands, no sign of a
+# child can be noticed.
 HUNG_LOOKS = 4
 # What a child may know of our environment. Keys of services are not in it.
 PASSED_ENVIRONMENT = (
@@ -677,10 +678,15 @@ class EngineProcess(Generic[T]):
 
 
 def waits_for_processor(pid: int) -> bool:
-    """Whether a thread of a process could run: on a busy machine one waits for seconds, and does not hang."""
+    """Return whether a thread of a process waits for a processor or a disk: neither is a sign of hanging.
+
+    On a busy machine a thread waits for seconds for either of them.
+    """
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return any((task / "stat").read_text().rpartition(")")[2].split()[0] == "R" for task in tasks)
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+        # "D" waits for a disk, or for memory that is swapped in; a kill would have to wait for it too.
+        return any(state in ("R", "D") for state in states)
     except OSError:
         # A thread that has just ended: it ran.
         return True

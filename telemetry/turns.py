@@ -94,7 +94,8 @@ class TurnLog:
 
     Attributes:
         on_answer: notified of the milliseconds between the caller's last sound and the first of an answer;
-            not of a phrase that covers the wait for one. Must not block.
+            not of a phrase that covers the wait for one, and not of an answer that waited for a tool. Must
+            not block.
     """
 
     def __init__(
@@ -118,6 +119,8 @@ class TurnLog:
         self._caller = AudibleMeter(rate_hz)
         self._transcript_us: int | None = None
         self._active_us = self._steady_us()
+        # Since the caller's turn was over.
+        self._tools_called = False
         self.on_answer: Callable[[int], None] = lambda _: None
 
     @property
@@ -154,6 +157,7 @@ class TurnLog:
         now_us = self._now_us()
         self.close()
         self._turns += 1
+        self._tools_called = False
         self._current = TurnRecord(
             turn=self._turns, endpoint_silence_ms=silence_ms, completeness=completeness
         )
@@ -166,6 +170,10 @@ class TurnLog:
     def masked(self) -> None:
         """A phrase covers the silence before the answer of the current turn."""
         self._current.masked = True
+
+    def tools_called(self) -> None:
+        """The answer of the current turn waits for tools."""
+        self._tools_called = True
 
     def answered_ahead(self) -> None:
         """The answer of the current turn had been begun before it was over."""
@@ -190,6 +198,7 @@ class TurnLog:
         """Typed text is a turn of its own, complete as it arrives."""
         self.close()
         self._turns += 1
+        self._tools_called = False
         self._current = TurnRecord(turn=self._turns, user_text=text)
         self._current.marks_us["endpoint"] = self._now_us()
         self._active_us = self._steady_us()
@@ -205,7 +214,7 @@ class TurnLog:
         marks_us = self._current.marks_us
         if "tts_first_audio" in marks_us and "playout" not in marks_us and is_loud_pcm16(pcm):
             marks_us["playout"] = self._now_us()
-            if "speech_end" in marks_us and not self._current.masked:
+            if "speech_end" in marks_us and not self._current.masked and not self._tools_called:
                 self.on_answer(max(0, marks_us["playout"] - marks_us["speech_end"]) // 1000)
 
     def idle_ms(self) -> int:

@@ -80,9 +80,9 @@ class PocketsphinxSettings(BaseModel):
     max_decoders: int = Field(
         default=64,
         ge=1,
-        le=256,
+        le=10_000,
         description="callers who may speak at the same moment; a decoder is built (45 MB) when one more "
-        "does. How many calls there may be is the server's to decide, and an admitted one has a decoder",
+        "does. A deployment that leaves it out has one for each of ``server.max_calls``",
     )
     max_segment_ms: int = Field(
         default=30_000,

@@ -9,8 +9,9 @@ played the last ``KEPT_MS`` of the caller first, so that they know the room, the
 the question that failed is put again, and nothing of the caller is lost. A child that is ready again is
 played the same while threads go on answering, and takes over when it has caught up: threads take the
 interpreter from the loop that paces audio, so no caller stays in them. One with whom ``MOST_CHILDREN``
-children died does: its audio may be what they died of. Engines that fail in threads too are an
-``EngineError``, once; ``failure`` says so from there on. Closed by ``close``, as often as it is called.
+children died in a row does: its audio may be what they died of. A child that lives for ``FORGET_S`` ends the
+row. Engines that fail in threads too are an ``EngineError``, once; ``failure`` says so from there on. Closed
+by ``close``, as often as it is called.
 """
 
 import asyncio
@@ -41,10 +42,14 @@ from runtime.engine_process import EngineProcess, ProcessStream
 # Audio of a caller that new engines are played: an echo is found in 0.6 s in the median, and a voice detector
 # knows a voice by less. A second costs a tenth of a second of a processor.
 KEPT_MS = 1_000
-# Children that died while they had this caller, before it stays in threads.
+# Children that died while they had this caller, none of them after so long, before it stays in threads.
 MOST_CHILDREN = 3
+FORGET_S = 180.0
 # A child that has so many questions of one caller before it does not catch up; it is tried again later.
 MOST_BEHIND = 250
+# A child with no more questions than this takes over: it answers in their order. Waiting for none has no end
+# under load, where the next question comes before the answer to the last one.
+CAUGHT_UP = 3
 TRY_AGAIN_S = 1.0
 
 
@@ -138,13 +143,16 @@ class HostedFrontEnd:
     Args:
         process: with ``models.front_end.load_front_end``; it may be loading, or dead.
         local: answers while the process does not.
+        forget_s: a child that had the caller for so long and died is the first one again.
 
     Attributes:
         rate_hz: of the microphone.
         failure: why nothing more is answered.
     """
 
-    def __init__(self, process: EngineProcess[object], local: LocalFrontEnd) -> None:
+    def __init__(
+        self, process: EngineProcess[object], local: LocalFrontEnd, *, forget_s: float = FORGET_S
+    ) -> None:
         self.rate_hz = local.engine.rate_hz
         self.failure: EngineError | None = None
         self._process, self._local = process, local
@@ -157,9 +165,11 @@ class HostedFrontEnd:
         self._kept: deque[_Kept] = deque()
         self._kept_bytes = self._forgotten_bytes = 0
         self._kept_limit = ms_to_samples(KEPT_MS, self.rate_hz) * PCM_BYTES_PER_SAMPLE
-        self._children_lost = 0
+        self._children_lost, self._forget_s = 0, forget_s
         self._candidate: _Candidate | None = None
         self._try_at_s = 0.0
+        # Loop time since when a child answers.
+        self._hosted_since_s = asyncio.get_running_loop().time()
         self._stream: _Stream = process.open_now(lambda _: None) if process.is_ready else _ThreadStream(local)
 
     @property
@@ -251,6 +261,8 @@ class HostedFrontEnd:
 
     def _fall_back(self, error: EngineError) -> None:
         logger.warning(f"echo control and voice activity of a call go on in threads: {error}")
+        if asyncio.get_running_loop().time() - self._hosted_since_s >= self._forget_s:
+            self._children_lost = 0
         self._children_lost += 1
         self._stream.close()
         self._stream = _ThreadStream(self._local)
@@ -272,10 +284,11 @@ class HostedFrontEnd:
         elif candidate.stream.failure is not None or candidate.behind > MOST_BEHIND:
             self._drop_candidate()
             self._try_at_s = now_s + TRY_AGAIN_S
-        elif not candidate.behind:
+        elif candidate.behind <= CAUGHT_UP:
             self._candidate = None
             self._stream.close()
             self._stream = candidate.stream
+            self._hosted_since_s = now_s
 
     def _drop_candidate(self) -> None:
         candidate, self._candidate = self._candidate, None

@@ -8,6 +8,7 @@ would cost every frame another hop.
 
 from pipecat.frames.frames import (
     Frame,
+    FunctionCallsStartedFrame,
     LLMMessagesAppendFrame,
     LLMTextFrame,
     TTSAudioRawFrame,
@@ -35,9 +36,11 @@ class TurnMarks:
                     self._turns.user_typed(str(message.get("content", "")))
 
     def thinking(self, frame: Frame) -> None:
-        """``llm_first_token``."""
+        """``llm_first_token``, and the tools that the answer waits for."""
         if isinstance(frame, LLMTextFrame):
             self._turns.mark("llm_first_token")
+        elif isinstance(frame, FunctionCallsStartedFrame):
+            self._turns.tools_called()
 
     def speaking(self, frame: Frame) -> None:
         """``first_clause`` and ``tts_first_audio``."""

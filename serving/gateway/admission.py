@@ -8,6 +8,7 @@ late the loop comes to it, and has the bound learn once a second.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from loguru import logger
 
@@ -17,6 +18,7 @@ PROBE_S = 0.05
 LOOK_S = 1.0
 # A server that is full for a moment is not taken out of a balancer: its callers wait, or are refused.
 FULL_S = 10.0
+PROCESSORS = Path("/proc/stat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class AdmissionGate:
         most: calls that there may be at all.
         hearing: of embedded recognisers; None where there are none.
         active: calls that are held.
+        heard: those of them that have the recogniser hear their caller.
         full_s: how long it has to be full before ``full`` says so.
     """
 
@@ -50,22 +53,32 @@ class AdmissionGate:
         *,
         hearing: Callable[[], Hearing | None],
         active: Callable[[], int],
+        heard: Callable[[], int],
         full_s: float = FULL_S,
     ) -> None:
         self._policy = Admission(most)
         self._most = most
         self._hearing = hearing
         self._active = active
+        self._heard = heard
         self._task: asyncio.Task[None] | None = None
         self._said = most
         self._full_s = full_s
         # Loop time at which it was seen to be full first.
         self._full_since_s: float | None = None
+        # Ticks of all processors until now, and those without work.
+        self._ticks = (0, 0)
+        # What is wrong with a look, to be logged once.
+        self._fault = ""
 
     @property
     def admitted(self) -> Admitted:
-        """How many calls there may be now, and why."""
+        """How many calls there may be now that have the recogniser hear their caller, and why."""
         return self._policy.admitted
+
+    def admits(self, hears: bool) -> Admitted:
+        """Return how many calls there may be now, and why; see ``CallTasks.admitted``."""
+        return self._policy.admitted if hears else self._policy.admitted_in_all
 
     def start(self) -> None:
         """Begin to measure, once ``active`` can be called; the owner calls ``close``."""
@@ -89,7 +102,8 @@ class AdmissionGate:
         since_s = self._full_since_s
         if since_s is None or asyncio.get_running_loop().time() - since_s < self._full_s:
             return []
-        return [f"full: {self.admitted.why}"]
+        in_all = self.admits(hears=False)
+        return [f"full: {(in_all if self._active() >= in_all.calls else self.admitted).why}"]
 
     def describe(self) -> dict[str, object]:
         """Return the figures for ``/status``."""
@@ -97,6 +111,7 @@ class AdmissionGate:
         factor = None if hearing is None else hearing.real_time_factor
         return {
             "calls": self._active(),
+            "heard": self._heard(),
             "admitted": admitted.calls,
             "why": admitted.why,
             "alone_ms": self._policy.alone_ms,
@@ -113,22 +128,55 @@ class AdmissionGate:
             self._policy.on_lag(round(now_s * 1000), round((now_s - due_s) * 1000))
             if now_s >= look_at_s:
                 look_at_s = now_s + LOOK_S
-                self._look(round(now_s * 1000))
+                self._try_to_look(round(now_s * 1000))
+
+    def _try_to_look(self, now_ms: int) -> None:
+        try:
+            self._look(now_ms)
+        except Exception as error:
+            # The edge of this task: when it ends, the bound stays where it is while the server lives.
+            if repr(error) != self._fault:
+                self._fault = repr(error)
+                logger.opt(exception=error).error("calls are admitted by what was seen before: a look failed")
+        else:
+            self._fault = ""
+
+    def _see_processors(self) -> None:
+        ticks = processor_ticks()
+        if ticks is None:
+            return
+        total, idle = ticks[0] - self._ticks[0], ticks[1] - self._ticks[1]
+        self._ticks = ticks
+        if total > 0:
+            self._policy.on_processors(1 - idle / total)
 
     def _hear(self) -> None:
         hearing = self._hearing()
         if hearing is not None:
             self._policy.on_hearing(processes=hearing.processes, real_time_factor=hearing.real_time_factor)
-            self._policy.on_speaking(hearing.speaking, calls=self._active(), seconds=LOOK_S)
+            self._policy.on_speaking(hearing.speaking, calls=self._heard(), seconds=LOOK_S)
 
     def _look(self, now_ms: int) -> None:
         self._hear()
+        self._see_processors()
         self._policy.look(now_ms, calls=self._active())
         admitted = self.admitted
-        if self._active() < admitted.calls:
+        is_full = self._heard() >= admitted.calls or self._active() >= self.admits(hears=False).calls
+        if not is_full:
             self._full_since_s = None
         elif self._full_since_s is None:
             self._full_since_s = now_ms / 1000
-        if admitted.calls < self._said and self._active() >= admitted.calls:
+        if admitted.calls < self._said and is_full:
             logger.warning(f"no more than {admitted.calls} calls are admitted: {admitted.why}")
         self._said = admitted.calls
+
+
+def processor_ticks() -> tuple[int, int] | None:
+    """Return the ticks of all processors since the system began, and those without work; None: not known."""
+    try:
+        with PROCESSORS.open() as file:
+            # cpu user nice system idle iowait irq softirq steal ...
+            fields = [int(field) for field in file.readline().split()[1:9]]
+    except OSError:
+        return None
+    return sum(fields), fields[3] + fields[4]

@@ -77,7 +77,8 @@ def create_app(
     audit: AuditLog | None = None,
     readiness: Callable[[], Sequence[str]] | None = None,
     shutdown: Shutdown | None = None,
-    admitted: Callable[[], Admitted] | None = None,
+    admitted: Callable[[bool], Admitted] | None = None,
+    hears: Callable[[object], bool] | None = None,
 ) -> FastAPI:
     """The application of one gateway process.
 
@@ -99,7 +100,8 @@ def create_app(
         audit: where wrong tokens, deletions and operators' acts are written down.
         readiness: reasons for which this process should get no new calls, as engines see it.
         shutdown: that conversations watch, to end behind a goodbye.
-        admitted: how many calls the machine can answer now; None: ``max_calls``.
+        admitted: how many calls the machine can answer now (``CallTasks.admitted``); None: ``max_calls``.
+        hears: returns whether a call of a mode has the recogniser hear its caller; None: every call has.
     """
     operations = operations or Operations()
     audit = audit or AuditLog()
@@ -121,6 +123,8 @@ def create_app(
     )
     if admitted is not None:
         calls.admitted = admitted
+    if hears is not None:
+        calls.hears = hears
 
     async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
         operations.apps.check("browser")
@@ -153,6 +157,7 @@ def create_app(
             call_id=connection.pc_id,
             hang_up=lambda: door.hang_up(connection),
             identity=identity,
+            hears=calls.hears(body.get("mode")),
         )
 
     door = open_door(on_connection)
@@ -210,7 +215,8 @@ def create_app(
             ChatSockets(
                 settings,
                 calls=calls,
-                admit=partial(sockets.admit, app="turnbased"),
+                # Recordings that it is sent are heard at once, and not as they are spoken.
+                admit=partial(sockets.admit, app="turnbased", hears=False),
             ).router()
         )
     if phone is not None:
@@ -228,7 +234,13 @@ def create_app(
         )
     if settings.eval_socket:
         app.include_router(
-            EvalSocket(settings, calls=calls, admit=partial(sockets.admit, app="browser")).router()
+            EvalSocket(
+                settings,
+                calls=calls,
+                admit=lambda websocket, body: sockets.admit(
+                    websocket, body, app="browser", hears=calls.hears(None)
+                ),
+            ).router()
         )
     if conversations is not None and type_turn is not None:
         app.include_router(session_api(conversations, type_turn, settings, usage, access, operators, audit))

@@ -43,8 +43,10 @@ class CallTasks:
 
     Attributes:
         promised: how many lines are promised to callers who are on their way.
-        admitted: how many calls the machine can answer now, and why no more; called before a call begins.
-            None: as many as there are lines.
+        admitted: how many calls the machine can answer now, and why no more; called before a call begins with
+            whether its caller is heard by the recogniser. None: as many as there are lines.
+        hears: returns whether a call of a mode, as its client named it (None: not at all), has the recogniser
+            hear its caller.
     """
 
     def __init__(
@@ -64,13 +66,19 @@ class CallTasks:
         # Loop time since when every line is taken.
         self._full_since_s: float | None = None
         self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
-        self._silent = Places(
-            max_calls,
-            "too many lines are held by clients that say nothing, try again in a moment",
-            each_full="too many sockets of this address say nothing: begin with one of them, or close it",
+        # Those of any kind, and of those the ones that would be heard.
+        self._silent, self._silent_heard = (
+            Places(
+                max_calls,
+                "too many lines are held by clients that say nothing, try again in a moment",
+                each_full="too many sockets of this address say nothing: begin with one of them, or close it",
+            )
+            for _ in range(2)
         )
+        self._heard = Places(max_calls, "")
         self.promised: Callable[[], int] = lambda: 0
-        self.admitted: Callable[[], Admitted | None] = lambda: None
+        self.admitted: Callable[[bool], Admitted | None] = lambda _hears: None
+        self.hears: Callable[[object], bool] = lambda _mode: True
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s
         self._shutdown = shutdown
@@ -85,9 +93,17 @@ class CallTasks:
         return self._lines.taken
 
     @property
-    def lines(self) -> int:
-        """Calls that there may be now: lines, or fewer where the machine can answer no more."""
-        admitted = self.admitted()
+    def heard(self) -> int:
+        """Conversations that are running and have the recogniser hear their caller."""
+        return self._heard.taken
+
+    def lines(self, *, hears: bool = True) -> int:
+        """Calls that there may be now: lines, or fewer where the machine can answer no more.
+
+        Args:
+            hears: those alone that have the recogniser hear their caller.
+        """
+        admitted = self.admitted(hears)
         return self._max_calls if admitted is None else min(self._max_calls, admitted.calls)
 
     @property
@@ -112,6 +128,7 @@ class CallTasks:
         promised: int | None = None,
         is_promised: bool = False,
         identity: ClientIdentity = ANONYMOUS,
+        hears: bool = True,
     ) -> None:
         """Raises CapacityError when no conversation may start besides those that are promised a line.
 
@@ -120,22 +137,31 @@ class CallTasks:
             is_promised: this conversation was promised a line itself. Its caller was answered, and is not
                 sent away because the machine can answer fewer calls since.
             identity: client that would begin it; a ShareError, where this one has all that it may have.
+            hears: whether the recogniser would hear its caller.
         """
         if self._stopping:
             raise CapacityError("the server is stopping, try another or later", limit=0)
         promised = self.promised() if promised is None else promised
         self._lines.check(promised=promised)
-        admitted = None if is_promised else self.admitted()
-        if admitted is not None and self._lines.taken + promised >= admitted.calls:
-            raise CapacityError(f"{admitted.why}; try again later", limit=admitted.calls)
+        if not is_promised:
+            self._check_admitted(self.admitted(False), self._lines.taken + promised)
+        if hears and not is_promised:
+            self._check_admitted(self.admitted(True), self._heard.taken + promised)
         if self._shares is not None:
-            self._shares.check(identity, lines=self.lines)
+            self._shares.check(
+                identity, lines=self.lines(hears=False), heard_lines=self.lines() if hears else None
+            )
 
-    def take_silent(self, identity: ClientIdentity) -> Place:
+    def _check_admitted(self, admitted: Admitted | None, held: int) -> None:
+        if admitted is not None and held >= admitted.calls:
+            raise CapacityError(f"{admitted.why}; try again later", limit=admitted.calls)
+
+    def take_silent(self, identity: ClientIdentity, *, hears: bool = True) -> Place:
         """Count a client that may say nothing; its place is given back when it does, or when it has left.
 
         Args:
             identity: of the client; one that has shown a key or a token is not counted.
+            hears: whether the recogniser is to hear it.
 
         Raises:
             ShareError: this address has as many as one may have.
@@ -143,8 +169,23 @@ class CallTasks:
         """
         if identity.owner or identity.is_operator:
             return Place(lambda: None)
-        lines = self.lines
-        return self._silent.take(
+        place = self._take_silent(self._silent, identity, self.lines(hears=False))
+        if not hears:
+            return place
+        try:
+            heard = self._take_silent(self._silent_heard, identity, self.lines())
+        except CapacityError:
+            place.give_back()
+            raise
+
+        def give_back() -> None:
+            place.give_back()
+            heard.give_back()
+
+        return Place(give_back)
+
+    def _take_silent(self, places: Places, identity: ClientIdentity, lines: int) -> Place:
+        return places.take(
             identity.address,
             limit=share_of(lines, SILENT_SHARE, least=LEAST_SILENT),
             each=share_of(lines, ADDRESS_SHARE, least=LEAST_SILENT),
@@ -160,6 +201,7 @@ class CallTasks:
         promised: int | None = None,
         is_promised: bool = False,
         identity: ClientIdentity = ANONYMOUS,
+        hears: bool = True,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.
 
@@ -170,14 +212,19 @@ class CallTasks:
             says_goodbye: it tells its peer why it ends when it is cancelled.
             promised, is_promised: see ``check_room``.
             identity: client that begins it.
+            hears: whether the recogniser hears its caller.
 
         Raises:
             CapacityError: every line is taken, or the server is stopping; as a ShareError, all that this
                 client may have.
         """
-        self.check_room(promised=promised, is_promised=is_promised, identity=identity)
-        line = self._lines.take()
-        share = None if self._shares is None else self._shares.take(identity, lines=self.lines)
+        self.check_room(promised=promised, is_promised=is_promised, identity=identity, hears=hears)
+        places = [self._lines.take()]
+        if hears:
+            places.append(self._heard.take())
+        if self._shares is not None:
+            heard_lines = self.lines() if hears else None
+            places.append(self._shares.take(identity, lines=self.lines(hears=False), heard_lines=heard_lines))
         if self._lines.taken >= self._max_calls:
             self._full_since_s = asyncio.get_running_loop().time()
         task = asyncio.create_task(self._run(arguments, hang_up), name=f"call.{call_id}")
@@ -185,15 +232,14 @@ class CallTasks:
         if says_goodbye:
             self._say_goodbye.add(task)
             task.add_done_callback(self._say_goodbye.discard)
-        task.add_done_callback(lambda _task: self._ended(call_id, line, share))
+        task.add_done_callback(lambda _task: self._ended(call_id, places))
         return task
 
-    def _ended(self, call_id: str, line: Place, share: Place | None) -> None:
+    def _ended(self, call_id: str, places: list[Place]) -> None:
         del self._tasks[call_id]
-        line.give_back()
+        for place in places:
+            place.give_back()
         self._full_since_s = None
-        if share is not None:
-            share.give_back()
         if not self._tasks:
             # A call leaves cycles that hold codecs with their threads. Nobody is listening now: a pause is
             # free.

@@ -102,6 +102,7 @@ class EvalSocket:
             hang_up=lambda: close_socket(websocket, within_s=settings.hang_up_s),
             says_goodbye=True,
             identity=identity,
+            hears=self._calls.hears(None),
         )
 
 

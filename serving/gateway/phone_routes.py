@@ -294,7 +294,8 @@ class PhoneRoutes:
             self._check_signature(websocket, {}, None)
             # Used up, whatever comes of it: Twilio opens no stream twice, and the line is free again.
             call = self._claim(token)
-            self._calls.check_room(promised=len(self._waiting), is_promised=True)
+            hears = self._calls.hears(self._mode)
+            self._calls.check_room(promised=len(self._waiting), is_promised=True, hears=hears)
             await self._check_body({"mode": self._mode}, ANONYMOUS)
             await websocket.accept()
             task = self._calls.start(
@@ -304,6 +305,7 @@ class PhoneRoutes:
                 says_goodbye=True,
                 promised=len(self._waiting),
                 is_promised=True,
+                hears=hears,
             )
         except (HTTPException, AgentError) as error:
             self._note_refusal("stream", error)
@@ -346,7 +348,8 @@ class PhoneRoutes:
                 raise SpentError("the call has had its stream")
         # Whoever waits for a line has the next one: nobody overtakes them.
         ahead = self._queue.ahead_of(call.call_sid) if self._queue is not None else 0
-        self._calls.check_room(promised=len(self._waiting) + ahead)
+        promised = len(self._waiting) + ahead
+        self._calls.check_room(promised=promised, hears=self._calls.hears(self._mode))
         if len(self._waiting) >= self._phone.most_waiting:
             raise CapacityError(
                 "too many calls were answered and have no stream", limit=self._phone.most_waiting

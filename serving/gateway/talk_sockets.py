@@ -177,10 +177,11 @@ class TalkSockets:
                 raise PeerError(refuses)
             # First: a token is not spent on a socket that its path refuses.
             dialect = make()
-            admission = await self.admit(websocket, body, app=app)
+            hears = self._calls.hears(wanted)
+            admission = await self.admit(websocket, body, app=app, hears=hears)
             if admission.next_token is not None:
                 body["next_token"] = admission.next_token
-            silent = self._calls.take_silent(admission.identity)
+            silent = self._calls.take_silent(admission.identity, hears=hears)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
             return
@@ -201,6 +202,7 @@ class TalkSockets:
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
                 identity=admission.identity,
+                hears=hears,
             )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
@@ -209,13 +211,16 @@ class TalkSockets:
         finally:
             silent.give_back()
 
-    async def admit(self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId) -> Admission:
+    async def admit(
+        self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId, hears: bool
+    ) -> Admission:
         """Let a handshake pass, of any surface; the one place where that is decided.
 
         Args:
             websocket: not accepted yet.
             body: what is asked for: ``mode``, ``session``.
             app: the switch of the surface.
+            hears: whether the recogniser would hear the caller.
 
         Returns:
             Identity of the client, and a token for another beginning, as ``Access.admit``.
@@ -225,9 +230,9 @@ class TalkSockets:
         """
         check_origin(websocket, allowed=self._settings.allowed_origins)
         self._apps.check(app)
-        self._calls.check_room()
+        self._calls.check_room(hears=hears)
         identity = await self._access.check(websocket, app)
-        self._calls.check_room(identity=identity)
+        self._calls.check_room(identity=identity, hears=hears)
         await self._check_body(body, identity)
         if "session" not in body:
             self._usage.take_session(identity)

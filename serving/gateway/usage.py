@@ -144,26 +144,32 @@ class CallShares:
         self._max_calls = settings.max_calls
         self._taken: dict[str, int] = {}
 
-    def check(self, identity: ClientIdentity, *, lines: int | None = None) -> None:
+    def check(
+        self, identity: ClientIdentity, *, lines: int | None = None, heard_lines: int | None = None
+    ) -> None:
         """Find out whether the client may have one call more.
 
         Args:
             identity: of the client.
             lines: calls that there may be now; None: ``max_calls``.
+            heard_lines: those of them whose caller the recogniser hears, for one of these; None: for another.
 
         Raises:
             ShareError: it has all that it may have at a time.
         """
-        for client, limit in self._limits(identity, self._max_calls if lines is None else lines).items():
+        lines = self._max_calls if lines is None else lines
+        for client, limit in self._limits(identity, lines, heard_lines).items():
             if self._taken.get(client, 0) >= limit:
                 raise ShareError(
                     f"this client has {limit} calls, as many as it may have at a time", limit=limit
                 )
 
-    def take(self, identity: ClientIdentity, *, lines: int | None = None) -> Place:
+    def take(
+        self, identity: ClientIdentity, *, lines: int | None = None, heard_lines: int | None = None
+    ) -> Place:
         """Take a share for one call. Arguments and errors as ``check``."""
-        self.check(identity, lines=lines)
-        limits = self._limits(identity, self._max_calls)
+        self.check(identity, lines=lines, heard_lines=heard_lines)
+        limits = self._limits(identity, self._max_calls, heard_lines)
         for client in limits:
             self._taken[client] = self._taken.get(client, 0) + 1
         return Place(lambda: self._free(limits))
@@ -174,7 +180,7 @@ class CallShares:
             if not self._taken[client]:
                 del self._taken[client]
 
-    def _limits(self, identity: ClientIdentity, lines: int) -> dict[str, int]:
+    def _limits(self, identity: ClientIdentity, lines: int, heard_lines: int | None) -> dict[str, int]:
         """Every count that a call of this client is part of, with its limit."""
         if identity.is_operator:
             return {}
@@ -185,6 +191,11 @@ class CallShares:
             if identity.owner and identity.grants.max_calls is not None:
                 limits[identity.owner] = identity.grants.max_calls
             if identity.address:
-                of_address = self._clients.anonymous.max_calls or share_of(lines, ADDRESS_LINES)
-                limits[f"address {identity.address}"] = of_address
+                limits[f"address {identity.address}"] = self._of_address(lines)
+                if heard_lines is not None:
+                    limits[f"heard of {identity.address}"] = self._of_address(heard_lines)
         return limits
+
+    def _of_address(self, lines: int) -> int:
+        # Of two lines a person with two pages has both: what says nothing is bounded apart (``CallTasks``).
+        return self._clients.anonymous.max_calls or (lines if lines <= 2 else share_of(lines, ADDRESS_LINES))

@@ -113,10 +113,11 @@ class WebRtcRoutes:
         if transport != "webrtc":
             raise PeerError(f"transport {str(transport)[:40]!r} is not served here (known: webrtc)")
         self._requests.take(self._access.compare(request))
-        self._calls.check_room()
-        identity = await self._access.check(request, APP)
-        self._calls.check_room(identity=identity)
         given = body.get("body")
+        hears = self._calls.hears(given.get("mode") if isinstance(given, dict) else None)
+        self._calls.check_room(hears=hears)
+        identity = await self._access.check(request, APP)
+        self._calls.check_room(identity=identity, hears=hears)
         await self._check_body(given if isinstance(given, dict) else {}, identity)
         # As text: parsed, a body of empty objects takes twenty times as much.
         text = json.dumps(given if isinstance(given, dict) else {}, ensure_ascii=False)
@@ -192,11 +193,12 @@ class WebRtcRoutes:
             # A renegotiation: the door counts those of each call.
             return await self._door.offer_json(body)
         self._requests.take(self._access.compare(request) if admitted is None else admitted)
-        self._calls.check_room()
+        # Which mode it is is known with its fields.
+        self._calls.check_room(hears=False)
         identity = await self._access.check(request, APP) if admitted is None else admitted
         self._access.check_current(identity)
-        self._calls.check_room(identity=identity)
         given = self._door.check_json(body)
+        self._calls.check_room(identity=identity, hears=self._calls.hears(given.get("mode")))
         await self._check_body(given, identity)
         if given.get("session") is None:
             self._usage.take_session(identity)

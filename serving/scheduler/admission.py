@@ -7,9 +7,12 @@ The bound is the least of three:
   on the clock. A machine that is slower, or busy with something else, takes longer, so this needs no table of
   machines. Callers count as speaking all of the time until it was seen how much of it they do; from there on
   as many are admitted as will hardly ever speak at the same moment beyond what is heard in time.
-* What was learnt. Answers that take longer than ``SLOWER`` times those of a call alone, or an event loop that
-  is late, take the bound below the calls that are held; while neither is seen it returns by a call every
-  ``RETURN_MS``.
+* What was learnt. An event loop that is late, or answers that take longer than ``SLOWER`` times those of a
+  call alone while the machine is busy, take the bound to one below the calls that are held. It falls further
+  when no more calls than that are held and the trouble remains: until then the step has not taken effect.
+  Without trouble it returns by a call every ``RETURN_MS``, and every ``RETURN_FREE_MS`` while it keeps no
+  caller out. Slow answers of a machine that is not busy are those of a slow model: fewer calls would not make
+  them faster.
 
 A bound below the calls that are held ends none of them: it lets the next caller wait until one of them has
 ended. ``LEAST_CALLS`` are always admitted.
@@ -42,12 +45,16 @@ LEAST_SLOWER_MS = 100
 # A loop so late, in the 95th percentile, plays audio late (``evals.latency.capacity``: LIMIT_MS).
 LATE_MS = 40
 ANSWERS, LEAST_ANSWERS = 20, 4
-ALONE_ANSWERS, LEAST_ALONE = 21, 2
+# A question that a document answers takes a third of the time of one that needs more: some of each kind.
+ALONE_ANSWERS, LEAST_ALONE = 21, 8
+# Signs that a machine is busy, one of which has to be there for slow answers to count: the loop's lateness
+# (95th percentile), the share of the time of all processors, and how many calls are heard of those that can.
+BUSY_LATE_MS, BUSY_PROCESSORS, BUSY_HEARING = 10, 0.8, 0.8
 # Answers and lateness count for so long.
 RECENT_MS = 15_000
 LAGS = 400
 # The bound falls again after this at the earliest (what it changed has to show), and rises after that.
-FALL_MS, RETURN_MS = 5_000, 20_000
+FALL_MS, RETURN_MS, RETURN_FREE_MS = 5_000, 20_000, 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class Admitted:
     """How many calls there may be now.
 
     Attributes:
-        calls: in all.
+        calls: of the kind that was looked up.
         why: what bounds them, for people.
     """
 
@@ -79,7 +86,11 @@ class Admission:
         self._speaking = 1.0
         self._learnt = most
         self._learnt_why = ""
-        self._changed_ms: int | None = None
+        self._fallen_ms: int | None = None
+        # When the bound rose, or there was trouble, last.
+        self._unsettled_ms = 0
+        self._processors = 0.0
+        self._heard_calls = 0
         self._alone_ms: deque[int] = deque(maxlen=ALONE_ANSWERS)
         # At what time, how long they took.
         self._answers: deque[tuple[int, int]] = deque(maxlen=ANSWERS)
@@ -91,17 +102,22 @@ class Admission:
         return round(median(self._alone_ms)) if len(self._alone_ms) >= LEAST_ALONE else None
 
     @property
+    def admitted_in_all(self) -> Admitted:
+        """The bound of all calls, those whose callers the recogniser does not hear included."""
+        if self._learnt < self._most:
+            return Admitted(self._learnt, self._learnt_why)
+        return Admitted(self._most, f"every line is taken ({self._most} in all)")
+
+    @property
     def admitted(self) -> Admitted:
-        """The bound."""
-        bounds = [Admitted(self._most, f"every line is taken ({self._most} in all)")]
+        """The bound of calls whose callers the recogniser hears."""
+        bounds = [self.admitted_in_all]
         if self._heard is not None:
             why = (
                 f"this machine hears {max(1, int(self._heard))} at once: a second of speech takes its "
                 f"recogniser {self._factor * 1000:.0f} ms, and callers speak {self._speaking:.0%} of the time"
             )
             bounds.append(Admitted(self._room(self._heard), why))
-        if self._learnt < self._most:
-            bounds.append(Admitted(self._learnt, self._learnt_why))
         return min(bounds, key=lambda bound: bound.calls)
 
     def on_hearing(self, *, processes: int, real_time_factor: float | None) -> None:
@@ -119,14 +135,19 @@ class Admission:
 
         Args:
             speaking: at this moment.
-            calls: that are held.
+            calls: whose callers are heard.
             seconds: since this was seen last.
         """
+        self._heard_calls = calls
         if calls < 1:
             return
         kept = 0.5 ** (seconds * calls / SPEAKING_HALF_LIFE_S)
         share = min(1.0, speaking / calls)
         self._speaking = max(LEAST_SPEAKING, self._speaking * kept + share * (1 - kept))
+
+    def on_processors(self, share: float) -> None:
+        """Take the share of the time of all processors that any program used since this was seen last."""
+        self._processors = share
 
     def on_answer(self, at_ms: int, latency_ms: int, *, calls: int) -> None:
         """Take how long a caller waited from their last word for the first sound of the answer.
@@ -155,39 +176,51 @@ class Admission:
         for seen in (self._answers, self._lags):
             while seen and at_ms - seen[0][0] > RECENT_MS:
                 seen.popleft()
-        since_ms = None if self._changed_ms is None else at_ms - self._changed_ms
         trouble = self._trouble()
         if trouble and calls > 1:
-            if since_ms is None or since_ms >= FALL_MS:
-                self._learnt = max(self._least, min(self._learnt, calls) - 1)
+            self._unsettled_ms = at_ms
+            is_settled = self._fallen_ms is None or at_ms - self._fallen_ms >= FALL_MS
+            # With more calls than the bound it has not taken effect yet: another step would punish twice.
+            if calls <= self._learnt and is_settled:
+                self._learnt = max(self._least, calls - 1)
                 self._learnt_why = trouble
-                self._changed_ms = at_ms
+                self._fallen_ms = at_ms
                 # What was seen with more calls says nothing of fewer.
                 self._answers.clear()
                 self._lags.clear()
-        elif self._learnt < self._most and since_ms is not None and since_ms >= RETURN_MS:
-            self._learnt += 1
-            self._changed_ms = at_ms
+        elif self._learnt < self._most:
+            wait_ms = RETURN_FREE_MS if calls < self._learnt else RETURN_MS
+            if at_ms - self._unsettled_ms >= wait_ms:
+                self._learnt += 1
+                self._unsettled_ms = at_ms
 
     def _room(self, heard: float) -> int:
-        """The most callers of whom no more than ``heard`` speak at the same moment, nearly always."""
-        share, calls = self._speaking, min(self._most, max(self._least, int(heard)))
-        while calls < self._most:
-            more = calls + 1
-            if more * share + DEVIATIONS * (more * share * (1 - share)) ** 0.5 > heard:
-                break
-            calls = more
-        return calls
+        """The most callers of whom no more than ``heard`` speak at the same moment, nearly always.
+
+        That is the largest ``n`` with ``n*share + DEVIATIONS * sqrt(n*share*(1-share)) <= heard``, which is
+        quadratic in ``sqrt(n*share)``.
+        """
+        share = self._speaking
+        half = DEVIATIONS / 2 * (1 - share) ** 0.5
+        root = (half * half + heard) ** 0.5 - half
+        return min(self._most, max(self._least, int(heard), int(root * root / share + 1e-9)))
+
+    def _late_ms(self) -> int:
+        """Lateness of the loop, 95th percentile; 0 while too little of it was seen."""
+        if len(self._lags) < LAGS // 8:
+            return 0
+        lags = sorted(lag_ms for _, lag_ms in self._lags)
+        return lags[len(lags) * 95 // 100]
 
     def _trouble(self) -> str:
-        alone_ms = self.alone_ms
-        if alone_ms is not None and len(self._answers) >= LEAST_ANSWERS:
+        alone_ms, late_ms = self.alone_ms, self._late_ms()
+        if alone_ms is not None and len(self._answers) >= LEAST_ANSWERS and self._is_busy(late_ms):
             usual_ms = round(median(latency_ms for _, latency_ms in self._answers))
             if usual_ms > max(SLOWER * alone_ms, alone_ms + LEAST_SLOWER_MS):
                 return f"answers take {usual_ms} ms, and {alone_ms} ms in a call alone"
-        if len(self._lags) >= LAGS // 8:
-            lags = sorted(lag_ms for _, lag_ms in self._lags)
-            late_ms = lags[len(lags) * 95 // 100]
-            if late_ms > LATE_MS:
-                return f"the event loop is {late_ms} ms late"
-        return ""
+        return f"the event loop is {late_ms} ms late" if late_ms > LATE_MS else ""
+
+    def _is_busy(self, late_ms: int) -> bool:
+        if late_ms > BUSY_LATE_MS or self._processors >= BUSY_PROCESSORS:
+            return True
+        return self._heard is not None and self._heard_calls >= BUSY_HEARING * self._room(self._heard)

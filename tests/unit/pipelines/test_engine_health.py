@@ -5,8 +5,9 @@ import os
 import signal
 
 import psutil
+import pytest
 
-from configs.deployment import Deployment, Hearing
+from configs.deployment import Choice, Deployment, Duplex, Hearing
 from pipelines.engines import Engines
 from runtime.engine_pool import EnginePool
 
@@ -22,6 +23,16 @@ async def test_the_pace_of_the_recogniser_is_known_before_the_first_call():
                 hearing = engines.hearing()
                 assert hearing is not None
         assert hearing.processes == 1 and hearing.speaking == 0 and hearing.real_time_factor > 0
+
+
+async def test_a_realtime_service_leaves_the_recogniser_to_other_calls(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "not-used")
+    found = []
+    for engine in ("two_tier", "openai_realtime"):
+        deployment = Deployment(duplex=Duplex(engine=Choice(name=engine)))
+        async with await Engines.load(deployment, duplex=True) as engines:
+            found.append((engines.hears("cascade"), engines.hears("duplex")))
+    assert found == [(True, True), (True, False)]
 
 
 async def test_a_dead_recogniser_is_named_until_there_is_one_again():

@@ -16,12 +16,33 @@ from models.llm.documents import DocumentLlmSettings
 from models.stt.pocketsphinx import PocketsphinxSettings
 from pipelines.engines import Engines, plan
 from processors.dialogue.services import Documents, DocumentsSettings
+from serving.gateway.settings import ServerSettings
 
 
 def test_the_default_needs_nothing_from_outside():
     planned = plan(Deployment())
     assert isinstance(planned.stt, PocketsphinxSettings)
     assert not planned.answering.guarded
+
+
+@pytest.mark.parametrize(("max_calls", "decoders"), [(1, 64), (32, 64), (300, 300), (10_000, 10_000)])
+def test_every_call_has_a_decoder(max_calls: int, decoders: int):
+    planned = plan(Deployment(server=ServerSettings(max_calls=max_calls, admission="off")))
+    assert isinstance(planned.stt, PocketsphinxSettings)
+    assert planned.stt.max_decoders == decoders
+
+
+@pytest.mark.parametrize(("processes", "is_enough"), [(1, False), (2, True)])
+def test_fewer_decoders_than_calls_are_refused(processes: int, is_enough: bool):
+    choice = Choice(name="pocketsphinx", settings={"max_decoders": 16})
+    deployment = Deployment(
+        hearing=Hearing(stt=choice, stt_processes=processes), server=ServerSettings(max_calls=32)
+    )
+    if is_enough:
+        plan(deployment)
+    else:
+        with pytest.raises(ConfigError, match="hearing.stt: max_decoders 16 .* server.max_calls 32"):
+            plan(deployment)
 
 
 def test_an_unknown_engine_lists_engines_and_services():

@@ -21,7 +21,12 @@ from models.stt import Transcript
 from models.stt.pocketsphinx import PocketsphinxSettings
 from processors.perception.engine_stt import transcript_from_fields
 from runtime.engine_pool import EnginePool
-from runtime.engine_process import EngineProcess, EngineProcessSettings, ProcessStream
+from runtime.engine_process import (
+    EngineProcess,
+    EngineProcessSettings,
+    ProcessStream,
+    waits_for_processor,
+)
 from runtime.in_place_engine import InPlaceEngine
 from runtime.utterances import UtteranceEngine
 from tests.fakes.crowded_stt import CrowdedSttSettings
@@ -289,6 +294,28 @@ async def test_a_child_that_works_without_a_sign_is_left_alone() -> None:
         stream.feed(tone(200))
         assert (await stream.finish()).text == "one"
         assert caller.failures == [] and engine.restarts == 0
+
+
+# clone(CLONE_VFORK | SIGCHLD): the parent waits without signals, as for a disk, until its child ends.
+VFORK = """
+import ctypes, os, platform
+number = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+if ctypes.CDLL(None).syscall(number, 0x4000 | 17, 0, 0, 0, 0) == 0:
+    os.read(0, 1)
+    os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_a_process_that_waits_for_a_disk_is_not_taken_for_hung() -> None:
+    waiting = await asyncio.create_subprocess_exec(sys.executable, "-c", VFORK, stdin=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(20):
+            while psutil.Process(waiting.pid).status() != psutil.STATUS_DISK_SLEEP:
+                await asyncio.sleep(0.01)
+        assert waits_for_processor(waiting.pid)
+    finally:
+        await waiting.communicate(b"1")
 
 
 async def test_the_first_restart_is_made_at_once_and_later_ones_are_put_off() -> None:

@@ -3,17 +3,23 @@
 import asyncio
 
 import pytest
+from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
 from serving.gateway.admission import AdmissionGate, Hearing
 from serving.gateway.calls import CallTasks
 from serving.scheduler.admission import (
+    BUSY_LATE_MS,
+    DEVIATIONS,
     FALL_MS,
+    HEARD_SHARE,
     LAGS,
     LATE_MS,
     LEAST_ALONE,
     LEAST_ANSWERS,
+    LEAST_CALLS,
+    RETURN_FREE_MS,
     RETURN_MS,
     Admission,
 )
@@ -23,6 +29,7 @@ def learnt_alone(most: int = 32, alone_ms: int = 400) -> Admission:
     policy = Admission(most)
     for _ in range(LEAST_ALONE):
         policy.on_answer(0, alone_ms, calls=1)
+    policy.on_processors(0.95)
     return policy
 
 
@@ -106,6 +113,7 @@ def test_one_slow_answer_of_a_tool_keeps_nobody_out():
 
 def test_slow_answers_are_no_reason_while_it_is_not_known_how_long_one_takes_alone():
     policy = Admission(32)
+    policy.on_processors(0.95)
     answers(policy, 1_000, 9_000, calls=6)
     assert policy.admitted.calls == 32
 
@@ -123,11 +131,90 @@ def test_the_bound_falls_step_by_step_and_never_below_two_calls():
     policy = learnt_alone()
     at_ms = 0
     found = []
-    for calls in (4, 4, 3, 2, 2):
+    for calls in (4, 3, 2, 2):
         at_ms += FALL_MS
         answers(policy, at_ms, 2_000, calls=calls)
         found.append(policy.admitted.calls)
-    assert found == [3, 2, 2, 2, 2]
+    assert found == [3, 2, 2, 2]
+
+
+def test_the_bound_does_not_fall_again_before_no_more_calls_are_held_than_it_admits():
+    policy = learnt_alone()
+    for second in range(0, 60):
+        answers(policy, second * 1_000, 1_500, calls=10)
+    # One step below the calls that are held, however long they take to end.
+    assert policy.admitted.calls == 9
+    answers(policy, 60_000, 1_500, calls=9)
+    assert policy.admitted.calls == 8
+
+
+def test_the_bound_returns_sooner_while_it_keeps_no_caller_out():
+    policy = learnt_alone()
+    answers(policy, 0, 1_500, calls=10)
+    for second in range(1, 61):
+        policy.look(second * 1_000, calls=0)
+    assert policy.admitted.calls == 9 + 60_000 // RETURN_FREE_MS
+    full = learnt_alone()
+    answers(full, 0, 1_500, calls=10)
+    for second in range(16, 76):
+        full.look(second * 1_000, calls=20)
+    assert full.admitted.calls == 9 + 60_000 // RETURN_MS
+
+
+def test_slow_answers_of_a_machine_that_is_not_busy_keep_no_caller_out():
+    policy = learnt_alone()
+    policy.on_processors(0.3)
+    answers(policy, 1_000, 1_200, calls=2)
+    assert policy.admitted.calls == 32
+    for at_ms in range(LAGS):
+        policy.on_lag(at_ms, BUSY_LATE_MS + 1)
+    answers(policy, 2_000, 1_200, calls=2)
+    assert policy.admitted.calls == 2
+
+
+def test_slow_answers_count_when_nearly_as_many_are_heard_as_can_be():
+    policy = learnt_alone()
+    policy.on_processors(0.3)
+    policy.on_hearing(processes=1, real_time_factor=0.1)
+    policy.on_speaking(4, calls=4, seconds=1.0)
+    answers(policy, 1_000, 1_200, calls=4)
+    assert policy.admitted.calls == 8
+    policy.on_speaking(7, calls=7, seconds=1.0)
+    answers(policy, 2_000, 1_200, calls=7)
+    assert policy.admitted.calls == 6
+
+
+def test_two_cheap_answers_are_no_standard_for_others():
+    policy = Admission(32)
+    policy.on_processors(0.95)
+    for _ in range(2):
+        policy.on_answer(0, 350, calls=1)
+    answers(policy, 1_000, 1_200, calls=2)
+    assert policy.admitted.calls == 32
+
+
+def test_the_bound_of_the_recogniser_is_found_without_going_through_every_number_of_calls():
+    # A loop over them would take minutes.
+    policy = Admission(4_000_000_000)
+    policy.on_hearing(processes=1_000, real_time_factor=1e-6)
+    policy.on_speaking(0, calls=1_000, seconds=3_600.0)
+    assert policy.admitted.calls == pytest.approx(4_000_000_000, rel=1e-3)
+
+
+@pytest.mark.parametrize("heard", [1.0, 2.5, 5.0, 8.0, 50.0])
+@pytest.mark.parametrize("share", [0.2, 0.35, 0.9])
+def test_as_many_are_admitted_as_hardly_ever_speak_beyond_what_is_heard(heard: float, share: float):
+    policy = Admission(1_000)
+    policy.on_hearing(processes=1, real_time_factor=HEARD_SHARE / heard)
+    policy.on_speaking(round(share * 100), calls=100, seconds=3_600.0)
+
+    def speak(calls: int) -> float:
+        return calls * share + DEVIATIONS * (calls * share * (1 - share)) ** 0.5
+
+    calls = policy.admitted.calls
+    assert calls >= max(LEAST_CALLS, int(heard))
+    assert speak(calls + 1) > heard
+    assert speak(calls) <= heard + 1e-6 or calls == max(LEAST_CALLS, int(heard))
 
 
 def test_a_call_that_is_alone_is_nobody_elses_trouble():
@@ -170,9 +257,10 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
         32,
         hearing=lambda: Hearing(1, factor[0], speaking=calls.active),
         active=lambda: calls.active,
+        heard=lambda: calls.heard,
         full_s=0,
     )
-    calls.admitted = lambda: gate.admitted
+    calls.admitted = gate.admits
     gate.start()
     try:
         async with asyncio.timeout(10):
@@ -203,6 +291,7 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
         assert calls.active == 4
         assert gate.describe() == {
             "calls": 4,
+            "heard": 4,
             "admitted": 2,
             "why": gate.admitted.why,
             "alone_ms": None,
@@ -212,3 +301,35 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
         over.set()
         await gate.close()
         await calls.close(hang_up)
+
+
+async def test_a_look_that_fails_is_logged_once_and_the_next_one_counts():
+    figures: list[Hearing | Exception] = [Hearing(1, 0.2, speaking=0)]
+
+    def hearing() -> Hearing:
+        looks.append(len(looks))
+        match figures[0]:
+            case Exception() as error:
+                raise error
+            case figure:
+                return figure
+
+    looks: list[int] = []
+    gate = AdmissionGate(32, hearing=hearing, active=lambda: 0, heard=lambda: 0)
+    gate.start()
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(line.record["message"]), level="ERROR")
+    try:
+        assert gate.admitted.calls == 4
+        figures[0] = RuntimeError("no figures")
+        seen = len(looks)
+        async with asyncio.timeout(20):
+            while len(looks) < seen + 2:
+                await asyncio.sleep(0.01)
+            figures[0] = Hearing(1, 0.1, speaking=0)
+            while gate.admitted.calls != 8:
+                await asyncio.sleep(0.01)
+        assert len(lines) == 1
+    finally:
+        logger.remove(sink)
+        await gate.close()

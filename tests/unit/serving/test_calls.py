@@ -1,12 +1,53 @@
 """Lines of a process: who may hold one without a word."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
 import pytest
+from pipecat.runner.types import RunnerArguments
+from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from core.errors import CapacityError
 from core.grants import ClientIdentity
+from serving.gateway.app import create_app
 from serving.gateway.calls import CallTasks
 from serving.gateway.limits import ShareError
+from serving.gateway.settings import ServerSettings
+from serving.gateway.usage import CallShares
 from serving.scheduler.admission import Admitted
+from transports.webrtc.signaling import Signaling
+
+HEARD, IN_ALL = Admitted(2, "this machine hears 2 at once"), Admitted(8, "every line is taken")
+
+
+def recogniser_hears_two(hears: bool) -> Admitted:
+    return HEARD if hears else IN_ALL
+
+
+async def nothing() -> None:
+    return None
+
+
+@asynccontextmanager
+async def holding(**more: Any) -> AsyncIterator[CallTasks]:
+    """Calls that go on until the test is over."""
+
+    async def hold(_arguments: RunnerArguments) -> None:
+        await asyncio.Event().wait()
+
+    calls = CallTasks(hold, max_calls=8, drain_s=0, hang_up_s=1, **more)
+    calls.admitted = recogniser_hears_two
+    try:
+        yield calls
+    finally:
+        await calls.close(nothing)
+
+
+def begin(calls: CallTasks, call_id: str, *, hears: bool, address: str = "") -> None:
+    identity = ClientIdentity(address=address)
+    calls.start(RunnerArguments(), call_id=call_id, hang_up=nothing, hears=hears, identity=identity)
 
 
 def tasks(max_calls: int) -> CallTasks:
@@ -41,7 +82,7 @@ def test_a_quarter_of_the_lines_is_left_to_clients_that_are_known():
 
 def test_silent_clients_share_what_the_machine_can_answer_and_not_the_lines_on_paper():
     calls = tasks(32)
-    calls.admitted = lambda: Admitted(4, "the recogniser is busy")
+    calls.admitted = lambda _hears: Admitted(4, "the recogniser is busy")
     for _ in range(2):
         calls.take_silent(ClientIdentity(address="192.0.2.1"))
     with pytest.raises(ShareError):
@@ -62,3 +103,80 @@ def test_a_caller_who_was_promised_a_line_has_it_when_the_machine_can_answer_few
 
 def test_a_server_with_one_line_gives_it_to_a_silent_client():
     tasks(1).take_silent(ClientIdentity(address="192.0.2.1"))
+
+
+async def test_a_call_that_the_recogniser_does_not_hear_is_not_bounded_by_it():
+    async with holding() as calls:
+        for number in range(2):
+            begin(calls, f"voice.{number}", hears=True)
+        with pytest.raises(CapacityError, match="hears 2 at once"):
+            calls.check_room()
+        for number in range(6):
+            begin(calls, f"typed.{number}", hears=False)
+        assert (calls.active, calls.heard) == (8, 2)
+        with pytest.raises(CapacityError, match="every line is taken"):
+            calls.check_room(hears=False)
+
+
+async def test_calls_that_the_recogniser_does_not_hear_take_none_of_its_room():
+    async with holding() as calls:
+        for number in range(3):
+            begin(calls, f"typed.{number}", hears=False)
+        for number in range(2):
+            begin(calls, f"voice.{number}", hears=True)
+        with pytest.raises(CapacityError, match="hears 2 at once"):
+            calls.check_room()
+
+
+async def test_typed_conversations_of_an_address_leave_it_its_share_of_what_is_heard():
+    async with holding(shares=CallShares(ServerSettings(max_calls=8))) as calls:
+        for number in range(3):
+            begin(calls, f"typed.{number}", hears=False, address="192.0.2.1")
+        begin(calls, "voice.0", hears=True, address="192.0.2.1")
+        with pytest.raises(ShareError):
+            calls.check_room(identity=ClientIdentity(address="192.0.2.1"))
+        calls.check_room(identity=ClientIdentity(address="192.0.2.1"), hears=False)
+        calls.check_room(identity=ClientIdentity(address="192.0.2.2"))
+
+
+def test_silent_typed_clients_do_not_keep_callers_out():
+    calls = tasks(32)
+    calls.admitted = lambda hears: Admitted(4 if hears else 32, "the recogniser is busy")
+    for number in range(12):
+        calls.take_silent(ClientIdentity(address=f"192.0.2.{number}"), hears=False)
+    calls.take_silent(ClientIdentity(address="198.51.100.7"))
+
+
+@pytest.mark.parametrize(
+    ("path", "is_heard"),
+    [("/ws/chat", False), ("/v1/realtime?model=parley-cascade", True), ("/ws/duplex/adx_1", False)],
+)
+def test_a_client_is_counted_by_what_hears_it(path: str, is_heard: bool):
+    """Full duplex by a realtime service, which hears for itself."""
+
+    async def hold(arguments: Any) -> None:
+        await arguments.websocket.receive()
+
+    def admitted(hears: bool) -> Admitted:
+        return Admitted(1, "this machine hears 1 at once") if hears else Admitted(32, "every line is taken")
+
+    url = f"ws://localhost{path}"
+    settings = ServerSettings(max_calls=32, drain_s=0, hang_up_s=0.2)
+    app = create_app(
+        settings,
+        run_call=hold,
+        describe=dict,
+        open_door=lambda on_call: Signaling(on_call, max_calls=32, hang_up_s=0.2),
+        modes=("cascade", "duplex"),
+        admitted=admitted,
+        hears=lambda mode: mode != "duplex",
+    )
+    with TestClient(app) as client, client.websocket_connect(url):
+        assert app.state.calls.heard == is_heard
+        if is_heard:
+            with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(url):
+                pass
+            assert refused.value.status_code == 503 and "hears 1 at once" in refused.value.text
+        else:
+            with client.websocket_connect(url):
+                assert app.state.calls.active == 2

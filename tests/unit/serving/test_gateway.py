@@ -71,7 +71,7 @@ async def until_over(app: Any, pc_id: str) -> None:
         await asyncio.wait_for(conversation, 5)
 
 
-def make(calls: Calls, *, admitted: Callable[[], Admitted] | None = None, **settings: Any) -> Any:
+def make(calls: Calls, *, admitted: Callable[[bool], Admitted] | None = None, **settings: Any) -> Any:
     bounds = ServerSettings(**{"drain_s": 0.05, "hang_up_s": 0.2, **settings})
     return create_app(
         bounds,
@@ -303,7 +303,7 @@ async def test_a_caller_whom_the_machine_cannot_answer_in_time_is_refused_and_gi
     calls: Calls,
 ):
     admitted = [Admitted(1, "this machine hears 1 at once")]
-    app = make(calls, admitted=lambda: admitted[0], max_calls=8)
+    app = make(calls, admitted=lambda _hears: admitted[0], max_calls=8)
     async with serve(app) as client:
         caller, other = Caller(), Caller()
         await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+from pipecat.frames.frames import FunctionCallsStartedFrame
 
+from processors.taps.turn_marks import TurnMarks
 from telemetry.turns import MARKS, TurnLog, TurnRecord
 
 LOUD = (np.ones(320) * 3_000).astype("<i2").tobytes()
@@ -66,6 +68,22 @@ def test_a_phrase_that_covers_the_wait_is_no_answer(now: Now):
     log.mark("tts_first_audio")
     log.played(LOUD)
     assert waits == []
+
+
+def test_an_answer_that_waited_for_a_tool_is_not_compared_with_others(now: Now):
+    log = TurnLog(now_us=now)
+    waits: list[int] = []
+    log.on_answer = waits.append
+    marks = TurnMarks(log)
+    log.heard(LOUD)
+    log.user_turn_ended(silence_ms=210, completeness=0.9)
+    marks.thinking(FunctionCallsStartedFrame(function_calls=[]))
+    log.mark("tts_first_audio")
+    log.played(LOUD)
+    assert waits == []
+    # The next one is an answer like others.
+    answered(log, now)
+    assert waits == [250]
 
 
 def test_the_end_of_speech_is_the_last_audible_audio(now: Now):

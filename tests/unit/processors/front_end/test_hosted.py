@@ -201,6 +201,44 @@ async def test_a_caller_with_whom_children_keep_dying_stays_in_threads():
         assert not hosted(process).is_in_threads
 
 
+async def test_children_that_died_long_ago_do_not_keep_a_caller_in_threads():
+    async with hosting() as process:
+        here = FrontEnd(SileroVad(), WebRtcEcho(), least_db=LEAST_DB)
+        caller = HostedFrontEnd(process, LocalFrontEnd(here, executor=None), forget_s=0)
+        for times in range(1, MOST_CHILDREN + 2):
+            kill(process)
+            await restarted(process, times)
+            assert len(await caller.measure(silence(32), 1)) == 1
+            await until_hosted(caller)
+        assert process.load == 1
+        caller.close()
+
+
+async def test_a_caller_returns_to_a_child_that_has_not_answered_the_last_questions_yet():
+    settings = FrontEndSettings(vad=EnginePart.of("silero", SileroSettings()), least_db=LEAST_DB)
+    process: EngineProcess[object] = EngineProcess(
+        "models.front_end:load_front_end", settings, decode=dict, name="front_end"
+    )
+    caller = hosted(process)
+    assert len(await caller.measure(silence(32), 1)) == 1 and caller.is_in_threads
+    await process.start()
+    try:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            # The child is asked what was asked before, and this.
+            assert len(await caller.measure(silence(32), 1)) == 1 and caller.is_in_threads
+            waiting = asyncio.ensure_future(caller.measure(silence(32), 1))
+            await asyncio.sleep(0)
+            assert not caller.is_in_threads
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+        assert len(await waiting) == 1 and not caller.is_in_threads
+        caller.close()
+    finally:
+        await process.close()
+
+
 async def test_a_process_that_stands_is_left_within_its_deadline_and_the_question_is_answered():
     async with hosting() as process:
         caller = hosted(process)
