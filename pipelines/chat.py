@@ -14,7 +14,7 @@ words is refused.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -142,22 +142,25 @@ async def ask(
     rules = rules or answering.rules()
     if has_brought_replies(conversation):
         rules.add_text()
-    # Before the commit: what is refused has changed nothing, and may be sent again.
-    answering.usage.take(rules.counted)
-    wait_s = conversation.take_typed(text)
-    if wait_s:
-        raise ShareError("too much was typed into this session, try again later", limit=0, retry_s=wait_s)
-    before_seq = conversation.last_seq
-    turn = await conversation.in_time(
-        conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
-    )
-    # What came behind all that was known is new, and nobody has answered it.
-    replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
-    yield Asked(turn)
-    if replies and not replies[-1].payload.get("truncated"):
-        yield Piece(str(replies[-1].payload.get("text", "")))
-        yield Answered(replies[-1])
-        return
+    with ExitStack() as unasked:
+        # Before the commit: what is refused has changed nothing, and may be sent again.
+        unasked.enter_context(answering.usage.take(rules.counted))
+        wait_s = conversation.take_typed(text)
+        if wait_s:
+            raise ShareError("too much was typed into this session, try again later", limit=0, retry_s=wait_s)
+        before_seq = conversation.last_seq
+        turn = await conversation.in_time(
+            conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
+        )
+        # What came behind all that was known is new, and nobody has answered it.
+        replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
+        yield Asked(turn)
+        if replies and not replies[-1].payload.get("truncated"):
+            yield Piece(str(replies[-1].payload.get("text", "")))
+            yield Answered(replies[-1])
+            return
+        # From here on the model is asked: the turn stays counted, whatever comes of it.
+        unasked.pop_all()
     said: list[str] = []
     whole = False
     deadline_s = asyncio.get_running_loop().time() + answer_timeout_s

@@ -7,7 +7,8 @@ allowance with another protocol.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from core.grants import ClientIdentity
 from serving.gateway.limits import Place, Rate, ShareError
@@ -40,17 +41,28 @@ class UsageLimits:
             clients=settings.counted_clients,
         )
 
-    def take(self, identity: ClientIdentity) -> None:
-        """Count one model request.
+    def take(self, identity: ClientIdentity) -> Place:
+        """Count one turn, in every count that it is part of or, where one of them refuses it, in none.
+
+        Returns:
+            The counted turn. Give it back where the model is not asked.
 
         Raises:
             ShareError: the client has made all that it may for now, or its grants have ended.
         """
-        for client, limit in self._limits(identity):
+        limits = self._limits(identity)
+        for client, limit in limits:
+            self._requests.check(client, limit=limit)
+        for client, limit in limits:
             self._requests.take(client, limit=limit)
+        return Place(partial(self._put_back, limits))
+
+    def _put_back(self, limits: Sequence[tuple[str, int]]) -> None:
+        for client, limit in limits:
+            self._requests.put_back(client, limit=limit)
 
     def has_request(self, identity: ClientIdentity) -> bool:
-        """Tell whether ``take`` would count another model request; counts none."""
+        """Tell whether ``take`` would count another turn; counts none."""
         try:
             for client, limit in self._limits(identity):
                 self._requests.check(client, limit=limit)
@@ -59,10 +71,11 @@ class UsageLimits:
         return True
 
     def try_take(self, identity: ClientIdentity) -> bool:
-        """Count one model request if the client may make it; tell whether it may."""
-        if not self.has_request(identity):
+        """Count one turn if the client may have it; tell whether it may."""
+        try:
+            self.take(identity)
+        except ShareError:
             return False
-        self.take(identity)
         return True
 
     def _limits(self, identity: ClientIdentity) -> list[tuple[str, int]]:
