@@ -38,7 +38,6 @@ from pipecat.workers.runner import WorkerRunner
 from core.client_rules import ClientRules
 from core.errors import EngineError
 from pipelines.answering import Answering, Memory
-from pipelines.client_tools import has_brought_replies
 from pipelines.release import release_pipeline
 from serving.gateway.limits import ShareError
 from session_store.conversation import DROPPABLE, Conversation
@@ -140,8 +139,6 @@ async def ask(
         EngineError: nothing answered.
     """
     rules = rules or answering.rules()
-    if has_brought_replies(conversation):
-        rules.add_text()
     with ExitStack() as unasked:
         # Before the commit: what is refused has changed nothing, and may be sent again.
         unasked.enter_context(answering.usage.take(rules.counted))
@@ -180,16 +177,22 @@ async def ask(
         finally:
             spoken = "".join(said).strip()
             if spoken and not whole:
-                conversation.record(_bot_turn(conversation, turn, replies, spoken, truncated=True))
+                conversation.record(_bot_turn(conversation, turn, replies, spoken, rules, truncated=True))
         if not spoken:
             raise EngineError("nothing answered", engine="language model")
-        reply = _bot_turn(conversation, turn, replies, spoken, truncated=False)
+        reply = _bot_turn(conversation, turn, replies, spoken, rules, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
         yield Answered(answer)
 
 
 def _bot_turn(
-    conversation: Conversation, turn: Event, replies: Sequence[Event], text: str, *, truncated: bool
+    conversation: Conversation,
+    turn: Event,
+    replies: Sequence[Event],
+    text: str,
+    rules: ClientRules,
+    *,
+    truncated: bool,
 ) -> Draft:
     """An answer, or as much of it as was handed out; in place of those that were cut off before."""
     reply_id = _reply_id(turn, len(replies))
@@ -200,6 +203,7 @@ def _bot_turn(
         "unheard": "",
         "transport": turn.payload.get("transport", TRANSPORT),
         "turn": turn.seq,
+        **rules.mark,
     }
     if replies:
         payload["supersedes"] = [reply.key for reply in replies]

@@ -1,4 +1,6 @@
-"""Usage of one client: sessions and model requests per minute, and concurrent calls.
+"""Usage of one client: sessions and turns per minute, and concurrent calls.
+
+A turn is counted when a model is asked to answer it. Further requests within it, behind results of tools, are not.
 
 Counted by identity (``core.grants``): for an application and its users by owner, for an anonymous client by
 address. The operator is not counted, and neither is an identity without owner and address (a call on this
@@ -14,7 +16,7 @@ from core.grants import ClientIdentity
 from serving.gateway.limits import Place, Rate, ShareError
 from serving.gateway.settings import ServerSettings
 
-# Of the model requests of a minute, so many at once: 60 of 240 by default.
+# Of the turns of a minute, so many at once: 60 of 240 by default.
 REQUESTS_AT_ONCE = 0.25
 
 
@@ -31,7 +33,7 @@ class UsageLimits:
         self._wall_s = wall_s
         self._requests = Rate(
             1,
-            "over {limit} model requests a minute of this client, try again later",
+            "over {limit} turns a minute of this client, try again later",
             clients=settings.counted_clients,
             burst=REQUESTS_AT_ONCE,
         )
@@ -79,7 +81,7 @@ class UsageLimits:
         return True
 
     def _limits(self, identity: ClientIdentity) -> list[tuple[str, int]]:
-        """Return every count that a model request of this client is part of, with its limit."""
+        """Return every count that a turn of this client is part of, with its limit."""
         if identity.is_operator:
             return []
         expires_s = identity.grants.expires_s
