@@ -32,8 +32,8 @@ class GrantSettings(BaseModel):
         240,
         ge=1,
         le=1_000_000,
-        description="turns that a model answers; a quarter at once. Further model requests within a turn, behind "
-        "results of tools, are not counted",
+        description="turns that a model answers; a quarter at once. Further model requests within a turn, "
+        "behind results of tools, are not counted",
     )
     max_calls: int | None = Field(None, ge=1, le=10_000, description="concurrent calls")
 

@@ -1,6 +1,7 @@
 """Usage of one client: sessions and turns per minute, and concurrent calls.
 
-A turn is counted when a model is asked to answer it. Further requests within it, behind results of tools, are not.
+A turn is counted when a model is asked to answer it; further requests within it, behind results of tools,
+are not.
 
 Counted by identity (``core.grants``): for an application and its users by owner, for an anonymous client by
 address. The operator is not counted, and neither is an identity without owner and address (a call on this
