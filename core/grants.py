@@ -17,12 +17,13 @@ class Grants:
 
     Attributes:
         surfaces: ids of the apps (``serving.gateway.apps``) that may be opened; None: every enabled one.
-        instructions: the client may add instructions after the deployment's prompt. A call in which it does
-            never has the deployment's tools.
+        instructions: the client may add instructions after the deployment's prompt. A call in which it does,
+            and a session with replies of such a call, never has the deployment's tools.
         client_tools: the client may declare tools, which it runs itself.
         deployment_tools: names of the deployment's tools that the model may call for this client; None: all.
         sessions: ids of the sessions that may be read and continued; None: those that the owner has created.
-        turns_per_minute: model requests of this owner, over all calls and typed turns.
+        turns_per_minute: turns of this owner that a model answers, over all calls and typed turns. Further
+            model requests within a turn, behind results of tools, are not counted.
         max_calls: concurrent calls of this owner.
         expires_s: Unix time after which the grants end; None: with the call.
     """

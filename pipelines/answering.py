@@ -234,15 +234,16 @@ class Answering:
 
     @asynccontextmanager
     async def tools(
-        self, conversation: Conversation, more: Sequence[Tool] = ()
+        self, conversation: Conversation, more: Sequence[Tool] = (), *, rules: ClientRules | None = None
     ) -> AsyncIterator[DurableTools]:
         """Hold the tools of a session, inside of its ``Conversations.open``; see ``SharedTools.of``.
 
         Args:
             conversation: the session.
-            more: tools of its client.
+            more: tools of one client of it, offered to its own pipelines.
+            rules: of that client; None: of an anonymous one.
         """
-        async with self._tools.of(conversation, more) as tools:
+        async with self._tools.of(conversation, more, rules=rules) as tools:
             yield tools
 
     @asynccontextmanager

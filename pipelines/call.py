@@ -236,6 +236,7 @@ class Call:
             "truncated": interrupted,
             "unheard": "",
             **({"brought": True} if brought else {}),
+            **self.rules.mark,
         }
         draft = self.conversation.draft(Kind.BOT_TURN, "bot", payload, transport=self.transport)
         self.conversation.record(draft)
@@ -287,7 +288,7 @@ class Call:
         self, kind: Kind, reply_id: str, event_us: int, *, key: str | None = None, **payload: object
     ) -> None:
         arrival_us = self.conversation.clock.now_us()
-        payload["reply_id"] = reply_id
+        payload = {**payload, "reply_id": reply_id, **self.rules.mark}
         # The ear is a little behind what is known here; an event is not later than its arrival.
         draft = Draft(kind, payload, min(event_us, arrival_us), arrival_us, "bot")
         self.conversation.record(draft if key is None else replace(draft, key=key))

@@ -14,7 +14,7 @@ words is refused.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -38,7 +38,6 @@ from pipecat.workers.runner import WorkerRunner
 from core.client_rules import ClientRules
 from core.errors import EngineError
 from pipelines.answering import Answering, Memory
-from pipelines.client_tools import has_brought_replies
 from pipelines.release import release_pipeline
 from serving.gateway.limits import ShareError
 from session_store.conversation import DROPPABLE, Conversation
@@ -140,24 +139,25 @@ async def ask(
         EngineError: nothing answered.
     """
     rules = rules or answering.rules()
-    if has_brought_replies(conversation):
-        rules.add_text()
-    # Before the commit: what is refused has changed nothing, and may be sent again.
-    answering.usage.take(rules.counted)
-    wait_s = conversation.take_typed(text)
-    if wait_s:
-        raise ShareError("too much was typed into this session, try again later", limit=0, retry_s=wait_s)
-    before_seq = conversation.last_seq
-    turn = await conversation.in_time(
-        conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
-    )
-    # What came behind all that was known is new, and nobody has answered it.
-    replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
-    yield Asked(turn)
-    if replies and not replies[-1].payload.get("truncated"):
-        yield Piece(str(replies[-1].payload.get("text", "")))
-        yield Answered(replies[-1])
-        return
+    with ExitStack() as unasked:
+        # Before the commit: what is refused has changed nothing, and may be sent again.
+        unasked.enter_context(answering.usage.take(rules.counted))
+        wait_s = conversation.take_typed(text)
+        if wait_s:
+            raise ShareError("too much was typed into this session, try again later", limit=0, retry_s=wait_s)
+        before_seq = conversation.last_seq
+        turn = await conversation.in_time(
+            conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
+        )
+        # What came behind all that was known is new, and nobody has answered it.
+        replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
+        yield Asked(turn)
+        if replies and not replies[-1].payload.get("truncated"):
+            yield Piece(str(replies[-1].payload.get("text", "")))
+            yield Answered(replies[-1])
+            return
+        # From here on the model is asked: the turn stays counted, whatever comes of it.
+        unasked.pop_all()
     said: list[str] = []
     whole = False
     deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
@@ -177,16 +177,22 @@ async def ask(
         finally:
             spoken = "".join(said).strip()
             if spoken and not whole:
-                conversation.record(_bot_turn(conversation, turn, replies, spoken, truncated=True))
+                conversation.record(_bot_turn(conversation, turn, replies, spoken, rules, truncated=True))
         if not spoken:
             raise EngineError("nothing answered", engine="language model")
-        reply = _bot_turn(conversation, turn, replies, spoken, truncated=False)
+        reply = _bot_turn(conversation, turn, replies, spoken, rules, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
         yield Answered(answer)
 
 
 def _bot_turn(
-    conversation: Conversation, turn: Event, replies: Sequence[Event], text: str, *, truncated: bool
+    conversation: Conversation,
+    turn: Event,
+    replies: Sequence[Event],
+    text: str,
+    rules: ClientRules,
+    *,
+    truncated: bool,
 ) -> Draft:
     """An answer, or as much of it as was handed out; in place of those that were cut off before."""
     reply_id = _reply_id(turn, len(replies))
@@ -197,6 +203,7 @@ def _bot_turn(
         "unheard": "",
         "transport": turn.payload.get("transport", TRANSPORT),
         "turn": turn.seq,
+        **rules.mark,
     }
     if replies:
         payload["supersedes"] = [reply.key for reply in replies]

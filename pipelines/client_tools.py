@@ -15,8 +15,6 @@ from pipelines.answering import Answering
 from pipelines.call import Call, Client
 from processors.dialogue.durable_tools import DurableTools
 from protocols.surface import ClientTool, Refusal, json_object
-from session_store.conversation import Conversation
-from session_store.events import Kind
 
 # A person may be asked in between.
 ANSWER_S = 60.0
@@ -64,11 +62,6 @@ class RunByClient:
             return {"output": output}
 
 
-def has_brought_replies(conversation: Conversation) -> bool:
-    """Whether a client has brought along words of the bot's, in this call or an earlier one."""
-    return any(event.kind is Kind.BOT_TURN and event.payload.get("brought") for event in conversation.events)
-
-
 def client_tools(client: Client) -> Sequence[Tool]:
     """Those that a client has wished for."""
     return [RunByClient(tool, client) for tool in client.wish().tools or ()]
@@ -81,15 +74,13 @@ async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[Durab
     ``Call.rules`` decides which of the deployment's own are offered; ``Client.change_tools`` reads it again.
     """
     client = call.client
-    if has_brought_replies(call.conversation):
-        call.rules.add_text()
     offered = client_tools(client)
-    async with answering.tools(call.conversation, [*call.tools, *offered]) as tools:
+    async with answering.tools(call.conversation, [*call.tools, *offered], rules=call.rules) as tools:
 
         def change() -> None:
             nonlocal offered
             new = client_tools(client)
-            tools.replace(offered, new)
+            tools.replace(offered, new, rules=call.rules)
             offered = new
 
         client.change_tools = change
@@ -98,4 +89,4 @@ async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[Durab
         finally:
             client.change_tools = None
             # Whoever else holds the session has nobody who would run them.
-            tools.replace([*call.tools, *offered], ())
+            tools.replace([*call.tools, *offered], (), rules=call.rules)

@@ -54,6 +54,7 @@ from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from pipelines.in_queue import InQueue
 from pipelines.lifetime import (
+    LIMITED,
     OVER_LIMIT,
     call_worker,
     greet,
@@ -316,6 +317,20 @@ async def _build(
         if not waiting:
             omni.on_settled()
 
+    has_no_turns = asyncio.Event()
+
+    def take_turn(question: LLMContextFrame) -> bool:
+        """Count a turn of the caller. An engine of its own words answers by itself, until the call ends."""
+        is_taken = usage.try_take(call.rules.counted)
+        if not is_taken and not is_asked(question):
+            has_no_turns.set()
+        return is_taken
+
+    async def end_without_turns() -> None:
+        await has_no_turns.wait()
+        # Behind what the gate says in place of an answer.
+        await _end_soon(worker, call, LIMITED, OVER_LIMIT)
+
     waits = WaitGuard(
         guard.waiting, apology=guard.apology, on_mask=turns.masked, on_wait=on_wait, is_asked=is_asked
     )
@@ -329,8 +344,7 @@ async def _build(
         asking=asking,
         answers=call.answers,
         on_unasked=lambda: speculation.withdraw(),
-        # An engine of its own words is ticked all the time: what the deployment's model answers is counted.
-        take_turn=lambda question: not is_asked(question) or usage.try_take(call.rules.counted),
+        take_turn=take_turn,
         has_turn=lambda: usage.has_request(call.rules.counted),
         own_instructions=(OPENING,),
     )
@@ -524,7 +538,7 @@ async def _build(
 
     if rtvi:
         introduce(worker, conversation)
-    watching: list[Coroutine[Any, Any, None]] = []
+    watching: list[Coroutine[Any, Any, None]] = [end_without_turns()]
     if beside is not None:
         watching.append(beside.run())
     if rtvi and call.client.reads_rtvi:

@@ -1,6 +1,7 @@
 """What every call has around its pipeline, whatever answers in it: its beginning, its ends, its record."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -33,6 +34,9 @@ WITHOUT_A_PERSON = ("file", "eval")
 # idle timer that is not used here (ours reads the turns).
 SPEECH_ACTIVITY_S = 1.0
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
+# Reasons for the end of a call.
+LIMITED = "rate_limit_exceeded"
+EXPIRED = "grants_expired", "the grants of this client have ended, get another token"
 
 
 def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
@@ -175,10 +179,11 @@ async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any,
 def _enders(
     idle: IdleKeeper, worker: PipelineWorker, call: Call, *, rtvi: bool, finished: asyncio.Event | None
 ) -> list[Coroutine[Any, Any, None]]:
-    """What ends a call: silence, a session that is gone, and whoever sets ``finished``."""
+    """What ends a call: silence, a session that is gone, grants that end, and whoever sets ``finished``."""
     watching = [
         idle.run(worker.queue_frame),
         _end_when_lost(call.conversation, worker, rtvi=rtvi),
+        _end_when_expired(call, worker, rtvi=rtvi),
     ]
     if call.on_closing is not None:
         watching.append(_tell_closing(call.on_closing, worker, rtvi=rtvi))
@@ -205,6 +210,21 @@ async def _end_when_lost(conversation: Conversation, worker: PipelineWorker, *, 
     if rtvi:
         reason = str(conversation.loss)
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": "session_lost", "reason": reason}))
+    await worker.queue_frame(EndFrame())
+
+
+async def _end_when_expired(call: Call, worker: PipelineWorker, *, rtvi: bool) -> None:
+    """End the call behind what is being said when the grants of its client end."""
+    identity = call.rules.identity
+    expires_s = identity.grants.expires_s
+    if expires_s is None or identity.is_operator:
+        return
+    await asyncio.sleep(max(0.0, expires_s - time.time()))
+    logger.info("the call ends: the grants of its client have ended")
+    call.end = EXPIRED
+    if rtvi:
+        kind, reason = EXPIRED
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
     await worker.queue_frame(EndFrame())
 
 

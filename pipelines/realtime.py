@@ -15,7 +15,7 @@ gone: an apology, and the call ends.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -48,6 +48,7 @@ from pipelines.call import Call
 from pipelines.echo import open_echo_control
 from pipelines.engines import CLOUD_VOICE_RATE_HZ, Engines
 from pipelines.lifetime import (
+    LIMITED,
     OVER_LIMIT,
     call_worker,
     history_of,
@@ -190,6 +191,7 @@ async def build_realtime(
     """The pipeline of one call. Loads no model; what the service builds is built in a thread."""
     deployment = engines.deployment
     bot, hearing, conversation, turns = deployment.bot, deployment.hearing, call.conversation, call.turns
+    usage = engines.answering.usage
     start = beginning(
         row.opening,
         prompt=bot.system_prompt,
@@ -285,13 +287,21 @@ async def build_realtime(
         refuses_text=(
             f"{row.name} takes no typed words in a call. Please say it." if row.typing is Typing.NONE else ""
         ),
-        # What is spoken goes to the service as it comes; typed words are turns of their own.
-        refuses_turn=lambda: "" if engines.answering.usage.try_take(call.rules.counted) else OVER_LIMIT,
+        refuses_turn=lambda: "" if usage.try_take(call.rules.counted) else OVER_LIMIT,
     )
     call.report = worker.queue_frame
     record_turns(worker, assistant, call, rtvi=rtvi)
-    _follow(user, caller, idle, turns, watch, call)
     ending = _Ending(worker, gate, deployment.thinking.guard.apology)
+
+    def on_spoken() -> None:
+        # Speech goes to the service as it comes, which answers it by itself: without the call nothing does.
+        if not usage.try_take(call.rules.counted):
+            call.end = LIMITED, OVER_LIMIT
+            ending.over(
+                "its client has no turns left", says=deployment.remembering.gate.over_limit, is_failure=False
+            )
+
+    _follow(user, caller, idle, turns, watch, call, on_spoken)
 
     @service.event_handler("on_error")
     async def on_error(_service: Any, error: ErrorFrame) -> None:
@@ -322,19 +332,26 @@ class _Ending:
     Args:
         worker: of the pipeline.
         gate: in front of the service.
-        apology: what is said.
+        apology: what is said of a failure.
     """
 
     def __init__(self, worker: PipelineWorker, gate: ServiceGate, apology: str) -> None:
         self._worker = worker
         self._gate = gate
-        self._apology = apology
+        self._apology = self._says = apology
         self._is_over = asyncio.Event()
 
-    def over(self, why: str) -> None:
-        """Nothing more can be expected of the service."""
+    def over(self, why: str, *, says: str = "", is_failure: bool = True) -> None:
+        """Nothing more is expected of the service.
+
+        Args:
+            why: for the log.
+            says: to the caller, in place of the apology.
+            is_failure: of the service, which is logged as an error.
+        """
         if not self._is_over.is_set():
-            logger.error(f"the call ends: {why}")
+            logger.log("ERROR" if is_failure else "INFO", f"the call ends: {why}")
+            self._says = says or self._apology
             self._gate.shut()
             self._is_over.set()
 
@@ -344,18 +361,18 @@ class _Ending:
             self.over("the realtime service does not answer")
         elif not self._is_over.is_set():
             logger.warning("the realtime service has not answered")
-            await self._apologise()
+            await self._say(self._apology)
 
     async def run(self) -> None:
-        """Apologise when it is over, and end the call."""
+        """Say why when it is over, and end the call."""
         await self._is_over.wait()
-        await self._apologise()
-        # Words on their way would come behind the end; the apology takes longer than that.
+        await self._say(self._says)
+        # Words on their way would come behind the end; what is said takes longer than that.
         await asyncio.sleep(LATE_WORDS_S)
         await self._worker.queue_frame(EndFrame())
 
-    async def _apologise(self) -> None:
-        await self._worker.queue_frame(TTSSpeakFrame(self._apology, append_to_context=False))
+    async def _say(self, text: str) -> None:
+        await self._worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
 
 
 def _follow(
@@ -365,8 +382,12 @@ def _follow(
     turns: TurnLog,
     watch: AnswerWatch,
     call: Call,
+    on_spoken: Callable[[], None],
 ) -> None:
-    """Keep the session, the turn log and the silences in step with the caller's turns."""
+    """Keep the session, the turn log and the silences in step with the caller's turns.
+
+    ``on_spoken`` is told at the end of each turn; must not block.
+    """
 
     in_turn = False
 
@@ -387,6 +408,7 @@ def _follow(
         idle.on_turn_ended("")
         if call.on_turn is not None:
             call.on_turn("")
+        on_spoken()
 
     @user.event_handler("on_user_turn_message_added")
     async def on_message(_aggregator: Any, message: UserTurnMessageAddedMessage) -> None:

@@ -17,7 +17,7 @@ from typing import TextIO
 
 from configs.deployment import Deployment
 from core.client_rules import OPERATOR, ClientRules
-from core.errors import CapacityError, ConfigError, EngineError
+from core.errors import CapacityError, ConfigError, EngineError, StoreUnavailableError
 from pipelines.answering import Answering, plan_answering
 from pipelines.chat import Piece, ask
 from pipelines.sessions import open_conversations
@@ -98,7 +98,7 @@ async def _print_answer(
                 if isinstance(event, Piece):
                     in_line = True
                     _write(out, event.text)
-    except (EngineError, CapacityError) as error:
+    except (EngineError, CapacityError, StoreUnavailableError) as error:
         said = str(error)
         _write(out, ("\n" if in_line else "") + f"{said[:1].upper()}{said[1:]}.")
         in_line = True

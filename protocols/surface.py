@@ -434,7 +434,7 @@ class Over:
     """The conversation is over.
 
     Attributes:
-        reason: stopped, timeout, context_full, server_shutdown or error.
+        reason: stopped, timeout, context_full, server_shutdown, rate_limit_exceeded, grants_expired or error.
         message: for people; empty when nothing is wrong.
     """
 

@@ -21,6 +21,7 @@ from typing import Literal, Protocol
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.client_rules import CLIENT_TEXT
 from core.clock import Clock
 from core.errors import AgentError
 from core.statements import asks, statements
@@ -29,6 +30,7 @@ from session_store.memory import (
     SessionState,
     current_events,
     fold_state,
+    has_client_text,
     newest_summary,
     state_payload,
     text_in,
@@ -205,6 +207,7 @@ class Compactor:
             "until_seq": until_seq,
             "state": state_payload(request.state),
             "by": how,
+            **({CLIENT_TEXT: True} if has_client_text(events) else {}),
         }
         return Draft(Kind.SUMMARY, payload, now_us, now_us, "system", key=f"summary.{until_seq}")
 

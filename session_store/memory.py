@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from core.client_rules import CLIENT_TEXT
 from core.statements import Learnt, learnt
 from session_store.events import Event, Kind
 
@@ -132,6 +133,14 @@ def newest_summary(events: Sequence[Event]) -> Event | None:
     """The summary that counts: the one that was committed last, of those that say what they cover."""
     summaries = [event for event in events if event.kind is Kind.SUMMARY and covered_seq(event) is not None]
     return max(summaries, key=lambda event: event.seq, default=None)
+
+
+def has_client_text(events: Iterable[Event]) -> bool:
+    """Whether text of a client has shaped what the session says, or the client has brought replies along."""
+    return any(
+        event.payload.get(CLIENT_TEXT) or (event.kind is Kind.BOT_TURN and event.payload.get("brought"))
+        for event in events
+    )
 
 
 def _is_odd(event: Event, calls: Collection[str]) -> bool:

@@ -57,7 +57,7 @@ from processors.dialogue.engine_llm import EngineLlmService
 from processors.dialogue.speculation import TurnConfirmedFrame
 from session_store.conversation import Conversation
 from session_store.events import Draft, Event, Kind
-from session_store.memory import text_in
+from session_store.memory import has_client_text, text_in
 
 # As JSON, in ASCII. More than a model can use, and far under what the store takes as one event.
 MAX_ARGUMENT_BYTES = 65_536
@@ -76,6 +76,7 @@ NOT_RUN = "the call could not be written down, so it was not run"
 WITHDRAWN = "the call was interrupted before it began and was not run"
 UNKNOWN = "nobody knows whether the call took effect; do not make it again unless the person asks for it"
 NO_RECORD = "the call was made, and its result is not written down yet"
+NOT_OFFERED = "this tool is not offered in this conversation any more; the call was not run"
 GONE = "the session is no longer held here"
 NOT_SHOWN = "the call was carried out; its answer is too long, or is not JSON, and is not shown"
 NO_ANSWER = "the call was carried out; it has no answer"
@@ -208,6 +209,8 @@ class DurableTools:
         self._tools = {tool.name: tool for tool in tools}
         self._first = dict(self._tools)
         self._clients = dict(clients or {})
+        # Of the clients whose tools were added, by the tool's name.
+        self._rules: dict[str, ClientRules] = {}
         self._conversation = conversation
         self._commit_wait_s = commit_wait_s
         self._drain_s = drain_s
@@ -217,20 +220,25 @@ class DurableTools:
         # Of pipelines that are on; they go with their services.
         self._offers: WeakKeyDictionary[LLMService[Any], _Offer] = WeakKeyDictionary()
 
-    def add(self, tools: Sequence[Tool]) -> None:
-        """More tools; one of the same name is replaced.
+    def add(self, tools: Sequence[Tool], *, rules: ClientRules) -> None:
+        """Add tools of one client; one of the same name is replaced.
+
+        Args:
+            tools: to be added.
+            rules: see ``replace``.
 
         Raises:
             ConfigError: two have one name, or a schema has rules that are not checked.
         """
-        self.replace((), tools)
+        self.replace((), tools, rules=rules)
 
-    def replace(self, old: Sequence[Tool], new: Sequence[Tool]) -> None:
-        """Other tools in place of some, in every pipeline that was offered any: for its next question.
+    def replace(self, old: Sequence[Tool], new: Sequence[Tool], *, rules: ClientRules) -> None:
+        """Put other tools of one client in place of some, in its pipelines: for their next question.
 
         Args:
             old: that were added here; one that another has replaced meanwhile stays.
             new: instead.
+            rules: of the client. A pipeline that was offered tools with other rules is offered none of them.
 
         Raises:
             ConfigError: two have one name, or a schema has rules that are not checked.
@@ -238,10 +246,11 @@ class DurableTools:
         check_tools(new)
         for tool in old:
             if self._tools.get(tool.name) is tool:
-                del self._tools[tool.name]
+                del self._tools[tool.name], self._rules[tool.name]
                 if tool.name in self._first:
                     self._tools[tool.name] = self._first[tool.name]
         self._tools |= {tool.name: tool for tool in new}
+        self._rules |= {tool.name: rules for tool in new}
         for llm, offer in list(self._offers.items()):
             self._renew(llm, offer)
 
@@ -274,6 +283,7 @@ class DurableTools:
 
     def _renew(self, llm: LLMService[Any], offer: "_Offer") -> None:
         """Have a pipeline know the tools that there are now."""
+        self._note_client_text(offer.rules)
         tools = {name: tool for name, tool in self._tools.items() if self._is_permitted(tool, offer.rules)}
         offer.exchange.own |= tools.keys()
         if tools and not offer.is_followed:
@@ -286,7 +296,7 @@ class DurableTools:
             llm.unregister_function(name)
         for tool in tools.values():
             if tool.name not in offer.names:
-                answer = partial(self._answer, offer.exchange)
+                answer = partial(self._answer, offer)
                 llm.register_function(tool.name, answer, cancel_on_interruption=True)
         offered = [
             FunctionSchema(
@@ -304,10 +314,15 @@ class DurableTools:
         offer.names = frozenset(tools)
 
     def _is_permitted(self, tool: Tool, rules: ClientRules) -> bool:
-        """Whether a pipeline of this client is offered a tool. Those that were added are the client's own."""
+        """Whether a pipeline of this client is offered a tool. One that was added is its own client's."""
         if self._first.get(tool.name) is not tool:
-            return True
+            return self._rules.get(tool.name) is rules
         return rules.permits(tool.name, self._clients.get(tool.name, ToolClients.ALL))
+
+    def _note_client_text(self, rules: ClientRules) -> None:
+        """Note text of any client in the session, in this call or before it: the model reads it there."""
+        if has_client_text(self._conversation.events):
+            rules.add_text()
 
     async def recover(self) -> None:
         """Settle every call that a crash left without a result. Calls that run here are let be.
@@ -382,9 +397,15 @@ class DurableTools:
 
     # From a call to its run
 
-    async def _answer(self, exchange: "_Exchange", params: FunctionCallParams) -> None:
+    async def _answer(self, offer: _Offer, params: FunctionCallParams) -> None:
+        exchange, tool = offer.exchange, self._tools.get(params.function_name)
+        # Text of a client may have come since the tools were offered, also over another transport.
+        self._note_client_text(offer.rules)
         try:
-            told = await self._call(params.function_name, params.arguments, exchange.turn_seq)
+            if tool is not None and not self._is_permitted(tool, offer.rules):
+                told = _Told(_failure(NOT_OFFERED))
+            else:
+                told = await self._call(params.function_name, params.arguments, exchange.turn_seq)
         except (FencedError, UnknownSessionError) as error:
             # Nobody answers in this session from here any more.
             logger.warning(f"tool {params.function_name}: no record of its call, {error}")
@@ -543,6 +564,8 @@ class DurableTools:
         return _told(outcome, result)
 
     def _call_draft(self, call: _Call) -> Draft:
+        # The result of a client's own tool is its text too.
+        owner = self._rules.get(call.name)
         return self._conversation.draft(
             Kind.TOOL_CALL,
             "bot",
@@ -553,6 +576,7 @@ class DurableTools:
             idempotent=call.idempotent,
             effect_key=call.effect_key,
             turn=call.turn,
+            **(owner.mark if owner is not None else {}),
         )
 
     def _result_draft(self, call: _Call, outcome: Outcome, result: Mapping[str, Any]) -> Draft:
@@ -771,13 +795,15 @@ class SharedTools:
         return frozenset(tool.name for tool in self._tools)
 
     @asynccontextmanager
-    async def of(self, conversation: Conversation, more: Sequence[Tool] = ()) -> AsyncIterator[DurableTools]:
+    async def of(
+        self, conversation: Conversation, more: Sequence[Tool] = (), *, rules: ClientRules | None = None
+    ) -> AsyncIterator[DurableTools]:
         """Hold the tools of a session; inside of its ``Conversations.open``. The last one out drains them.
 
         Args:
             conversation: the session.
-            more: tools of one client of it. They are offered beside those of the process while anybody has
-                the session open; who leaves answers no call any more.
+            more: tools of one client of it, offered to its own pipelines.
+            rules: of that client, with which its pipelines are offered tools; None: an anonymous one.
 
         Raises:
             ConfigError: see ``DurableTools``.
@@ -787,7 +813,7 @@ class SharedTools:
             shared = self._open[conversation] = _Shared(
                 DurableTools(self._tools, conversation, clients=self._clients)
             )
-        shared.tools.add(more)
+        shared.tools.add(more, rules=rules or ClientRules())
         shared.users += 1
         try:
             yield shared.tools

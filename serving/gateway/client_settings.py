@@ -21,14 +21,20 @@ class GrantSettings(BaseModel):
     )
     instructions: bool = Field(
         False,
-        description="the client may add instructions after the deployment's prompt; a call in which it does "
-        "never has the deployment's tools",
+        description="the client may add instructions after the deployment's prompt; a call in which it does, "
+        "and its session from then on, never has the deployment's tools",
     )
     client_tools: bool = Field(False, description="the client may declare tools, which it runs itself")
     deployment_tools: Names | None = Field(
         None, description="tools of the deployment that the model may call for the client; null: all"
     )
-    turns_per_minute: int = Field(240, ge=1, le=1_000_000, description="model requests; a quarter at once")
+    turns_per_minute: int = Field(
+        240,
+        ge=1,
+        le=1_000_000,
+        description="turns that a model answers; a quarter at once. Further model requests within a turn, "
+        "behind results of tools, are not counted",
+    )
     max_calls: int | None = Field(None, ge=1, le=10_000, description="concurrent calls")
 
     def grants(self, **changed: Any) -> Grants:

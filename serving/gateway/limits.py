@@ -171,6 +171,21 @@ class Rate:
             del self._buckets[next(iter(self._buckets))]
         self._require(left, limit)
 
+    def put_back(self, client: str, *, limit: int | None = None) -> None:
+        """Put back a token that was taken for something that did not happen.
+
+        Args:
+            client: whose bucket.
+            limit: of this client, in place of ``per_minute``.
+        """
+        bucket = self._buckets.get(client)
+        if bucket is None:
+            # Forgotten meanwhile: it is full when the client is seen again.
+            return
+        limit, now_s = self._per_minute if limit is None else limit, asyncio.get_running_loop().time()
+        most = max(1.0, limit * self._burst)
+        self._buckets[client] = (min(most, self._left(bucket, limit, now_s) + 1), now_s)
+
     def _left(self, bucket: tuple[float, float] | None, limit: int, now_s: float) -> float:
         most = max(1.0, limit * self._burst)
         left, counted_s = bucket or (most, now_s)

@@ -1,4 +1,7 @@
-"""Usage of one client: sessions and model requests per minute, and concurrent calls.
+"""Usage of one client: sessions and turns per minute, and concurrent calls.
+
+A turn is counted when a model is asked to answer it; further requests within it, behind results of tools,
+are not.
 
 Counted by identity (``core.grants``): for an application and its users by owner, for an anonymous client by
 address. The operator is not counted, and neither is an identity without owner and address (a call on this
@@ -7,7 +10,8 @@ allowance with another protocol.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from core.grants import ClientIdentity
 from serving.gateway.limits import Place, Rate, ShareError
@@ -15,7 +19,7 @@ from serving.gateway.settings import ServerSettings
 
 # Of all lines, those that one address may have whose client shows no key.
 ADDRESS_LINES = 0.75
-# Of the model requests of a minute, so many at once: 60 of 240 by default.
+# Of the turns of a minute, so many at once: 60 of 240 by default.
 REQUESTS_AT_ONCE = 0.25
 
 
@@ -60,7 +64,7 @@ class UsageLimits:
         self._wall_s = wall_s
         self._requests = Rate(
             1,
-            "over {limit} model requests a minute of this client, try again later",
+            "over {limit} turns a minute of this client, try again later",
             clients=settings.counted_clients,
             burst=REQUESTS_AT_ONCE,
         )
@@ -71,17 +75,28 @@ class UsageLimits:
             full="over {limit} new sessions a minute from this address, try again later",
         )
 
-    def take(self, identity: ClientIdentity) -> None:
-        """Count one model request.
+    def take(self, identity: ClientIdentity) -> Place:
+        """Count one turn, in every count that it is part of or, where one of them refuses it, in none.
+
+        Returns:
+            The counted turn. Give it back where the model is not asked.
 
         Raises:
             ShareError: the client has made all that it may for now, or its grants have ended.
         """
-        for client, limit in self._limits(identity):
+        limits = self._limits(identity)
+        for client, limit in limits:
+            self._requests.check(client, limit=limit)
+        for client, limit in limits:
             self._requests.take(client, limit=limit)
+        return Place(partial(self._put_back, limits))
+
+    def _put_back(self, limits: Sequence[tuple[str, int]]) -> None:
+        for client, limit in limits:
+            self._requests.put_back(client, limit=limit)
 
     def has_request(self, identity: ClientIdentity) -> bool:
-        """Tell whether ``take`` would count another model request; counts none."""
+        """Tell whether ``take`` would count another turn; counts none."""
         try:
             for client, limit in self._limits(identity):
                 self._requests.check(client, limit=limit)
@@ -90,14 +105,15 @@ class UsageLimits:
         return True
 
     def try_take(self, identity: ClientIdentity) -> bool:
-        """Count one model request if the client may make it; tell whether it may."""
-        if not self.has_request(identity):
+        """Count one turn if the client may have it; tell whether it may."""
+        try:
+            self.take(identity)
+        except ShareError:
             return False
-        self.take(identity)
         return True
 
     def _limits(self, identity: ClientIdentity) -> list[tuple[str, int]]:
-        """Return every count that a model request of this client is part of, with its limit."""
+        """Return every count that a turn of this client is part of, with its limit."""
         if identity.is_operator:
             return []
         expires_s = identity.grants.expires_s

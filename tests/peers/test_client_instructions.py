@@ -96,8 +96,8 @@ async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Depl
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def granting(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployed]:
-    """Permits instructions."""
-    more = "server: {clients: {anonymous: {instructions: true}}}\n"
+    """Permits instructions, and tools of clients."""
+    more = "server: {clients: {anonymous: {instructions: true, client_tools: true}}}\n"
     async for at in deployed(tmp_path_factory.mktemp("granting"), more):
         yield at
 
@@ -321,8 +321,15 @@ async def test_instructions_for_one_response_take_the_tools_too(granting: Deploy
         await typed(caller, QUESTION)
         await caller.connection.response.create(response={"instructions": ATTACK})
         await caller.until("response.done")
+        session = caller.of("session.created")[0].session.id
         assert ATTACK in system_of(granting.llm.requests[-1])
         assert tools_of(granting.llm.requests[-1]) == []
+    # In a later turn of the session too: the reply that they have shaped is still there.
+    async with httpx.AsyncClient(base_url=granting.url, timeout=20) as client:
+        answer = await client.post(f"/api/sessions/{session}/messages", json={"text": QUESTION})
+        assert answer.status_code == 200 and "event: done" in answer.text
+    assert ATTACK not in system_of(granting.llm.requests[-1])
+    assert tools_of(granting.llm.requests[-1]) == []
     assert granting.hook.requests == []
 
 
@@ -356,12 +363,30 @@ async def test_one_clients_instructions_are_not_in_the_next_call_of_the_session(
         await client.send(messages=[{"role": "user", "content": "And on Sunday?"}])
         await client.until("done")
     assert system_of(granting.llm.requests[-1]) == PROMPT
-    assert tools_of(granting.llm.requests[-1]) == ["refund"]
+    # The reply that they have shaped is.
+    assert tools_of(granting.llm.requests[-1]) == []
     async with calling(granting.url, microphone=False, query={"session": session}) as caller:
         await typed(caller, "And on Monday?")
         await caller.connection.response.create()
         await caller.until("response.done")
     assert system_of(granting.llm.requests[-1]) == PROMPT
+    assert tools_of(granting.llm.requests[-1]) == []
+
+
+async def test_a_tool_of_a_client_is_offered_to_no_typed_turn_of_its_session(granting: Deployed):
+    schema = {"type": "object", "properties": {}}
+    tool = {"type": "function", "name": "weather", "description": "The weather.", "parameters": schema}
+    async with calling(granting.url, microphone=False, tools=[tool]) as caller:
+        session = caller.of("session.created")[0].session.id
+        await caller.until("session.updated")
+        async with httpx.AsyncClient(base_url=granting.url, timeout=20) as client:
+            answer = await client.post(f"/api/sessions/{session}/messages", json={"text": QUESTION})
+            assert answer.status_code == 200 and "event: done" in answer.text
+        assert tools_of(granting.llm.requests[-1]) == ["refund"]
+        await typed(caller, QUESTION)
+        await caller.connection.response.create()
+        await caller.until("response.done")
+        assert tools_of(granting.llm.requests[-1]) == ["weather"]
 
 
 # RTVI

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,15 @@ from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.transports.base_transport import TransportParams
 
 from configs.deployment import Bot, Choice, Deployment, Duplex, Remembering, Thinking
+from core.client_rules import ClientRules
+from core.grants import ClientIdentity, Grants
 from core.media import float_to_pcm16
 from models.stt import Transcript
 from pipelines.answering import Answering, AnsweringPlan
 from pipelines.call import Call
 from pipelines.duplex import run_duplex
 from pipelines.engines import Engines, Executors, Loaded, plan_realtime
+from pipelines.lifetime import EXPIRED, LIMITED, OVER_LIMIT
 from pipelines.sessions import open_conversations
 from processors.dialogue.reply_watch import GuardSettings
 from processors.dialogue.services import Documents, DocumentsSettings
@@ -54,6 +58,7 @@ class Held:
     events: Sequence[Event]
     turns: Sequence[TurnRecord]
     session_id: str
+    end: tuple[str, str] = ("stopped", "")
 
     def of(self, kind: Kind) -> list[Event]:
         return [event for event in self.events if event.kind is kind]
@@ -76,6 +81,7 @@ async def hold(
     limit_s: int = 12,
     typed: str = "",
     patience_ms: int | None = None,
+    grants: Grants | None = None,
 ) -> Held:
     output = tmp_path / "call.wav"
     choice = Choice(name="openai_realtime", settings={"base_url": server.url, "silence_ms": 300})
@@ -100,7 +106,12 @@ async def hold(
         open_conversations(deployment, answering) as conversations,
     ):
         async with conversations.open(session_id) as conversation:
-            call = Call(conversation, "file", output_rate_hz=RATE_HZ)
+            call = Call(
+                conversation,
+                "file",
+                output_rate_hz=RATE_HZ,
+                rules=ClientRules(ClientIdentity(owner="shop:ann", grants=grants)) if grants else None,
+            )
             played = FileCall(
                 float_to_pcm16(np.concatenate(caller)),
                 rate_hz=RATE_HZ,
@@ -125,7 +136,7 @@ async def hold(
         events = await conversations.store.events(conversation.session_id, limit=10_000)
     stereo, _ = soundfile.read(output, dtype="float32")
     whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
-    return Held(stereo[:whole], events, tuple(call.turns.finished), conversation.session_id)
+    return Held(stereo[:whole], events, tuple(call.turns.finished), conversation.session_id, call.end)
 
 
 def types(transport: FileTransport, call: Call, text: str, *, behind_greeting: bool) -> None:
@@ -283,6 +294,24 @@ async def test_an_answer_that_never_comes_is_apologised_for_and_the_second_one_e
     steps = np.diff(held.bot_ms())
     assert sum(steps > 400) == 1
     assert held.events[-1].kind is Kind.LEFT
+
+
+async def test_spoken_turns_are_counted_and_the_first_too_many_ends_the_call(tmp_path: Path):
+    async with RealtimeServer([QUESTION, QUESTION, QUESTION, QUESTION]) as server:
+        turn = [voice(600), silence(2_500)]
+        held = await hold(server, [silence(300), *turn * 4], tmp_path, grants=Grants(turns_per_minute=4))
+    assert held.end == (LIMITED, OVER_LIMIT)
+    # It is told: the bot is heard behind the answer to the first turn, and the last turns are not held.
+    assert len(held.of(Kind.USER_TURN)) <= 2
+    assert len(held.stereo) < 9_000 * RATE_HZ // 1_000
+
+
+async def test_a_call_ends_with_the_grants_of_its_client(tmp_path: Path):
+    async with RealtimeServer([QUESTION]) as server:
+        grants = Grants(expires_s=time.time() + 1.5)
+        held = await hold(server, [silence(8_000)], tmp_path, grants=grants)
+    assert held.end == EXPIRED
+    assert len(held.stereo) < 7_000 * RATE_HZ // 1_000
 
 
 @pytest.mark.parametrize("greeting", ["", "Good day."])

@@ -12,6 +12,7 @@ import soundfile
 from pipecat.transports.base_transport import TransportParams
 
 from configs.deployment import Bot, Deployment, Duplex, EchoMode, Hearing, Remembering, Speaking, Thinking
+from core.client_rules import ClientRules
 from core.media import float_to_pcm16
 from models.echo import EchoCanceller
 from models.llm import LanguageModel
@@ -147,6 +148,7 @@ def simulate(
     omni: Sequence[OmniHost] | None = None,
     duplex: Mapping[str, Any] = MappingProxyType({}),
     voicemail: Mapping[str, Any] | None = None,
+    rules: ClientRules | None = None,
 ) -> SimulatedCall:
     """Hold a call with the caller's audio on virtual time and read what was recorded.
 
@@ -163,7 +165,7 @@ def simulate(
     call is one that gets echo control. ``quietest`` is the level from which the fake ears take a sound for a
     voice. With ``omni`` the call is a full-duplex one with these engines, the two-tier engine where the list
     is empty, and ``duplex`` as its settings. With ``voicemail`` the bot has placed the call, and finds out
-    who answers.
+    who answers. ``rules`` are those of the client.
     """
     model = ScriptedLanguageModel(*scripts)
     turn = ScriptedTurn(completeness)
@@ -234,7 +236,7 @@ def simulate(
             open_conversations(deployment, answering) as conversations,
         ):
             async with conversations.open() as conversation:
-                call = Call(conversation, transport, peer_cancels_echo=peer_cancels_echo)
+                call = Call(conversation, transport, peer_cancels_echo=peer_cancels_echo, rules=rules)
                 if voicemail is not None:
                     call.voicemail = VoicemailSettings.model_validate(dict(voicemail))
                 other = (

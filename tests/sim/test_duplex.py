@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from pipecat.frames.frames import CancelFrame, EndFrame, LLMMessagesAppendFrame
 
+from core.client_rules import ClientRules
 from core.errors import EngineError
+from core.grants import ClientIdentity, Grants
 from models.omni import Vote
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.tts import SpeechPiece
+from pipelines.lifetime import LIMITED, OVER_LIMIT
 from session_store.events import Kind
 from telemetry.ticks import read_ticks
 from tests.fakes.executor import InlineExecutor
@@ -226,6 +229,20 @@ def test_beside_an_engine_of_its_own_words_the_callers_turns_are_in_the_session(
     [turn] = bot_turns(call)
     assert turn["text"].split() == [f"w{unit}" for unit in range(30, 50)]
     assert call.model.asked == []
+
+
+def test_turns_that_an_engine_of_its_own_words_answers_are_counted_and_the_first_too_many_ends_the_call(
+    tmp_path: Path,
+) -> None:
+    rules = ClientRules(ClientIdentity(owner="shop:ann", grants=Grants(turns_per_minute=4)))
+    host = ScriptedOmniHost(says(range(0)))
+    turn = [voice(1_000), silence(4_000)]
+    call = simulate([silence(500), *turn * 8], tmp_path, omni=[host], rules=rules)
+    assert call.call.end == (LIMITED, OVER_LIMIT)
+    assert len(user_texts(call)) == 2
+    # The caller hears why.
+    [(start_ms, _)] = call.bot_spans_ms(gap_ms=500)
+    assert start_ms > 6_000
 
 
 @pytest.mark.parametrize("yields", ["policy", "engine"])

@@ -302,6 +302,8 @@ class TalkPage {
       this.#onLost();
     } else if (data?.kind === "server_shutdown") {
       this.#say("The server is being restarted.");
+    } else if (data?.kind === "grants_expired") {
+      this.#say(`The server ends the call: ${String(data.reason ?? "").slice(0, 200)}.`, { bad: true });
     } else if (data?.kind === "queue") {
       this.#onQueue(data);
     } else if (data?.kind === "votes") {

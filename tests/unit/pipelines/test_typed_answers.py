@@ -1,6 +1,7 @@
 """Typed turns on virtual time: repeated ones, ones that are given up, and a server that stops meanwhile."""
 
 import asyncio
+import io
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -12,12 +13,14 @@ import pytest
 import sqlalchemy as sa
 
 from configs.deployment import Deployment
+from core.client_rules import ClientRules
 from core.errors import EngineError, KeyReusedError, StoreUnavailableError
 from core.grants import ClientIdentity, Grants
 from models.llm import LanguageModel, Message
 from pipelines.answering import Answering, AnsweringPlan
 from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
 from pipelines.sessions import TypedTurns
+from pipelines.text import _print_answer
 from processors.dialogue.services import Documents, DocumentsSettings
 from serving.gateway.limits import ShareError
 from serving.gateway.session_api import TurnEvent, on_store_error
@@ -555,3 +558,53 @@ def test_a_turn_too_many_of_a_client_is_refused_and_changes_nothing(tmp_path: Pa
             assert turn.payload["text"] == OPEN
 
     play(tmp_path, model, scenario)
+
+
+def test_only_turns_that_the_model_is_asked_are_counted(tmp_path: Path):
+    model = ScriptedLanguageModel(("We open at ten.",), ("Four euros.",))
+    rules = ClientRules(ClientIdentity(owner="shop:ann", grants=Grants(turns_per_minute=8)))
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+
+            async def say(text: str, key: str) -> None:
+                turn = ask(conversation, world.answering, text, key=key, store=world.store, rules=rules)
+                async for _ in turn:
+                    pass
+
+            # Two at once: one is answered. Neither its repetitions nor what is refused takes the other.
+            for _ in range(5):
+                await say(OPEN, "a")
+            with pytest.raises(KeyReusedError):
+                await say(FEE, "a")
+            with pytest.raises(ShareError, match="too much was typed"):
+                await say("x" * 2_000, "long")
+            await say(FEE, "b")
+            assert world.requests == 2
+            with pytest.raises(ShareError, match="over 8"):
+                await say("And on Sunday?", "c")
+
+    settings = ConversationSettings(typed_bytes_per_minute=1_900)
+    play(tmp_path, model, scenario, settings)
+
+
+# The terminal
+
+
+def test_a_terminal_says_that_the_store_is_away_and_goes_on(tmp_path: Path):
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            out = io.StringIO()
+            other = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
+            other.execute("BEGIN EXCLUSIVE")
+            await _print_answer(conversation, world.answering, OPEN, out, 60)
+            other.rollback()
+            other.close()
+            await conversation.flushed()
+            await _print_answer(conversation, world.answering, FEE, out, 60)
+            assert out.getvalue().splitlines() == [
+                "The session store is away, send it again in a moment.",
+                "Four euros.",
+            ]
+
+    play(tmp_path, ScriptedLanguageModel(("Four euros.",)), scenario)

@@ -61,6 +61,33 @@ def test_users_of_a_key_have_limits_of_their_own_within_that_of_the_key():
     run(scenario())
 
 
+def test_what_the_limit_of_a_key_refuses_is_taken_from_none_of_its_users():
+    async def scenario() -> None:
+        usage = UsageLimits(
+            ServerSettings.model_validate(
+                {"clients": {"key": {"turns_per_minute": 60}, "user": {"turns_per_minute": 4}}}
+            )
+        )
+        assert taken(usage, KEY) == 15
+        with pytest.raises(ShareError, match="over 60"):
+            usage.take(USER)
+        # One comes back for the key; the only one at once of the user is still there.
+        await asyncio.sleep(1)
+        usage.take(USER)
+
+    run(scenario())
+
+
+def test_a_turn_that_is_given_back_is_not_counted():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerSettings())
+        for _ in range(1_000):
+            usage.take(USER).give_back()
+        assert taken(usage, USER) == 15
+
+    run(scenario())
+
+
 def test_the_operator_and_a_call_on_this_machine_are_not_counted():
     async def scenario() -> None:
         usage = UsageLimits(ServerSettings())

@@ -11,18 +11,20 @@ import pytest
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.services.llm_service import FunctionCallParams
 
-from core.client_rules import ClientRules, ToolClients
+from core.client_rules import CLIENT_TEXT, OPERATOR, ClientRules, ToolClients
 from core.errors import ConfigError, EngineError, FencedError, UnknownSessionError
-from core.grants import ClientIdentity
+from core.grants import ANONYMOUS, ClientIdentity
 from models.tools import EffectUnknownError
 from processors.dialogue import durable_tools
 from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.engine_llm import EngineLlmService
 from processors.dialogue.services import OpenAiCompatible, OpenAiCompatibleSettings
-from session_store.compaction import Compactor
+from session_store.compaction import CompactionSettings, Compactor
 from session_store.conversation import Conversation, Conversations, ConversationSettings
 from session_store.events import Event, Kind
+from session_store.memory import has_client_text
 from session_store.settings import StoreSettings
 from session_store.store import SessionStore
 from tests.fakes.scripted_llm import ScriptedLanguageModel
@@ -914,17 +916,17 @@ def offered(context: LLMContext) -> list[str]:
 
 async def test_tools_of_a_client_are_known_to_the_pipelines_that_are_on(tmp_path: Path):
     async with World(tmp_path).session() as conversation:
-        tools = DurableTools([], conversation)
+        tools, rules = DurableTools([], conversation), ClientRules()
         llm, context = compatible(), LLMContext()
-        assert not tools.offer(llm, context)
+        assert not tools.offer(llm, context, rules=rules)
         first, second = FakeTool("first"), FakeTool("second")
-        tools.add([first])
+        tools.add([first], rules=rules)
         assert (offered(context), llm.has_function("first")) == (["first"], True)
-        tools.replace([first], [second])
+        tools.replace([first], [second], rules=rules)
         assert (offered(context), llm.has_function("first"), llm.has_function("second")) == (
             ["second"], False, True,
         )  # fmt: skip
-        tools.replace([second], [])
+        tools.replace([second], [], rules=rules)
         assert (offered(context), llm.has_function("second")) == ([], False)
 
 
@@ -933,9 +935,9 @@ async def test_a_tool_of_the_deployments_is_back_when_a_clients_of_its_name_is_g
         await conversation.user_turn("Tea, please.", transport="text")
         ours, theirs = FakeTool(), FakeTool(answer={"number": 8})
         tools = DurableTools([ours], conversation)
-        tools.add([theirs])
+        tools.add([theirs], rules=ClientRules())
         assert await tools.call("order", TEA) == {"number": 8}
-        tools.replace([theirs], [])
+        tools.replace([theirs], [], rules=ClientRules())
         assert await tools.call("order", {"item": "milk"}) == {"number": 7}
 
 
@@ -944,8 +946,8 @@ async def test_a_call_of_a_tool_that_was_taken_back_is_not_run(tmp_path: Path):
         await conversation.user_turn("Tea, please.", transport="text")
         tool = FakeTool()
         tools = DurableTools([], conversation)
-        tools.add([tool])
-        tools.replace([tool], [])
+        tools.add([tool], rules=ClientRules())
+        tools.replace([tool], [], rules=ClientRules())
         told = await tools.call("order", TEA)
         assert (told["outcome"], tool.runs) == ("failed", [])
 
@@ -955,7 +957,9 @@ async def test_tools_that_cannot_be_offered_change_nothing(tmp_path: Path):
         first = FakeTool("first")
         tools = DurableTools([first], conversation)
         with pytest.raises(ConfigError):
-            tools.replace([first], [FakeTool("second", parameters={"type": "object", "oneOf": []})])
+            tools.replace(
+                [first], [FakeTool("second", parameters={"type": "object", "oneOf": []})], rules=ClientRules()
+            )
         await conversation.user_turn("Tea, please.", transport="text")
         assert await tools.call("first", TEA) == {"number": 7}
 
@@ -985,6 +989,115 @@ async def test_tools_of_the_process_go_from_a_pipeline_with_text_of_its_client_a
         assert tools.offer(beside, other)
         rules.add_text()
         theirs = FakeTool("weather")
-        tools.replace((), [theirs])
+        tools.replace((), [theirs], rules=rules)
         assert (offered(context), llm.has_function("refund")) == (["weather"], False)
         assert "refund" in offered(other) and beside.has_function("refund")
+
+
+async def test_a_clients_tools_are_offered_to_its_own_pipelines_and_to_no_other(tmp_path: Path):
+    async with World(tmp_path).session() as conversation:
+        shared = SharedTools([FakeTool("refund")])
+        rules, own, other, later = ClientRules(), LLMContext(), LLMContext(), LLMContext()
+        rules.add_text()
+        async with shared.of(conversation, [FakeTool("weather")], rules=rules) as tools:
+            tools.offer(compatible(), own, rules=rules)
+            tools.offer(beside := compatible(), other, rules=ClientRules(ClientIdentity(owner="shop")))
+            assert (offered(own), offered(other)) == (["weather"], ["refund"])
+            tools.replace((), [FakeTool("map")], rules=rules)
+            tools.offer(compatible(), later)
+            assert (offered(other), offered(later)) == (["refund"], ["refund"])
+            assert not beside.has_function("map")
+
+
+@pytest.mark.parametrize("mark", [{"brought": True}, {CLIENT_TEXT: True}])
+def test_a_session_with_text_of_a_client_has_no_tool_of_the_process_behind_a_summary_either(
+    world: World, mark: dict[str, bool]
+):
+    settings = ConversationSettings(
+        budget_tokens=400, compaction=CompactionSettings(keep_turns=2, summary_tokens=100)
+    )
+
+    def names(conversation: Conversation, identity: ClientIdentity = ANONYMOUS) -> list[str]:
+        context = LLMContext()
+        tools = DurableTools([FakeTool("refund")], conversation)
+        tools.offer(compatible(), context, rules=ClientRules(identity))
+        return offered(context)
+
+    async def scenario() -> None:
+        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{world.file}"))
+        compactor = Compactor(settings.compaction, budget_tokens=settings.budget_tokens)
+        conversations = Conversations(store, settings, compactor=compactor)
+        async with conversations.open() as conversation:
+            assert names(conversation) == ["refund"]
+            said: dict[str, Any] = {"text": "Of course.", "truncated": False, "unheard": "", **mark}
+            await conversation.append(conversation.draft(Kind.BOT_TURN, "bot", {**said, "reply_id": "r"}))
+            for summary in range(2):
+                number = 0
+                while sum(event.kind is Kind.SUMMARY for event in await of(store, conversation)) == summary:
+                    await ask(
+                        conversation, f"What does wire number {summary}.{number} cost, and why so much?"
+                    )
+                    reply = {"text": "It costs four dollars.", "truncated": False, "unheard": ""}
+                    draft = conversation.draft(
+                        Kind.BOT_TURN, "bot", {**reply, "reply_id": f"r{summary}.{number}"}
+                    )
+                    await conversation.append(draft)
+                    await asyncio.sleep(1)
+                    number += 1
+                    assert number < 100
+        async with conversations.open(conversation.session_id) as again:
+            assert not any(
+                event.kind is Kind.BOT_TURN and mark.keys() & event.payload for event in again.events
+            )
+            assert names(again) == names(again, ClientIdentity(owner="shop")) == []
+            assert names(again, OPERATOR) == ["refund"]
+        await conversations.close()
+        await store.close()
+
+    run(scenario())
+
+
+async def of(store: SessionStore, conversation: Conversation) -> list[Event]:
+    return await store.events(conversation.session_id, limit=10_000)
+
+
+def test_a_call_that_the_model_makes_behind_text_of_another_client_is_not_run(world: World):
+    async def scenario() -> None:
+        tool = FakeTool("refund")
+        async with world.session() as conversation:
+            tools, llm = DurableTools([tool], conversation), compatible()
+            await ask(conversation)
+            assert tools.offer(llm, LLMContext())
+            shaped = {"text": "Hm.", "truncated": False, "unheard": "", "reply_id": "r", CLIENT_TEXT: True}
+            await conversation.append(conversation.draft(Kind.BOT_TURN, "bot", shaped))
+            told: list[Any] = []
+
+            async def take(result: Any, **_: Any) -> None:
+                told.append(result)
+
+            handler = llm._functions["refund"].handler
+            await handler(
+                FunctionCallParams(
+                    function_name="refund", tool_call_id="1", arguments=TEA, llm=llm, context=LLMContext(),
+                    result_callback=take, pipeline_worker=None,
+                )
+            )  # fmt: skip
+            assert told[0]["outcome"] == "failed"
+            assert tool.runs == []
+
+    run(scenario())
+
+
+def test_a_call_of_a_clients_own_tool_says_that_its_text_came_in(world: World):
+    async def scenario() -> None:
+        async with world.session() as conversation:
+            tools, rules = DurableTools([FakeTool("hours")], conversation), ClientRules()
+            rules.add_text()
+            tools.add([FakeTool("weather")], rules=rules)
+            await ask(conversation)
+            await tools.call("hours", TEA)
+            assert not has_client_text(conversation.events)
+            await tools.call("weather", TEA)
+            assert has_client_text(conversation.events)
+
+    run(scenario())
