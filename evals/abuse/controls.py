@@ -49,7 +49,7 @@ UP_S, REPORT_S = 45.0, 90.0
 
 @dataclass
 class Report:
-    """What a caller saw, all calls together.
+    """Results of a caller, all calls together.
 
     Attributes:
         calls: that were placed.
@@ -227,7 +227,7 @@ def _of_packets(line: Line) -> list[Arrival]:
 
 
 def _of_phone(recording: Recording, from_s: float, to_s: float) -> list[Arrival]:
-    """What came of one stretch of speech, without the first second of it and the noise after it."""
+    """Return the audio of one stretch of speech, without the first second of it and the noise after it."""
     pieces = [piece for piece in recording.heard if from_s <= piece.at_s <= to_s]
     loud = [piece.at_s for piece in pieces if is_speech(piece.mu_law)]
     if not loud:

@@ -1,4 +1,4 @@
-"""What an attack is, and the list of all of them.
+"""Definition of an attack, and the list of all attacks.
 
 An attack is a coroutine function with a name, the defect that it stands for, and the setting of the server
 that it needs. It runs in a process of its own, next to control calls that measure their own audio; what it
@@ -21,7 +21,7 @@ REQUEST_S, OPEN_S = 15.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an attack.
+    """Result of an attack.
 
     Attributes:
         did: counts and figures, for the report.
@@ -33,8 +33,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """One run of an attack.
+class AttackRun:
+    """Run of an attack against one server.
 
     Attributes:
         target: the server.
@@ -87,12 +87,12 @@ class Strike:
         return asyncio.get_running_loop().time() + self.seconds
 
 
-Run = Callable[[Strike], Awaitable[Outcome]]
+Run = Callable[[AttackRun], Awaitable[Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One row of the report.
+    """Attack of the list, a row of the report.
 
     Attributes:
         name: on the command line.

@@ -17,7 +17,7 @@ WAIT_SHARE, WAIT_BEYOND_MS = 1.5, 350.0
 
 @dataclass
 class Row:
-    """One attack.
+    """Figures of one attack and the verdict on them.
 
     Attributes:
         name, covers: of the attack.
@@ -77,7 +77,7 @@ def control_faults(
     judges_wait: bool = False,
     gap_beyond_ms: float = GAP_BEYOND_MS,
 ) -> list[str]:
-    """What is wrong with the control calls of one transport."""
+    """Return the faults of the control calls of one transport."""
     found = [f"{transport}: {with_attack.broken[0]}"] if with_attack.broken else []
     if with_attack.answered < with_attack.asked or not with_attack.asked:
         found.append(f"{transport}: {with_attack.answered} of {with_attack.asked} questions answered")
@@ -94,7 +94,7 @@ def control_faults(
 
 
 def footprint_faults(before: Footprint, later: Footprint) -> list[str]:
-    """What an attack has left."""
+    """Return the faults of what an attack has left."""
     found = []
     if later.rss_mb > before.rss_mb * MEMORY_SHARE:
         found.append(f"memory {before.rss_mb:.0f} MB before, {later.rss_mb:.0f} MB later")

@@ -1,10 +1,10 @@
 """The settings that attacks need, by name, each with the peers that its server talks to.
 
 ``default`` is a telephone line with a public name, open to everybody who reaches it, and an operator's token
-in the environment. ``untold`` has no token there: who is the operator is the server's business. ``outbound``
-is the same with an account of Twilio's, whose REST interface is on this machine and notes what is asked.
-``keys`` asks callers for a key. ``model`` answers by a language model on this machine that notes its prompts,
-with a tool of the operator's. ``ending`` says a goodbye of its own when it is stopped.
+in the environment. ``generated-token`` has none there: the server generates one. ``outbound`` is the same
+with an account of Twilio's, whose REST interface is on this machine and notes what is asked. ``keys`` asks
+callers for a key. ``model`` answers by a language model on this machine that notes its prompts, with a tool
+of the operator's. ``ending`` says a goodbye of its own when it is stopped.
 """
 
 import json
@@ -36,7 +36,7 @@ async def _default() -> AsyncIterator[Setting]:
 
 
 @asynccontextmanager
-async def _untold() -> AsyncIterator[Setting]:
+async def _generated_token() -> AsyncIterator[Setting]:
     yield Setting(operator_token=False)
 
 
@@ -159,7 +159,7 @@ async def _served(app: web.Application) -> AsyncIterator[str]:
 
 _SETTINGS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
     "default": _default,
-    "untold": _untold,
+    "generated-token": _generated_token,
     "keys": _keys,
     "table": _table,
     "table-open": _table_open,

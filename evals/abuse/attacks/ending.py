@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from core.errors import AgentError
 from evals.abuse.attacks.floods import GONE
-from evals.abuse.registry import Outcome, Strike, attack
+from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.abuse.settings import GOODBYE
 from evals.latency.client import Line
 from evals.openai_realtime import Caller as SocketCaller
@@ -24,11 +24,11 @@ LOOK_S = 0.05
     ends_server=True,
     least_s=ENDS_S,
 )
-async def sigterm(strike: Strike) -> Outcome:
+async def sigterm(run: AttackRun) -> Outcome:
     """Stop the server while a greeting is spoken by WebRTC and an answer over a socket."""
     loop = asyncio.get_running_loop()
-    line = Line(strike.target.url)
-    socket = SocketCaller(f"{strike.target.socket_url}/v1/realtime?model=parley-cascade", 3)
+    line = Line(run.target.url)
+    socket = SocketCaller(f"{run.target.socket_url}/v1/realtime?model=parley-cascade", 3)
     talking = asyncio.create_task(socket.call(), name="sigterm.socket")
     did: dict[str, object] = {}
     faults: list[str] = []
@@ -38,10 +38,10 @@ async def sigterm(strike: Strike) -> Outcome:
             return Outcome(faults=["the bot does not speak before the signal"])
         await asyncio.sleep(2.0)
         said_before = len(_said(line))
-        os.kill(strike.target.pid, signal.SIGTERM)
+        os.kill(run.target.pid, signal.SIGTERM)
         stopped_s = loop.time()
         for _ in range(round(ENDS_S / LOOK_S)):
-            if not line.alive or not _is_running(strike.target.pid):
+            if not line.alive or not _is_running(run.target.pid):
                 break
             await asyncio.sleep(LOOK_S)
         lasted_s = loop.time() - stopped_s
@@ -51,7 +51,7 @@ async def sigterm(strike: Strike) -> Outcome:
         did |= {"lasted_s": round(lasted_s, 1), "quiet_s": round(quiet_us / 1e6, 2), "goodbye": goodbye}
         if not goodbye:
             faults.append(f"no goodbye: {said_after[-60:]!r} is the last that is said")
-        if _is_running(strike.target.pid) and lasted_s >= ENDS_S:
+        if _is_running(run.target.pid) and lasted_s >= ENDS_S:
             faults.append(f"the server still runs {ENDS_S:.0f} s after the signal")
     except (AgentError, *GONE) as error:
         faults.append(f"the call breaks: {error}")
@@ -64,7 +64,7 @@ async def sigterm(strike: Strike) -> Outcome:
 
 
 def _said(line: Line) -> list[str]:
-    """What the bot has been reported to say, in order."""
+    """Return the text that the bot is reported to have said, in order."""
     return [
         str((message.body.get("data") or {}).get("text", ""))
         for message in line.messages

@@ -5,7 +5,7 @@ import os
 import signal
 
 from evals.abuse.footprint import FRONT_END, RECOGNISER, engine_child
-from evals.abuse.registry import Outcome, Strike, attack
+from evals.abuse.registry import AttackRun, Outcome, attack
 
 # The call that was on ends, and the next one has its question, within this.
 LEAST_S = 40.0
@@ -21,9 +21,9 @@ LOOK_S = 0.05
     least_s=LEAST_S,
     judges_wait=True,
 )
-async def kill_recogniser(strike: Strike) -> Outcome:
+async def kill_recogniser(run: AttackRun) -> Outcome:
     """Kill it in the middle of a call."""
-    return await _kill(strike, RECOGNISER)
+    return await _kill(run, RECOGNISER)
 
 
 @attack(
@@ -32,21 +32,21 @@ async def kill_recogniser(strike: Strike) -> Outcome:
     least_s=LEAST_S,
     judges_wait=True,
 )
-async def kill_front_end(strike: Strike) -> Outcome:
+async def kill_front_end(run: AttackRun) -> Outcome:
     """Kill it in the middle of a call."""
-    return await _kill(strike, FRONT_END)
+    return await _kill(run, FRONT_END)
 
 
-async def _kill(strike: Strike, library: str) -> Outcome:
+async def _kill(run: AttackRun, library: str) -> Outcome:
     loop = asyncio.get_running_loop()
-    pid = strike.target.pid
+    pid = run.target.pid
     await asyncio.sleep(FIRST_S)
     child = engine_child(pid, library)
     if child is None:
         return Outcome(faults=[f"the server has no child with {library}"])
     os.kill(child, signal.SIGKILL)
     killed_s, back_s = loop.time(), None
-    while loop.time() - killed_s < strike.seconds - FIRST_S:
+    while loop.time() - killed_s < run.seconds - FIRST_S:
         found = engine_child(pid, library)
         if back_s is None and found not in (None, child):
             back_s = round(loop.time() - killed_s, 2)

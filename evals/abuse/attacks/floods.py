@@ -13,7 +13,7 @@ from websockets.exceptions import WebSocketException
 
 from audio.ogg import checksum
 from core.errors import AgentError
-from evals.abuse.registry import Outcome, Strike, attack
+from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.latency.client import Line
 
 PATTERN = "(?i)" + "[\\0-\U0010ffff]" * 600
@@ -32,20 +32,20 @@ GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError, asyncio.
 
 
 @attack("nothing", "the same calls without an attack: what they vary by")
-async def nothing(strike: Strike) -> Outcome:
+async def nothing(run: AttackRun) -> Outcome:
     """Wait."""
-    await asyncio.sleep(strike.seconds)
+    await asyncio.sleep(run.seconds)
     return Outcome()
 
 
 @attack("regex-pattern", "a regular expression in session.update is compiled on the loop")
-async def regex_pattern(strike: Strike) -> Outcome:
+async def regex_pattern(run: AttackRun) -> Outcome:
     """Send tools whose parameters have patterns that are slow to compile, each another one."""
-    sent, ends_s = 0, strike.ends_at()
+    sent, ends_s = 0, run.ends_at()
     while asyncio.get_running_loop().time() < ends_s:
         with suppress(*GONE):
-            async with await strike.socket("/v1/realtime?model=parley-cascade") as socket:
-                pattern = PATTERN + str(strike.dice.random())
+            async with await run.socket("/v1/realtime?model=parley-cascade") as socket:
+                pattern = PATTERN + str(run.dice.random())
                 parameters = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
                 tool = {"type": "function", "name": "look", "description": "", "parameters": parameters}
                 await socket.send(json.dumps({"type": "session.update", "session": {"tools": [tool]}}))
@@ -56,18 +56,18 @@ async def regex_pattern(strike: Strike) -> Outcome:
 
 
 @attack("tiny-opus", "Opus messages of 150 bytes that stand for seconds of sound are decoded on the loop")
-async def tiny_opus(strike: Strike) -> Outcome:
+async def tiny_opus(run: AttackRun) -> Outcome:
     """Four clients of Unmute's dialect, each with 50 messages a second."""
-    sent = await asyncio.gather(*(_opus_client(strike, number) for number in range(1, OPUS_CLIENTS + 1)))
+    sent = await asyncio.gather(*(_opus_client(run, number) for number in range(1, OPUS_CLIENTS + 1)))
     return Outcome({"sent": sum(sent)})
 
 
-async def _opus_client(strike: Strike, number: int) -> int:
-    sent, ends_s = 0, strike.ends_at()
+async def _opus_client(run: AttackRun, number: int) -> int:
+    sent, ends_s = 0, run.ends_at()
     head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, 0, 24_000, 0, 0)
     while asyncio.get_running_loop().time() < ends_s:
         with suppress(*GONE):
-            async with await strike.socket("/v1/realtime", number, subprotocols=("realtime",)) as socket:
+            async with await run.socket("/v1/realtime", number, subprotocols=("realtime",)) as socket:
                 reading = asyncio.create_task(drain(socket), name="opus.read")
                 try:
                     update = {"instructions": None, "voice": None, "allow_recording": False}
@@ -102,13 +102,13 @@ async def _send_audio(socket: ClientConnection, data: bytes) -> None:
 
 
 @attack("emoji", "typed messages of 8,000 emoji: what a turn costs the loop and the database")
-async def emoji(strike: Strike) -> Outcome:
+async def emoji(run: AttackRun) -> Outcome:
     """Ten sessions, each with one long turn after the other."""
     statuses: list[int] = []
 
     async def typing(number: int) -> None:
-        ends_s = strike.ends_at()
-        async with strike.client(number) as client:
+        ends_s = run.ends_at()
+        async with run.client(number) as client:
             with suppress(*GONE):
                 session = await new_session(client)
                 while asyncio.get_running_loop().time() < ends_s:
@@ -120,20 +120,20 @@ async def emoji(strike: Strike) -> Outcome:
 
 
 @attack("readers", "timelines and exports of a long session that ten clients read")
-async def readers(strike: Strike) -> Outcome:
+async def readers(run: AttackRun) -> Outcome:
     """Fill a session, then read it from ten addresses as often as it goes."""
     reads = 0
-    async with strike.client() as client:
+    async with run.client() as client:
         session = await new_session(client)
         with suppress(*GONE):
             async with asyncio.timeout(FILLS_S):
                 for turn in range(40):
                     await _type(client, session, f"{turn} " + "word " * 1_500)
-    ends_s = strike.ends_at()
+    ends_s = run.ends_at()
 
     async def reading(number: int) -> None:
         nonlocal reads
-        async with strike.client(number) as client:
+        async with run.client(number) as client:
             while asyncio.get_running_loop().time() < ends_s:
                 with suppress(*GONE):
                     path = ("timeline?limit=1000", "export")[reads % 2]
@@ -147,14 +147,14 @@ async def readers(strike: Strike) -> Outcome:
 
 
 @attack("endless-header", "a request header that never ends, 4 MB/s")
-async def endless_header(strike: Strike) -> Outcome:
+async def endless_header(run: AttackRun) -> Outcome:
     """Send one header for as long as the server takes it, then begin anew."""
     sent = connections = 0
-    ends_s = strike.ends_at()
+    ends_s = run.ends_at()
     piece = b"a" * (HEADER_BYTES_A_S // 20)
     while asyncio.get_running_loop().time() < ends_s:
         with suppress(*GONE):
-            _, writer = await strike.raw()
+            _, writer = await run.raw()
             connections += 1
             try:
                 writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ")
@@ -170,7 +170,7 @@ async def endless_header(strike: Strike) -> Outcome:
 
 
 @attack("json-parts", "JSON of a million small parts in the MiniCPM realtime dialect: memory that stays")
-async def json_parts(strike: Strike) -> Outcome:
+async def json_parts(run: AttackRun) -> Outcome:
     """Three clients, each with messages just below the largest that a socket takes."""
     messages = [
         '{"type":"session.update","session":{"instructions":"a","x":[' + "[]," * PARTS + "0]}}",
@@ -182,14 +182,14 @@ async def json_parts(strike: Strike) -> Outcome:
 
     async def client(number: int) -> None:
         nonlocal sent
-        ends_s = strike.ends_at()
+        ends_s = run.ends_at()
         while asyncio.get_running_loop().time() < ends_s:
             with suppress(*GONE):
-                async with await strike.socket("/v1/realtime?mode=audio", number) as socket:
+                async with await run.socket("/v1/realtime?mode=audio", number) as socket:
                     reading = asyncio.create_task(drain(socket), name="parts.read")
                     try:
                         while asyncio.get_running_loop().time() < ends_s:
-                            await asyncio.wait_for(socket.send(strike.dice.choice(messages)), 5.0)
+                            await asyncio.wait_for(socket.send(run.dice.choice(messages)), 5.0)
                             sent += 1
                             await asyncio.sleep(0.3)
                     finally:
@@ -202,14 +202,14 @@ async def json_parts(strike: Strike) -> Outcome:
 
 
 @attack("big-offers", "offers with 190 m-lines for a session that does not exist: memory that stays")
-async def big_offers(strike: Strike) -> Outcome:
+async def big_offers(run: AttackRun) -> Outcome:
     """Post them from one address, four at a time."""
     statuses: list[int] = []
     body = {"sdp": offer(LINES_OF_OFFER), "type": "offer", "requestData": {"session": "nosuchsession"}}
 
     async def posting() -> None:
-        ends_s = strike.ends_at()
-        async with strike.client() as client:
+        ends_s = run.ends_at()
+        async with run.client() as client:
             while asyncio.get_running_loop().time() < ends_s:
                 with suppress(*GONE):
                     async with client.post("/api/offer", json=body) as response:
@@ -238,14 +238,14 @@ def offer(lines: int) -> str:
 
 
 @attack("rtvi-flood", "10,000 small messages over the data channel of a WebRTC call")
-async def rtvi_flood(strike: Strike) -> Outcome:
+async def rtvi_flood(run: AttackRun) -> Outcome:
     """Open a call and send them as fast as they go; again until the time is over."""
-    sent, faults, ends_s = 0, [], strike.ends_at()
+    sent, faults, ends_s = 0, [], run.ends_at()
     message = json.dumps(
         {"label": "rtvi-ai", "type": "client-message", "id": "1", "data": {"t": "x", "d": 1}}
     )
     while asyncio.get_running_loop().time() < ends_s:
-        line = Line(strike.target.url)
+        line = Line(run.target.url)
         try:
             await line.dial()
             await asyncio.sleep(1.0)

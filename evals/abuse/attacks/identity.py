@@ -1,4 +1,4 @@
-"""Who is taken for whom: operators through proxies, tokens that lock out others, ids that are enough.
+"""Mistaken identity: operators through proxies, tokens that lock out others, ids that are enough.
 
 Through a proxy everybody comes from 127.0.0.1. Nothing here measures audio.
 """
@@ -12,7 +12,7 @@ import aiohttp
 
 from evals.abuse.attacks.floods import GONE, new_session
 from evals.abuse.proxies import Proxy, behind
-from evals.abuse.registry import Outcome, Strike, attack
+from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.phone.front import PUBLIC
 
 HOSTS = {
@@ -34,13 +34,13 @@ PREFIX_NOBODY_CALLS = "+99900012345"
     setting="outbound",
     controls=False,
 )
-async def operator_by_proxy(strike: Strike) -> Outcome:
+async def operator_by_proxy(run: AttackRun) -> Outcome:
     """Ask for what is the operator's, by way of each proxy, with nothing to show."""
     did: dict[str, object] = {}
     faults: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for proxy in Proxy:
-            async with behind(proxy, strike.target.port, Path(folder)) as url:
+            async with behind(proxy, run.target.port, Path(folder)) as url:
                 for name, (method, path, body) in {
                     "lists sessions": ("GET", "/api/sessions", None),
                     "sees callers' apps": ("GET", "/api/admin/apps", None),
@@ -53,7 +53,7 @@ async def operator_by_proxy(strike: Strike) -> Outcome:
                         faults.append(f"{proxy}: a stranger {name} ({status})")
     async with (
         aiohttp.ClientSession() as client,
-        client.get(f"{strike.target.facts['rest_url']}/asked") as response,
+        client.get(f"{run.target.facts['rest_url']}/asked") as response,
     ):
         asked = await response.json()
     did["calls asked of Twilio"] = len(asked)
@@ -79,12 +79,12 @@ async def _status(
 
 
 @attack("wrong-tokens", "wrong tokens of an address lock out the right one", setting="keys", controls=False)
-async def wrong_tokens(strike: Strike) -> Outcome:
+async def wrong_tokens(run: AttackRun) -> Outcome:
     """Show wrong tokens, of the operator and of applications, and then the right ones, from one address."""
-    target = strike.target
+    target = run.target
     did: dict[str, object] = {}
     faults = []
-    async with strike.client() as client:
+    async with run.client() as client:
         for right, method, path in (
             (target.operator_token, "GET", "/api/sessions"),
             (target.keys[0], "POST", "/api/sessions"),
@@ -120,11 +120,11 @@ async def _asked(client: aiohttp.ClientSession, method: str, path: str, token: s
     setting="keys",
     controls=False,
 )
-async def session_id_alone(strike: Strike) -> Outcome:
+async def session_id_alone(run: AttackRun) -> Outcome:
     """Use a session of an application with its id and nothing else, from another address."""
-    async with strike.client(token=strike.target.keys[0]) as owner:
+    async with run.client(token=run.target.keys[0]) as owner:
         session = await new_session(owner)
-        async with strike.client(STRANGER) as stranger:
+        async with run.client(STRANGER) as stranger:
             path = f"/api/sessions/{session}"
             statuses = {
                 "reads": await _asked(stranger, "GET", f"{path}/timeline", "none"),
@@ -154,16 +154,16 @@ async def _types(client: aiohttp.ClientSession, path: str) -> int:
 
 
 @attack(
-    "paid-keys",
+    "key-session-rate",
     "the back end of an application is held to a stranger's sessions a minute",
     setting="keys",
     controls=False,
 )
-async def paid_keys(strike: Strike) -> Outcome:
+async def key_session_rate(run: AttackRun) -> Outcome:
     """Begin sessions with a key, more than a stranger may in a minute."""
-    async with strike.client(token=strike.target.keys[0]) as client:
+    async with run.client(token=run.target.keys[0]) as client:
         statuses = await asyncio.gather(
-            *(_asked(client, "POST", "/api/sessions", strike.target.keys[0]) for _ in range(90))
+            *(_asked(client, "POST", "/api/sessions", run.target.keys[0]) for _ in range(90))
         )
     refused = sum(status != 201 for status in statuses)
     faults = [f"{refused} of 90 sessions are refused to a valid key"] if refused else []

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from evals.abuse.attacks.floods import GONE
-from evals.abuse.registry import Attack, Outcome, Strike, add
+from evals.abuse.registry import Attack, AttackRun, Outcome, add
 from evals.openai_realtime import Caller
 
 TURNS = 2
@@ -13,11 +13,11 @@ CALLERS = (8, 16)
 LEAST_S = 60.0
 
 
-async def overload(strike: Strike, *, callers: int) -> Outcome:
+async def overload(run: AttackRun, *, callers: int) -> Outcome:
     """So many callers who ask at the same time."""
-    url = f"{strike.target.socket_url}/v1/realtime?model=parley-cascade"
+    url = f"{run.target.socket_url}/v1/realtime?model=parley-cascade"
     held = [Caller(url, TURNS) for _ in range(callers)]
-    results = await asyncio.gather(*(_hold(caller, strike.seconds) for caller in held))
+    results = await asyncio.gather(*(_hold(caller, run.seconds) for caller in held))
     accepted = [caller for caller, refusal in zip(held, results, strict=True) if not refusal]
     asked = sum(len(caller.latencies_ms) + caller.unanswered for caller in accepted)
     answered = sum(len(caller.latencies_ms) for caller in accepted)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from websockets.asyncio.client import ClientConnection
 
 from evals.abuse.attacks.floods import GONE, new_session
-from evals.abuse.registry import Outcome, Strike, attack
+from evals.abuse.registry import AttackRun, Outcome, attack
 
 QUESTIONS = ("What are your opening hours on Saturday?", "How do I report a lost card?")
 ANSWER_S, ROUNDS = 10.0, 2
@@ -19,15 +19,15 @@ ANSWER_S, ROUNDS = 10.0, 2
     controls=False,
     least_s=(2 + ROUNDS) * ANSWER_S,
 )
-async def two_sockets(strike: Strike) -> Outcome:
+async def two_sockets(run: AttackRun) -> Outcome:
     """Open both, ask different things at the same time, and compare the answers with those of one alone."""
-    async with strike.client() as client:
+    async with run.client() as client:
         session = await new_session(client)
         alone = [await new_session(client), await new_session(client)]
-    right = [await _alone(strike, name, question) for name, question in zip(alone, QUESTIONS, strict=True)]
-    first = await strike.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+    right = [await _alone(run, name, question) for name, question in zip(alone, QUESTIONS, strict=True)]
+    first = await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
     try:
-        second = await strike.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+        second = await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
     except GONE as error:
         await first.close()
         return Outcome({"second": f"refused: {error}"})
@@ -51,8 +51,8 @@ async def two_sockets(strike: Strike) -> Outcome:
     return Outcome({"responses": responses, "foreign": foreign, "right": right}, faults)
 
 
-async def _alone(strike: Strike, session: str, question: str) -> str:
-    async with await strike.socket(f"/v1/realtime?model=parley-cascade&session={session}") as socket:
+async def _alone(run: AttackRun, session: str, question: str) -> str:
+    async with await run.socket(f"/v1/realtime?model=parley-cascade&session={session}") as socket:
         return " ".join(await _asked(socket, question))
 
 
