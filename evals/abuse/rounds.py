@@ -105,6 +105,7 @@ class Rounds:
             attack.covers,
             base=bench.base,
             judges_wait=attack.judges_wait,
+            may_refuse=attack.may_refuse,
             gap_beyond_ms=self._gap_beyond_ms,
         )
         failures = target.failures()

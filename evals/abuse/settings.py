@@ -4,12 +4,14 @@
 in the environment. ``generated-token`` has none there: the server generates one. ``outbound`` is the same
 with an account of Twilio's, whose REST interface is on this machine and notes what is asked. ``keys`` asks
 callers for a key. ``model`` answers by a language model on this machine that notes its prompts, with a tool
-of the operator's. ``ending`` says a goodbye of its own when it is stopped.
+of the operator's; in ``model-granted`` clients may add instructions. ``ending`` says a goodbye of its own
+when it is stopped.
 """
 
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -23,7 +25,8 @@ KEY = "abuse-evaluation-application-key"
 ACCOUNT = "AC" + "1" * 32
 OPERATORS_PROMPT = "You are the clerk of a bakery. Sell bread, and nothing else."
 REFUND = "refund_money"
-GOODBYE = "The zebra goes home now, goodbye."
+# Without a comma: a voice says it in one piece, and so it is compared.
+GOODBYE = "The zebra goes home to sleep now."
 UNCOUNTED: dict[str, Any] = {
     "server": {"sessions_per_minute": 100_000},
     "phone": {"call_codes": {"per_minute": 10_000}},
@@ -90,7 +93,7 @@ async def _ending() -> AsyncIterator[Setting]:
 
 
 @asynccontextmanager
-async def _model() -> AsyncIterator[Setting]:
+async def _model(*, grants_instructions: bool = False) -> AsyncIterator[Setting]:
     prompts: list[dict[str, Any]] = []
     refunds: list[dict[str, Any]] = []
 
@@ -124,7 +127,11 @@ async def _model() -> AsyncIterator[Setting]:
             "tools": [{"name": "webhook", "settings": {**tool, "url": f"{url}/refund"}}],
         }
         yield Setting(
-            {"thinking": thinking, "bot": {"system_prompt": OPERATORS_PROMPT}},
+            {
+                "thinking": thinking,
+                "bot": {"system_prompt": OPERATORS_PROMPT},
+                "server": {"clients": {"anonymous": {"instructions": grants_instructions}}},
+            },
             {"OPENAI_API_KEY": "none"},
             {"model_url": url},
         )
@@ -166,6 +173,7 @@ _SETTINGS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
     "outbound": _outbound,
     "ending": _ending,
     "model": _model,
+    "model-granted": partial(_model, grants_instructions=True),
 }
 
 

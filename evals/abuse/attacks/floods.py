@@ -4,8 +4,10 @@ import asyncio
 import base64
 import json
 import struct
+from collections import Counter
 from contextlib import suppress
 from itertools import count
+from uuid import UUID
 
 import aiohttp
 from websockets.asyncio.client import ClientConnection
@@ -28,6 +30,10 @@ LINES_OF_OFFER = 190
 PARTS = 1_200_000
 HEADER_BYTES_A_S = 4_000_000
 RTVI_MESSAGES = 10_000
+TYPED, TYPED_S = 338, 10.0
+# ``server.clients.anonymous.turns_per_minute`` by default: a quarter of 240 at once, and what comes back in
+# the time of the attack and the answers that wait at its end.
+MOST_TYPED = 60 + round(240 / 60 * (TYPED_S + 5.0))
 GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError, asyncio.TimeoutError)
 
 
@@ -35,7 +41,7 @@ GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError, asyncio.
 async def nothing(run: AttackRun) -> Outcome:
     """Wait."""
     await asyncio.sleep(run.seconds)
-    return Outcome()
+    return Outcome(None)
 
 
 @attack("regex-pattern", "a regular expression in session.update is compiled on the loop")
@@ -52,14 +58,14 @@ async def regex_pattern(run: AttackRun) -> Outcome:
                 sent += 1
                 await asyncio.wait_for(drain(socket), 2.0)
         await asyncio.sleep(1.0)
-    return Outcome({"sent": sent})
+    return Outcome(sent)
 
 
 @attack("tiny-opus", "Opus messages of 150 bytes that stand for seconds of sound are decoded on the loop")
 async def tiny_opus(run: AttackRun) -> Outcome:
     """Four clients of Unmute's dialect, each with 50 messages a second."""
     sent = await asyncio.gather(*(_opus_client(run, number) for number in range(1, OPUS_CLIENTS + 1)))
-    return Outcome({"sent": sum(sent)})
+    return Outcome(sum(sent))
 
 
 async def _opus_client(run: AttackRun, number: int) -> int:
@@ -116,7 +122,35 @@ async def emoji(run: AttackRun) -> Outcome:
                     await asyncio.sleep(0.05)
 
     await asyncio.gather(*(typing(number) for number in range(1, 11)))
-    return Outcome({"turns": len(statuses), "refused": sum(status >= 400 for status in statuses)})
+    return Outcome(len(statuses), {"refused": sum(status >= 400 for status in statuses)})
+
+
+@attack("typed-requests", "338 typed requests in 10 s to one session, all answered", least_s=12.0)
+async def typed_requests(run: AttackRun) -> Outcome:
+    """Send them from one address, evenly over the ten seconds; what is over the limit is refused with 429."""
+    statuses: Counter[int] = Counter()
+
+    async def typing(client: aiohttp.ClientSession, session: str) -> None:
+        try:
+            statuses[await _type(client, session, "What are your opening hours?")] += 1
+        except GONE:
+            statuses[0] += 1
+
+    async with run.client() as client:
+        session = await new_session(client)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(TYPED):
+                tasks.create_task(typing(client, session), name="typed.request")
+                await asyncio.sleep(TYPED_S / TYPED)
+    faults = []
+    if statuses[200] > MOST_TYPED:
+        faults.append(f"{statuses[200]} of {TYPED} typed requests are answered, {MOST_TYPED} are allowed")
+    if not statuses[200]:
+        faults.append("no typed request is answered")
+    if other := {status: n for status, n in statuses.items() if status not in (200, 429)}:
+        faults.append(f"typed requests get other answers than 200 and 429: {other}")
+    did = {"statuses": {str(status): n for status, n in sorted(statuses.items())}}
+    return Outcome(TYPED - statuses[0], dict(did), faults)
 
 
 @attack("readers", "timelines and exports of a long session that ten clients read")
@@ -143,7 +177,7 @@ async def readers(run: AttackRun) -> Outcome:
                         await asyncio.sleep(0 if response.status == 200 else 0.2)
 
     await asyncio.gather(*(reading(number) for number in range(1, READERS + 1)))
-    return Outcome({"reads": reads})
+    return Outcome(reads)
 
 
 @attack("endless-header", "a request header that never ends, 4 MB/s")
@@ -166,7 +200,7 @@ async def endless_header(run: AttackRun) -> Outcome:
             finally:
                 writer.close()
         await asyncio.sleep(0.05)
-    return Outcome({"mb": sent // 1_000_000, "connections": connections})
+    return Outcome(sent, {"connections": connections})
 
 
 @attack("json-parts", "JSON of a million small parts in the MiniCPM realtime dialect: memory that stays")
@@ -198,14 +232,15 @@ async def json_parts(run: AttackRun) -> Outcome:
             await asyncio.sleep(0.3)
 
     await asyncio.gather(*(client(number) for number in (1, 2, 3)))
-    return Outcome({"sent": sent})
+    return Outcome(sent)
 
 
 @attack("big-offers", "offers with 190 m-lines for a session that does not exist: memory that stays")
 async def big_offers(run: AttackRun) -> Outcome:
     """Post them from one address, four at a time."""
     statuses: list[int] = []
-    body = {"sdp": offer(LINES_OF_OFFER), "type": "offer", "requestData": {"session": "nosuchsession"}}
+    unknown = str(UUID(int=run.dice.getrandbits(128), version=4))
+    body = {"sdp": offer(LINES_OF_OFFER), "type": "offer", "requestData": {"session": unknown}}
 
     async def posting() -> None:
         ends_s = run.ends_at()
@@ -218,7 +253,9 @@ async def big_offers(run: AttackRun) -> Outcome:
                 await asyncio.sleep(0.02)
 
     await asyncio.gather(*(posting() for _ in range(4)))
-    return Outcome({"offers": len(statuses), "statuses": sorted(set(statuses))})
+    taken = sum(status < 300 for status in statuses)
+    faults = [f"{taken} offers for a session that does not exist are answered"] if taken else []
+    return Outcome(len(statuses), {"statuses": sorted(set(statuses))}, faults)
 
 
 def offer(lines: int) -> str:
@@ -262,7 +299,7 @@ async def rtvi_flood(run: AttackRun) -> Outcome:
         finally:
             with suppress(TimeoutError):
                 await line.hang_up()
-    return Outcome({"sent": sent}, faults[:1] if not sent else [])
+    return Outcome(sent, faults=faults[:1] if not sent else [])
 
 
 async def new_session(client: aiohttp.ClientSession) -> str:

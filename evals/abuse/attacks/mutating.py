@@ -46,7 +46,7 @@ async def _many(run: AttackRun, one: Callable[[int, Tally], Awaitable[None]]) ->
             await asyncio.sleep(0.2)
 
     await asyncio.gather(*(client(number) for number in range(1, CLIENTS + 1)))
-    return Outcome(dict(tally))
+    return Outcome(tally["sent"], {"conversations": tally["conversations"]})
 
 
 async def _socket(run: AttackRun, protocol: Protocol) -> Outcome:
@@ -206,7 +206,8 @@ def _judged(outcome: Outcome, statuses: Counter[int]) -> Outcome:
         status: n for status, n in statuses.items() if status >= SERVER_FAULT and status not in UNAVAILABLE
     }
     faults = [f"the server failed at {n} requests ({status})" for status, n in broken.items()]
-    return Outcome({**outcome.did, "statuses": {str(s): n for s, n in sorted(statuses.items())}}, faults)
+    counts = {str(status): n for status, n in sorted(statuses.items())}
+    return Outcome(outcome.sent, {**outcome.did, "statuses": counts}, faults)
 
 
 _RUNS: dict[str, Run] = {

@@ -52,7 +52,6 @@ async def silent_sockets(run: AttackRun, *, path: str, subprotocols: tuple[str, 
         task.cancel()
     await asyncio.gather(*waiting, *(socket.close() for socket in held), return_exceptions=True)
     did: dict[str, object] = {
-        "held": len(held),
         "refused": refused,
         "closed": len(closed_s),
         "slowest_s": round(max(closed_s, default=0.0), 1),
@@ -63,7 +62,7 @@ async def silent_sockets(run: AttackRun, *, path: str, subprotocols: tuple[str, 
         faults.append("a newcomer from another address gets no line")
     if open_still:
         faults.append(f"{open_still} silent sockets hold a line for more than {run.seconds:.0f} s")
-    return Outcome(did, faults)
+    return Outcome(len(held), did, faults)
 
 
 async def _newcomer(run: AttackRun, *, within_s: float) -> float | None:
@@ -133,8 +132,8 @@ async def half_heads(run: AttackRun) -> Outcome:
         faults.append("a newcomer from another address gets no line")
     for writer in writers:
         writer.close()
-    did = {"held": len(writers), "refused": refused, "health": status, "newcomer_s": newcomer_s}
-    return Outcome(dict(did), faults)
+    did = {"refused": refused, "health": status, "newcomer_s": newcomer_s}
+    return Outcome(len(writers), dict(did), faults)
 
 
 @attack("one-address", "one address holds all lines with calls that say little", least_s=10.0)
@@ -157,4 +156,4 @@ async def one_address(run: AttackRun) -> Outcome:
     newcomer_s = await _newcomer(run, within_s=run.seconds)
     await asyncio.gather(*(socket.close() for socket in held), return_exceptions=True)
     faults = [] if newcomer_s is not None else ["a newcomer from another address gets no line"]
-    return Outcome({"held": len(held), "refused": refused, "newcomer_s": newcomer_s}, faults)
+    return Outcome(len(held), {"refused": refused, "newcomer_s": newcomer_s}, faults)

@@ -125,7 +125,7 @@ async def _hold(run: AttackRun, requests: dict[str, bytes]) -> Outcome:
     await asyncio.sleep(max(0.0, ends_s - asyncio.get_running_loop().time()))
     for writer in held:
         writer.transport.abort()
-    return Outcome({"held": len(held), "failed": failed})
+    return Outcome(len(held), {"failed": failed})
 
 
 async def slow_socket(run: AttackRun, *, entry: Entry) -> Outcome:
@@ -148,7 +148,7 @@ async def slow_socket(run: AttackRun, *, entry: Entry) -> Outcome:
         await asyncio.sleep(1 / SPEAKS_A_S)
     for writer in held:
         writer.transport.abort()
-    return Outcome({"held": len(held), "failed": failed})
+    return Outcome(len(held), {"failed": failed})
 
 
 async def half_socket(run: AttackRun, *, entry: Entry) -> Outcome:

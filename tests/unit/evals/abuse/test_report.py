@@ -59,7 +59,7 @@ def test_a_row_has_the_faults_of_all_its_parts():
     row = Row(
         "attack",
         "a defect",
-        Outcome(faults=["a stranger is let in"]),
+        Outcome(1, faults=["a stranger is let in"]),
         base={"phone": QUIET},
         controls={"phone": heard(gap_ms=500.0)},
         before=IDLE,
