@@ -31,7 +31,9 @@ async def two_sockets(run: AttackRun) -> Outcome:
     async with run.client() as client:
         session = await new_session(client)
         alone = [await new_session(client), await new_session(client)]
-    right = [await _alone(run, name, question) for name, question in zip(alone, QUESTIONS, strict=True)]
+    right = await asyncio.gather(
+        *(_alone(run, name, question) for name, question in zip(alone, QUESTIONS, strict=True))
+    )
     first = await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
     try:
         second = await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
