@@ -8,8 +8,10 @@ from models.tts.flite import FliteSettings, FliteTts
 
 RATE_HZ = 8_000
 VOICE, VOICE_HZ = "slt", 16_000
-# The same clause has more than 0.6 over every transport, another one less than 0.4.
-SAID = 0.5
+# Measured: 1.0 over a socket, 0.98 with silence of 100 ms inserted at two places, other clauses at most 0.5.
+SAID = 0.65
+# A line that is late inserts silence: the parts of a clause are looked for one by one.
+PART_S = 0.7
 
 
 def at_8_khz(pcm: np.ndarray, rate_hz: int) -> np.ndarray:
@@ -30,7 +32,12 @@ def spoken(clause: str) -> np.ndarray:
 
 
 def likeness(heard: np.ndarray, wanted: np.ndarray) -> float:
-    """Return how like the wanted samples the likest part of what was heard is; 1: the same at any level."""
+    """Return how like the wanted samples something of what was heard is; 1: the same at any level."""
+    parts = np.array_split(wanted, max(1, round(len(wanted) / RATE_HZ / PART_S)))
+    return float(np.mean([_likeness(heard, part) for part in parts]))
+
+
+def _likeness(heard: np.ndarray, wanted: np.ndarray) -> float:
     if len(heard) < len(wanted):
         return 0.0
     size = len(heard) + len(wanted)

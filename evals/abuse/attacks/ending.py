@@ -70,7 +70,8 @@ async def sigterm(run: AttackRun) -> Outcome:
         finally:
             for task in calling:
                 task.cancel()
-            await asyncio.gather(*calling, return_exceptions=True)
+            ends = await asyncio.gather(*calling, return_exceptions=True)
+            did["ends"] = [repr(end)[:120] for end in ends]
             with suppress(TimeoutError):
                 await line.hang_up()
     frames = [frame.pcm for frame in line.ears.frames]

@@ -22,3 +22,9 @@ def test_another_clause_is_not_taken_for_it_and_silence_neither():
     assert likeness(spoken(OTHER), spoken(GOODBYE)) < SAID
     assert likeness(np.zeros(RATE_HZ * 5), spoken(GOODBYE)) == 0.0
     assert likeness(np.zeros(0), spoken(GOODBYE)) == 0.0
+
+
+def test_silence_that_a_late_line_inserts_does_not_hide_a_clause():
+    clause, silent = spoken(GOODBYE), np.zeros(RATE_HZ // 10)
+    heard = np.concatenate((clause[:6_000], silent, clause[6_000:11_000], silent, clause[11_000:]))
+    assert likeness(heard, clause) > SAID
