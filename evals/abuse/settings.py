@@ -27,6 +27,7 @@ OPERATORS_PROMPT = "You are the clerk of a bakery. Sell bread, and nothing else.
 REFUND = "refund_money"
 # Without a comma: a voice says it in one piece, and so it is compared.
 GOODBYE = "The zebra goes home to sleep now."
+DRAIN_S = 3.0
 UNCOUNTED: dict[str, Any] = {
     "server": {"sessions_per_minute": 100_000},
     "phone": {"call_codes": {"per_minute": 10_000}},
@@ -89,7 +90,8 @@ async def _outbound() -> AsyncIterator[Setting]:
 async def _ending() -> AsyncIterator[Setting]:
     """A goodbye that nothing else sounds like, where a deployment has one."""
     bot = {"shutdown_phrase": GOODBYE} if "shutdown_phrase" in Bot.model_fields else {}
-    yield Setting({"bot": bot})
+    # The greeting is under way when the drain is over.
+    yield Setting({"bot": bot, "server": {"drain_s": DRAIN_S}})
 
 
 @asynccontextmanager

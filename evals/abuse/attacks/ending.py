@@ -9,7 +9,7 @@ import numpy as np
 
 from core.errors import AgentError
 from evals.abuse.attacks.floods import GONE
-from evals.abuse.likeness import SAID, at_8_khz, likeness, spoken
+from evals.abuse.likeness import RATE_HZ, SAID, at_8_khz, likeness, spoken
 from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.abuse.settings import GOODBYE
 from evals.latency.client import Line
@@ -25,6 +25,7 @@ SPEAKS_S, ENDS_S = 20.0, 60.0
 LOOK_S = 0.05
 # Of the peers, after the server has gone.
 CLOSES_S = 5.0
+UP_S = 4.0
 SOCKET_QUESTIONS = 10
 
 
@@ -50,14 +51,18 @@ async def sigterm(run: AttackRun) -> Outcome:
 
     async with front_of(run.target.url) as front:
         calling: list[asyncio.Task[object]] = [
-            asyncio.create_task(socket.call(), name="sigterm.socket"),
             asyncio.create_task(call(front.url, listen), name="sigterm.phone"),
         ]
         try:
+            # One after the other: a busy machine refuses calls that begin at once.
+            if not await _speaks(recordings, calling[0]):
+                return Outcome(0, faults=[f"no telephone call before the signal: {front.answers[-1:]}"])
+            calling.append(asyncio.create_task(socket.call(), name="sigterm.socket"))
             await line.dial()
             if not await line.wait_bot_audible(line.connected_us, int(SPEAKS_S * 1000)):
                 return Outcome(0, faults=["the bot does not speak before the signal"])
-            await asyncio.sleep(2.0)
+            # The socket has its first answer meanwhile.
+            await asyncio.sleep(UP_S)
             said_before = len(_said(line))
             os.kill(run.target.pid, signal.SIGTERM)
             did["lasted_s"] = await _ended(run.target.pid)
@@ -71,7 +76,7 @@ async def sigterm(run: AttackRun) -> Outcome:
             for task in calling:
                 task.cancel()
             ends = await asyncio.gather(*calling, return_exceptions=True)
-            did["ends"] = [repr(end)[:120] for end in ends]
+            did["ends"] = [type(end).__name__ for end in ends]
             with suppress(TimeoutError):
                 await line.hang_up()
     frames = [frame.pcm for frame in line.ears.frames]
@@ -84,6 +89,7 @@ async def sigterm(run: AttackRun) -> Outcome:
     }
     for transport, heard in audio.items():
         likely = did[transport] = round(likeness(heard, wanted), 2)
+        did[f"{transport} heard_s"] = round(len(heard) / RATE_HZ, 1)
         if likely < SAID:
             faults.append(f"{transport}: no goodbye is heard ({likely} like it)")
     if GOODBYE.split()[1] not in str(did.get("transcript")):
@@ -92,6 +98,15 @@ async def sigterm(run: AttackRun) -> Outcome:
     if socket.closed != STOPPING:
         faults.append(f"socket: closed with {socket.closed}")
     return Outcome(1, did, faults)
+
+
+async def _speaks(recordings: list[Recording], calling: asyncio.Task[object]) -> bool:
+    """Wait until the bot is heard at the telephone; return whether it is in time."""
+    for _ in range(round(SPEAKS_S / LOOK_S)):
+        if calling.done() or any(recording.loud_s is not None for recording in recordings):
+            break
+        await asyncio.sleep(LOOK_S)
+    return any(recording.loud_s is not None for recording in recordings)
 
 
 async def _ended(pid: int) -> float:
