@@ -5,7 +5,7 @@ import json
 from contextlib import suppress
 
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from evals.abuse.attacks.floods import GONE, new_session
 from evals.abuse.registry import AttackRun, Outcome, attack
@@ -15,6 +15,7 @@ ANSWER_S, ROUNDS = 10.0, 2
 # After an answer, for one that belongs to the other socket.
 MORE_S = 2.0
 LOST = "session_lost"
+UNAVAILABLE, AGAIN, AGAIN_S = 503, 5, 1.0
 
 
 @attack(
@@ -34,9 +35,9 @@ async def two_sockets(run: AttackRun) -> Outcome:
     right = await asyncio.gather(
         *(_alone(run, name, question) for name, question in zip(alone, QUESTIONS, strict=True))
     )
-    first = await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+    first = await _open(run, session)
     try:
-        second = await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+        second = await _open(run, session)
     except GONE as error:
         await first.close()
         return Outcome(1, faults=[f"the newer socket is refused: {error}"])
@@ -68,8 +69,20 @@ async def two_sockets(run: AttackRun) -> Outcome:
     return Outcome(2, dict(did), faults)
 
 
+async def _open(run: AttackRun, session: str) -> ClientConnection:
+    """Open a socket on a session; a busy machine refuses with 503, and is asked again."""
+    for _ in range(AGAIN):
+        try:
+            return await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+        except InvalidStatus as error:
+            if error.response.status_code != UNAVAILABLE:
+                raise
+        await asyncio.sleep(AGAIN_S)
+    return await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+
+
 async def _alone(run: AttackRun, session: str, question: str) -> str:
-    async with await run.socket(f"/v1/realtime?model=parley-cascade&session={session}") as socket:
+    async with await _open(run, session) as socket:
         return " ".join(await _asked(socket, question))
 
 
