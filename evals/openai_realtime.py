@@ -62,10 +62,18 @@ class Caller:
         errors: codes that the server sent.
         heard: what the server understood, of each question that it understood.
         pieces: of the audio of each answer, when each came and its length in seconds.
+        audio: everything that the bot said, 16-bit PCM at ``RATE_HZ``.
+        closed: code and reason of the server's close; None while there is none.
+
+    Args:
+        url: of the socket.
+        turns: questions.
+        address: local address of the caller; empty: the system's choice.
     """
 
-    def __init__(self, url: str, turns: int) -> None:
+    def __init__(self, url: str, turns: int, *, address: str = "") -> None:
         self._url = url
+        self._address = address
         self._turns = turns
         self._speech = b""
         self._said_s = 0.0
@@ -77,10 +85,13 @@ class Caller:
         self.errors: list[str] = []
         self.heard: list[str] = []
         self.pieces: list[list[tuple[float, float]]] = [[]]
+        self.audio = bytearray()
+        self.closed: tuple[int, str] | None = None
 
     async def call(self) -> None:
         """Ask all questions."""
-        async with connect(self._url, max_size=None) as socket:
+        local = (self._address, 0) if self._address else None
+        async with connect(self._url, max_size=None, local_addr=local) as socket:
             tasks = [asyncio.create_task(self._speak(socket)), asyncio.create_task(self._listen(socket))]
             try:
                 await asyncio.sleep(1)
@@ -122,6 +133,13 @@ class Caller:
             await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
 
     async def _listen(self, socket: ClientConnection) -> None:
+        try:
+            await self._take(socket)
+        finally:
+            if close := socket.protocol.close_rcvd:
+                self.closed = close.code, close.reason
+
+    async def _take(self, socket: ClientConnection) -> None:
         async for text in socket:
             event = json.loads(text)
             match event["type"]:
@@ -135,6 +153,7 @@ class Caller:
                     self.errors.append(str(event["error"]["code"]))
 
     def _hear(self, pcm: bytes) -> None:
+        self.audio += pcm
         self.pieces[-1].append((time.monotonic(), len(pcm) / 2 / RATE_HZ))
         start_s = max(self._playing_until_s, time.monotonic())
         self._playing_until_s = start_s + len(pcm) / 2 / RATE_HZ

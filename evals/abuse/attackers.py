@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict
 
 from core.errors import PeerError
-from evals.abuse.registry import Attack, Outcome, Strike, chosen
+from evals.abuse.registry import Attack, AttackRun, Outcome, chosen
 from evals.abuse.target import Target
 from evals.serving_process import ROOT
 
@@ -23,7 +23,7 @@ MARGIN_S = 45.0
 DESCRIPTORS = 8_192
 
 
-async def strike(attack: Attack, target: Target, seconds: float, seed: int) -> Outcome:
+async def run_attack(attack: Attack, target: Target, seconds: float, seed: int) -> Outcome:
     """Run an attack in a process of its own.
 
     Raises:
@@ -56,7 +56,7 @@ def main(name: str, seconds: float, seed: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, most), most))
     [attack] = chosen([name])
     target = Target.from_json(sys.stdin.readline())
-    run = attack.run(Strike(target, max(seconds, attack.least_s), random.Random(f"{name} {seed}")))
+    run = attack.run(AttackRun(target, max(seconds, attack.least_s), random.Random(f"{name} {seed}")))
     print(json.dumps(asdict(asyncio.run(run))), flush=True)  # type: ignore[arg-type]
 
 

@@ -11,6 +11,7 @@ The first second of a call is not measured: its audio begins when its pipeline d
 
 import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -44,16 +45,19 @@ SETTLE_S = 1.0
 SOCKET_TURNS = 3
 # A caller who is refused calls again a moment later.
 AGAIN_S = 1.0
+# In the messages of ``websockets``, ``evals.latency.client`` and ``evals.phone.front``.
+REFUSAL = re.compile(r"(?:HTTP|answered|way of) 503\b")
 UP_S, REPORT_S = 45.0, 90.0
 
 
 @dataclass
 class Report:
-    """What a caller saw, all calls together.
+    """Results of a caller, all calls together.
 
     Attributes:
         calls: that were placed.
-        broken: why calls were refused or broke, one line each.
+        refused: calls that got 503.
+        broken: why calls broke or got another refusal, one line each.
         asked: questions.
         answered: of them; what was not understood at all is not answered.
         waits_ms: from the end of a question to the first sound of its answer.
@@ -62,6 +66,7 @@ class Report:
     """
 
     calls: int = 0
+    refused: int = 0
     broken: list[str] = field(default_factory=list)
     asked: int = 0
     answered: int = 0
@@ -127,7 +132,10 @@ class Controls:
             try:
                 await place(report, heard)
             except (AgentError, OSError, WebSocketException, TimeoutError) as error:
-                report.broken.append(" ".join(f"{type(error).__name__}: {error}".split())[:200])
+                if REFUSAL.search(str(error)):
+                    report.refused += 1
+                else:
+                    report.broken.append(" ".join(f"{type(error).__name__}: {error}".split())[:200])
                 await asyncio.sleep(AGAIN_S)
         # A caller who never got through must not keep the others waiting.
         heard.set()
@@ -176,7 +184,12 @@ class Controls:
             marks.append(time.perf_counter())
 
         async with front_of(self._url) as front:
-            held = await call(front.url, script)
+            try:
+                held = await call(front.url, script)
+            except PeerError:
+                if any("<Stream" not in answer for answer in front.answers):
+                    raise PeerError("the webhook's TwiML opens no stream, which is its way of 503") from None
+                raise
         if len(marks) < 3:
             raise PeerError(f"the call ended before its answer: {held.result.closed_by}")
         asked_s, spoken_s, over_s = marks
@@ -227,7 +240,7 @@ def _of_packets(line: Line) -> list[Arrival]:
 
 
 def _of_phone(recording: Recording, from_s: float, to_s: float) -> list[Arrival]:
-    """What came of one stretch of speech, without the first second of it and the noise after it."""
+    """Return the audio of one stretch of speech, without the first second of it and the noise after it."""
     pieces = [piece for piece in recording.heard if from_s <= piece.at_s <= to_s]
     loud = [piece.at_s for piece in pieces if is_speech(piece.mu_law)]
     if not loud:

@@ -40,7 +40,7 @@ WRONG_TOKEN = "wrong-token-of-a-stranger-who-guesses"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One deployment with one credential.
+    """Deployment asked with one credential.
 
     Attributes:
         setting: of the server.

@@ -82,15 +82,16 @@ def children(pid: int) -> Iterator[int]:
             yield child
 
 
-def engine_child(pid: int, library: str) -> int | None:
-    """Return the child of a server that has a library mapped: ``RECOGNISER`` or ``FRONT_END``."""
-    for child in children(pid):
-        try:
-            if library in Path(f"/proc/{child}/maps").read_text():
-                return child
-        except OSError:
-            continue
-    return None
+def engine_children(pid: int, library: str) -> frozenset[int]:
+    """Return the children of a server that have a library mapped: ``RECOGNISER`` or ``FRONT_END``."""
+    return frozenset(child for child in children(pid) if library in _maps(child))
+
+
+def _maps(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return ""
 
 
 def _rss_bytes(pid: int) -> int:

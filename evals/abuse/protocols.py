@@ -44,7 +44,7 @@ ITEM = {"type": "message", "role": "user", "content": [WORDS]}
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One protocol.
+    """Protocol of a socket, with messages.
 
     Attributes:
         name: of it.

@@ -24,7 +24,7 @@ UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class Proxy(StrEnum):
-    """What stands between a client and the server."""
+    """Proxy between a client and the server."""
 
     DIRECT = "direct"
     TUNNEL = "tunnel"

@@ -1,4 +1,4 @@
-"""What an attack is, and the list of all of them.
+"""Definition of an attack, and the list of all attacks.
 
 An attack is a coroutine function with a name, the defect that it stands for, and the setting of the server
 that it needs. It runs in a process of its own, next to control calls that measure their own audio; what it
@@ -21,20 +21,23 @@ REQUEST_S, OPEN_S = 15.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an attack.
+    """Result of an attack.
 
     Attributes:
+        sent: count of requests, messages, sockets or signals that left; 0 is a fault.
+            None for an attack that has nothing to send.
         did: counts and figures, for the report.
         faults: what the attacker got that it must not get; empty when all was as it has to be.
     """
 
+    sent: int | None
     did: dict[str, object] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """One run of an attack.
+class AttackRun:
+    """Run of an attack against one server.
 
     Attributes:
         target: the server.
@@ -87,12 +90,12 @@ class Strike:
         return asyncio.get_running_loop().time() + self.seconds
 
 
-Run = Callable[[Strike], Awaitable[Outcome]]
+Run = Callable[[AttackRun], Awaitable[Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One row of the report.
+    """Attack of the list, a row of the report.
 
     Attributes:
         name: on the command line.
@@ -103,6 +106,7 @@ class Attack:
         ends_server: the server is gone with it.
         least_s: what shows later than after the asked time needs this long.
         judges_wait: answers must not take longer than without the attack.
+        may_refuse: a control call that begins during the attack may be refused with 503.
     """
 
     name: str
@@ -113,6 +117,7 @@ class Attack:
     ends_server: bool = False
     least_s: float = 0.0
     judges_wait: bool = False
+    may_refuse: bool = False
 
 
 _ATTACKS: dict[str, Attack] = {}
@@ -134,6 +139,7 @@ def attack(
     ends_server: bool = False,
     least_s: float = 0.0,
     judges_wait: bool = False,
+    may_refuse: bool = False,
 ) -> Callable[[Run], Run]:
     """Put the decorated function on the list; see ``Attack``."""
 
@@ -148,6 +154,7 @@ def attack(
                 ends_server=ends_server,
                 least_s=least_s,
                 judges_wait=judges_wait,
+                may_refuse=may_refuse,
             )
         )
         return run

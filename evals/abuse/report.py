@@ -17,7 +17,7 @@ WAIT_SHARE, WAIT_BEYOND_MS = 1.5, 350.0
 
 @dataclass
 class Row:
-    """One attack.
+    """Figures of one attack and the verdict on them.
 
     Attributes:
         name, covers: of the attack.
@@ -28,7 +28,7 @@ class Row:
         peak_mb: the most memory while it was attacked.
         later_s: between ``after`` and ``later``.
         failures: lines in the server's log that a client must not be able to cause.
-        judges_wait: see ``Attack``.
+        judges_wait, may_refuse: see ``Attack``.
         gap_beyond_ms: a gap may be so much longer than the longest without the attack.
         broken: why it could not be measured, or what happened to the server.
     """
@@ -45,6 +45,7 @@ class Row:
     later_s: float = 0.0
     failures: int = 0
     judges_wait: bool = False
+    may_refuse: bool = False
     gap_beyond_ms: float = GAP_BEYOND_MS
     broken: str = ""
 
@@ -52,7 +53,10 @@ class Row:
     def faults(self) -> list[str]:
         """Everything for which it fails, a line each; empty when it passes."""
         found = [self.broken] if self.broken else []
-        found += self.outcome.faults if self.outcome is not None else []
+        if self.outcome is not None:
+            found += self.outcome.faults
+            if self.outcome.sent == 0:
+                found.append("the attack sent nothing")
         for transport, with_attack in self.controls.items():
             without = self.base.get(transport, with_attack)
             found += control_faults(
@@ -60,6 +64,7 @@ class Row:
                 without,
                 with_attack,
                 judges_wait=self.judges_wait,
+                may_refuse=self.may_refuse,
                 gap_beyond_ms=self.gap_beyond_ms,
             )
         if self.before is not None and self.later is not None:
@@ -75,10 +80,13 @@ def control_faults(
     with_attack: Report,
     *,
     judges_wait: bool = False,
+    may_refuse: bool = False,
     gap_beyond_ms: float = GAP_BEYOND_MS,
 ) -> list[str]:
-    """What is wrong with the control calls of one transport."""
+    """Return the faults of the control calls of one transport."""
     found = [f"{transport}: {with_attack.broken[0]}"] if with_attack.broken else []
+    if with_attack.refused and not may_refuse:
+        found.append(f"{transport}: {with_attack.refused} calls refused")
     if with_attack.answered < with_attack.asked or not with_attack.asked:
         found.append(f"{transport}: {with_attack.answered} of {with_attack.asked} questions answered")
     gap_ms, base_ms = with_attack.gap_ms, without.gap_ms or 0.0
@@ -94,7 +102,7 @@ def control_faults(
 
 
 def footprint_faults(before: Footprint, later: Footprint) -> list[str]:
-    """What an attack has left."""
+    """Return the faults of what an attack has left."""
     found = []
     if later.rss_mb > before.rss_mb * MEMORY_SHARE:
         found.append(f"memory {before.rss_mb:.0f} MB before, {later.rss_mb:.0f} MB later")

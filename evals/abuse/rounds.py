@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import PeerError
-from evals.abuse.attackers import strike
+from evals.abuse.attackers import run_attack
 from evals.abuse.controls import SOCKET_TURNS, TRANSPORTS, ControlProcess, Report, controls
 from evals.abuse.registry import Attack
 from evals.abuse.report import GAP_BEYOND_MS, Row, footprint_faults
@@ -39,7 +39,7 @@ class Bench:
 
 
 class Rounds:
-    """One evaluation.
+    """Evaluation of a list of attacks.
 
     Args:
         folder: for servers' files.
@@ -91,20 +91,21 @@ class Rounds:
                         break
                     while pending:
                         attack = pending.pop(0)
-                        row = rows[attack.name] = await self.strike(bench, attack)
+                        row = rows[attack.name] = await self.measure(bench, attack)
                         _say(row)
                         if row.faults or attack.ends_server:
                             break
         return [rows[attack.name] for attack in attacks]
 
-    async def strike(self, bench: Bench, attack: Attack) -> Row:
-        """One attack on a server that stands."""
+    async def measure(self, bench: Bench, attack: Attack) -> Row:
+        """Measure one attack on a running server."""
         target = bench.target
         row = Row(
             attack.name,
             attack.covers,
             base=bench.base,
             judges_wait=attack.judges_wait,
+            may_refuse=attack.may_refuse,
             gap_beyond_ms=self._gap_beyond_ms,
         )
         failures = target.failures()
@@ -116,7 +117,7 @@ class Rounds:
                 async with self._controls(target) as callers:
                     await self._with_controls(callers, attack, target, row)
             else:
-                row.outcome = await strike(attack, target, self._seconds, self._seed)
+                row.outcome = await run_attack(attack, target, self._seconds, self._seed)
             if attack.ends_server:
                 row.before = None
             else:
@@ -139,7 +140,7 @@ class Rounds:
     async def _with_controls(self, callers: ControlProcess, attack: Attack, target: Target, row: Row) -> None:
         if not await callers.up():
             raise PeerError("the control calls do not come up without an attack")
-        row.outcome = await strike(attack, target, self._seconds, self._seed)
+        row.outcome = await run_attack(attack, target, self._seconds, self._seed)
         row.controls = await callers.reports()
 
     async def _settle(self, target: Target, row: Row) -> None:

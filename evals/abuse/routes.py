@@ -23,7 +23,7 @@ Kind = Literal["http", "socket"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entry:
-    """One way into the server.
+    """Route or socket of the server.
 
     Attributes:
         path: with its parameters in braces.

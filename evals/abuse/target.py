@@ -43,7 +43,7 @@ FAILURES = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a server is started with, beyond the defaults.
+    """Settings of a server beyond the defaults.
 
     Attributes:
         deployment: parts of the deployment, by name.
@@ -84,7 +84,7 @@ class Target:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port that it listens on."""
         return int(self.url.rpartition(":")[2])
 
     @property
@@ -93,7 +93,7 @@ class Target:
         return self.url.replace("http", "ws", 1)
 
     async def footprint(self) -> Footprint:
-        """What it takes at this moment."""
+        """Return the resources that it takes at this moment."""
         return await footprint(self.url, self.pid)
 
     def failures(self) -> int:

@@ -17,9 +17,12 @@ from evals.abuse.rounds import Rounds
 
 pytestmark = pytest.mark.alone
 
-# A few seconds each. What runs for longer, or needs a server of its own, is in the evaluation alone.
-ATTACKS = ("mutate:openai", "mutate:chat", "half-open:http")
-SECONDS, SETTLE_S = 5.0, 10.0
+# A few seconds each. What needs longer, or ends its server, is in the evaluation alone.
+ATTACKS = (
+    "regex-pattern", "tiny-opus", "big-offers", "mutate:openai", "mutate:chat", "half-open:http",
+    "two-sockets", "operator-by-proxy", "wrong-tokens", "session-id-alone",
+)  # fmt: skip
+SECONDS, SETTLE_S = 3.0, 10.0
 # On a machine that does other work too; the stalls that this is for are longer. The evaluation has 60 ms.
 GAP_BEYOND_MS = 300.0
 # Of the proxies the one that changes most.

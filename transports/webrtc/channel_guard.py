@@ -21,6 +21,7 @@ from aiortc import RTCSctpTransport
 from aiortc.rtcsctptransport import WEBRTC_DCEP
 from loguru import logger
 
+from core.clock import Clock
 from core.token_bucket import TokenBucket
 from protocols.surface import Refusal, json_object
 from runtime.busy_time import Metered
@@ -49,12 +50,19 @@ class ChannelGuard:
     Args:
         refuse: sends the peer a message that says why one of its own was not taken.
         on_flood: ends the call; called once.
+        clock: of the budget; None: the running loop's.
     """
 
-    def __init__(self, *, refuse: Callable[[dict[str, Any]], None], on_flood: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        refuse: Callable[[dict[str, Any]], None],
+        on_flood: Callable[[], None],
+        clock: Clock | None = None,
+    ) -> None:
         self._refuse = refuse
         self._on_flood = on_flood
-        self._clock = LoopClock()
+        self._clock = clock or LoopClock()
         self._budget = ClientBudget(SHARE)
         self._packets = TokenBucket(PACKETS_PER_S, BURST_PACKETS)
         self._drops = TokenBucket(MOST_DROPPED / 60, MOST_DROPPED)

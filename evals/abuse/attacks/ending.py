@@ -5,15 +5,28 @@ import os
 import signal
 from contextlib import suppress
 
+import numpy as np
+
 from core.errors import AgentError
 from evals.abuse.attacks.floods import GONE
-from evals.abuse.registry import Outcome, Strike, attack
+from evals.abuse.likeness import RATE_HZ, SAID, at_8_khz, likeness, spoken
+from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.abuse.settings import GOODBYE
 from evals.latency.client import Line
+from evals.latency.speech import RATE_HZ as LINE_HZ
+from evals.openai_realtime import RATE_HZ as SOCKET_HZ
 from evals.openai_realtime import Caller as SocketCaller
+from evals.phone.caller import Recording, Script, call
+from evals.phone.front import front_of
+from evals.phone.speech import samples_of
+from protocols.surface import STOPPING
 
 SPEAKS_S, ENDS_S = 20.0, 60.0
 LOOK_S = 0.05
+# Of the peers, after the server has gone.
+CLOSES_S = 5.0
+UP_S = 4.0
+SOCKET_QUESTIONS = 10
 
 
 @attack(
@@ -22,49 +35,93 @@ LOOK_S = 0.05
     setting="ending",
     controls=False,
     ends_server=True,
-    least_s=ENDS_S,
+    least_s=SPEAKS_S + ENDS_S,
 )
-async def sigterm(strike: Strike) -> Outcome:
-    """Stop the server while a greeting is spoken by WebRTC and an answer over a socket."""
-    loop = asyncio.get_running_loop()
-    line = Line(strike.target.url)
-    socket = SocketCaller(f"{strike.target.socket_url}/v1/realtime?model=parley-cascade", 3)
-    talking = asyncio.create_task(socket.call(), name="sigterm.socket")
+async def sigterm(run: AttackRun) -> Outcome:
+    """Stop the server while it speaks by WebRTC, by telephone and over a socket."""
+    line = Line(run.target.url)
+    socket = SocketCaller(f"{run.target.socket_url}/v1/realtime?model=parley-cascade", SOCKET_QUESTIONS)
+    recordings: list[Recording] = []
     did: dict[str, object] = {}
     faults: list[str] = []
-    try:
-        await line.dial()
-        if not await line.wait_bot_audible(line.connected_us, int(SPEAKS_S * 1000)):
-            return Outcome(faults=["the bot does not speak before the signal"])
-        await asyncio.sleep(2.0)
-        said_before = len(_said(line))
-        os.kill(strike.target.pid, signal.SIGTERM)
-        stopped_s = loop.time()
-        for _ in range(round(ENDS_S / LOOK_S)):
-            if not line.alive or not _is_running(strike.target.pid):
-                break
-            await asyncio.sleep(LOOK_S)
-        lasted_s = loop.time() - stopped_s
-        quiet_us = line.bot_quiet_us() or 0
-        said_after = " ".join(_said(line)[said_before:])
-        goodbye = GOODBYE.split()[1] in said_after
-        did |= {"lasted_s": round(lasted_s, 1), "quiet_s": round(quiet_us / 1e6, 2), "goodbye": goodbye}
-        if not goodbye:
-            faults.append(f"no goodbye: {said_after[-60:]!r} is the last that is said")
-        if _is_running(strike.target.pid) and lasted_s >= ENDS_S:
-            faults.append(f"the server still runs {ENDS_S:.0f} s after the signal")
-    except (AgentError, *GONE) as error:
-        faults.append(f"the call breaks: {error}")
-    finally:
-        talking.cancel()
-        await asyncio.gather(talking, return_exceptions=True)
-        with suppress(TimeoutError):
-            await line.hang_up()
-    return Outcome(did, faults)
+
+    def listen(recording: Recording) -> Script:
+        recordings.append(recording)
+        yield from recording.wait(SPEAKS_S + ENDS_S)
+
+    async with front_of(run.target.url) as front:
+        calling: list[asyncio.Task[object]] = [
+            asyncio.create_task(call(front.url, listen), name="sigterm.phone"),
+        ]
+        try:
+            # One after the other: a busy machine refuses calls that begin at once.
+            if not await _speaks(recordings, calling[0]):
+                return Outcome(0, faults=[f"no telephone call before the signal: {front.answers[-1:]}"])
+            calling.append(asyncio.create_task(socket.call(), name="sigterm.socket"))
+            await line.dial()
+            if not await line.wait_bot_audible(line.connected_us, int(SPEAKS_S * 1000)):
+                return Outcome(0, faults=["the bot does not speak before the signal"])
+            # The socket has its first answer meanwhile.
+            await asyncio.sleep(UP_S)
+            said_before = len(_said(line))
+            os.kill(run.target.pid, signal.SIGTERM)
+            did["lasted_s"] = await _ended(run.target.pid)
+            did["transcript"] = " ".join(_said(line)[said_before:])[-len(GOODBYE) - 20 :]
+            if _is_running(run.target.pid):
+                faults.append(f"the server still runs {ENDS_S:.0f} s after the signal")
+            await asyncio.wait(calling, timeout=CLOSES_S)
+        except (AgentError, *GONE) as error:
+            faults.append(f"the call breaks: {error}")
+        finally:
+            for task in calling:
+                task.cancel()
+            ends = await asyncio.gather(*calling, return_exceptions=True)
+            did["ends"] = [type(end).__name__ for end in ends]
+            with suppress(TimeoutError):
+                await line.hang_up()
+    frames = [frame.pcm for frame in line.ears.frames]
+    phone = b"".join(piece.mu_law for recording in recordings for piece in recording.heard)
+    wanted = spoken(GOODBYE)
+    audio = {
+        "webrtc": at_8_khz(np.concatenate(frames), LINE_HZ) if frames else np.zeros(0),
+        "socket": at_8_khz(np.frombuffer(bytes(socket.audio), "<i2"), SOCKET_HZ),
+        "phone": samples_of(phone).astype(np.float64),
+    }
+    for transport, heard in audio.items():
+        likely = did[transport] = round(likeness(heard, wanted), 2)
+        did[f"{transport} heard_s"] = round(len(heard) / RATE_HZ, 1)
+        if likely < SAID:
+            faults.append(f"{transport}: no goodbye is heard ({likely} like it)")
+    if GOODBYE.split()[1] not in str(did.get("transcript")):
+        faults.append(f"webrtc: no goodbye in the transcript: {did.get('transcript')!r} is the end of it")
+    did["socket closed"] = socket.closed
+    if socket.closed != STOPPING:
+        faults.append(f"socket: closed with {socket.closed}")
+    return Outcome(1, did, faults)
+
+
+async def _speaks(recordings: list[Recording], calling: asyncio.Task[object]) -> bool:
+    """Wait until the bot is heard at the telephone; return whether it is in time."""
+    for _ in range(round(SPEAKS_S / LOOK_S)):
+        if calling.done() or any(recording.loud_s is not None for recording in recordings):
+            break
+        await asyncio.sleep(LOOK_S)
+    return any(recording.loud_s is not None for recording in recordings)
+
+
+async def _ended(pid: int) -> float:
+    """Return the seconds until the server was gone, at most ``ENDS_S``."""
+    loop = asyncio.get_running_loop()
+    stopped_s = loop.time()
+    for _ in range(round(ENDS_S / LOOK_S)):
+        if not _is_running(pid):
+            break
+        await asyncio.sleep(LOOK_S)
+    return round(loop.time() - stopped_s, 1)
 
 
 def _said(line: Line) -> list[str]:
-    """What the bot has been reported to say, in order."""
+    """Return the text that the bot is reported to have said, in order."""
     return [
         str((message.body.get("data") or {}).get("text", ""))
         for message in line.messages

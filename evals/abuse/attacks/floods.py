@@ -4,8 +4,10 @@ import asyncio
 import base64
 import json
 import struct
+from collections import Counter
 from contextlib import suppress
 from itertools import count
+from uuid import UUID
 
 import aiohttp
 from websockets.asyncio.client import ClientConnection
@@ -13,7 +15,7 @@ from websockets.exceptions import WebSocketException
 
 from audio.ogg import checksum
 from core.errors import AgentError
-from evals.abuse.registry import Outcome, Strike, attack
+from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.latency.client import Line
 
 PATTERN = "(?i)" + "[\\0-\U0010ffff]" * 600
@@ -23,51 +25,57 @@ SILENT_PACKET = bytes([0x7B, 0x06])
 PACKETS_A_MESSAGE, MESSAGES_A_S = 40, 50
 OPUS_CLIENTS, READERS = 4, 10
 FILLS_S = 10.0
-LINES_OF_OFFER = 190
+# 190 are refused for their number before anything else is read; 8 are the most that a server takes.
+LINES_OF_OFFERS = (190, 8)
+NOT_FOUND, REFUSALS = 404, frozenset({400, 404, 429, 503})
 # Three characters each, below ``server.max_socket_bytes``.
 PARTS = 1_200_000
 HEADER_BYTES_A_S = 4_000_000
 RTVI_MESSAGES = 10_000
+TYPED, TYPED_S = 338, 10.0
+# ``server.clients.anonymous.turns_per_minute`` by default: a quarter of 240 at once, and what comes back in
+# the time of the attack and the answers that wait at its end.
+MOST_TYPED = 60 + round(240 / 60 * (TYPED_S + 5.0))
 GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError, asyncio.TimeoutError)
 
 
 @attack("nothing", "the same calls without an attack: what they vary by")
-async def nothing(strike: Strike) -> Outcome:
+async def nothing(run: AttackRun) -> Outcome:
     """Wait."""
-    await asyncio.sleep(strike.seconds)
-    return Outcome()
+    await asyncio.sleep(run.seconds)
+    return Outcome(None)
 
 
 @attack("regex-pattern", "a regular expression in session.update is compiled on the loop")
-async def regex_pattern(strike: Strike) -> Outcome:
+async def regex_pattern(run: AttackRun) -> Outcome:
     """Send tools whose parameters have patterns that are slow to compile, each another one."""
-    sent, ends_s = 0, strike.ends_at()
+    sent, ends_s = 0, run.ends_at()
     while asyncio.get_running_loop().time() < ends_s:
         with suppress(*GONE):
-            async with await strike.socket("/v1/realtime?model=parley-cascade") as socket:
-                pattern = PATTERN + str(strike.dice.random())
+            async with await run.socket("/v1/realtime?model=parley-cascade") as socket:
+                pattern = PATTERN + str(run.dice.random())
                 parameters = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
                 tool = {"type": "function", "name": "look", "description": "", "parameters": parameters}
                 await socket.send(json.dumps({"type": "session.update", "session": {"tools": [tool]}}))
                 sent += 1
                 await asyncio.wait_for(drain(socket), 2.0)
         await asyncio.sleep(1.0)
-    return Outcome({"sent": sent})
+    return Outcome(sent)
 
 
 @attack("tiny-opus", "Opus messages of 150 bytes that stand for seconds of sound are decoded on the loop")
-async def tiny_opus(strike: Strike) -> Outcome:
+async def tiny_opus(run: AttackRun) -> Outcome:
     """Four clients of Unmute's dialect, each with 50 messages a second."""
-    sent = await asyncio.gather(*(_opus_client(strike, number) for number in range(1, OPUS_CLIENTS + 1)))
-    return Outcome({"sent": sum(sent)})
+    sent = await asyncio.gather(*(_opus_client(run, number) for number in range(1, OPUS_CLIENTS + 1)))
+    return Outcome(sum(sent))
 
 
-async def _opus_client(strike: Strike, number: int) -> int:
-    sent, ends_s = 0, strike.ends_at()
+async def _opus_client(run: AttackRun, number: int) -> int:
+    sent, ends_s = 0, run.ends_at()
     head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, 0, 24_000, 0, 0)
     while asyncio.get_running_loop().time() < ends_s:
         with suppress(*GONE):
-            async with await strike.socket("/v1/realtime", number, subprotocols=("realtime",)) as socket:
+            async with await run.socket("/v1/realtime", number, subprotocols=("realtime",)) as socket:
                 reading = asyncio.create_task(drain(socket), name="opus.read")
                 try:
                     update = {"instructions": None, "voice": None, "allow_recording": False}
@@ -102,13 +110,13 @@ async def _send_audio(socket: ClientConnection, data: bytes) -> None:
 
 
 @attack("emoji", "typed messages of 8,000 emoji: what a turn costs the loop and the database")
-async def emoji(strike: Strike) -> Outcome:
+async def emoji(run: AttackRun) -> Outcome:
     """Ten sessions, each with one long turn after the other."""
     statuses: list[int] = []
 
     async def typing(number: int) -> None:
-        ends_s = strike.ends_at()
-        async with strike.client(number) as client:
+        ends_s = run.ends_at()
+        async with run.client(number) as client:
             with suppress(*GONE):
                 session = await new_session(client)
                 while asyncio.get_running_loop().time() < ends_s:
@@ -116,24 +124,52 @@ async def emoji(strike: Strike) -> Outcome:
                     await asyncio.sleep(0.05)
 
     await asyncio.gather(*(typing(number) for number in range(1, 11)))
-    return Outcome({"turns": len(statuses), "refused": sum(status >= 400 for status in statuses)})
+    return Outcome(len(statuses), {"refused": sum(status >= 400 for status in statuses)})
+
+
+@attack("typed-requests", "338 typed requests in 10 s to one session, all answered", least_s=12.0)
+async def typed_requests(run: AttackRun) -> Outcome:
+    """Send them from one address, evenly over the ten seconds; what is over the limit is refused with 429."""
+    statuses: Counter[int] = Counter()
+
+    async def typing(client: aiohttp.ClientSession, session: str) -> None:
+        try:
+            statuses[await _type(client, session, "What are your opening hours?")] += 1
+        except GONE:
+            statuses[0] += 1
+
+    async with run.client() as client:
+        session = await new_session(client)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(TYPED):
+                tasks.create_task(typing(client, session), name="typed.request")
+                await asyncio.sleep(TYPED_S / TYPED)
+    faults = []
+    if statuses[200] > MOST_TYPED:
+        faults.append(f"{statuses[200]} of {TYPED} typed requests are answered, {MOST_TYPED} are allowed")
+    if not statuses[200]:
+        faults.append("no typed request is answered")
+    if other := {status: n for status, n in statuses.items() if status not in (200, 429)}:
+        faults.append(f"typed requests get other answers than 200 and 429: {other}")
+    did = {"statuses": {str(status): n for status, n in sorted(statuses.items())}}
+    return Outcome(TYPED - statuses[0], dict(did), faults)
 
 
 @attack("readers", "timelines and exports of a long session that ten clients read")
-async def readers(strike: Strike) -> Outcome:
+async def readers(run: AttackRun) -> Outcome:
     """Fill a session, then read it from ten addresses as often as it goes."""
     reads = 0
-    async with strike.client() as client:
+    async with run.client() as client:
         session = await new_session(client)
         with suppress(*GONE):
             async with asyncio.timeout(FILLS_S):
                 for turn in range(40):
                     await _type(client, session, f"{turn} " + "word " * 1_500)
-    ends_s = strike.ends_at()
+    ends_s = run.ends_at()
 
     async def reading(number: int) -> None:
         nonlocal reads
-        async with strike.client(number) as client:
+        async with run.client(number) as client:
             while asyncio.get_running_loop().time() < ends_s:
                 with suppress(*GONE):
                     path = ("timeline?limit=1000", "export")[reads % 2]
@@ -143,18 +179,18 @@ async def readers(strike: Strike) -> Outcome:
                         await asyncio.sleep(0 if response.status == 200 else 0.2)
 
     await asyncio.gather(*(reading(number) for number in range(1, READERS + 1)))
-    return Outcome({"reads": reads})
+    return Outcome(reads)
 
 
 @attack("endless-header", "a request header that never ends, 4 MB/s")
-async def endless_header(strike: Strike) -> Outcome:
+async def endless_header(run: AttackRun) -> Outcome:
     """Send one header for as long as the server takes it, then begin anew."""
     sent = connections = 0
-    ends_s = strike.ends_at()
+    ends_s = run.ends_at()
     piece = b"a" * (HEADER_BYTES_A_S // 20)
     while asyncio.get_running_loop().time() < ends_s:
         with suppress(*GONE):
-            _, writer = await strike.raw()
+            _, writer = await run.raw()
             connections += 1
             try:
                 writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ")
@@ -166,11 +202,11 @@ async def endless_header(strike: Strike) -> Outcome:
             finally:
                 writer.close()
         await asyncio.sleep(0.05)
-    return Outcome({"mb": sent // 1_000_000, "connections": connections})
+    return Outcome(sent, {"connections": connections})
 
 
 @attack("json-parts", "JSON of a million small parts in the MiniCPM realtime dialect: memory that stays")
-async def json_parts(strike: Strike) -> Outcome:
+async def json_parts(run: AttackRun) -> Outcome:
     """Three clients, each with messages just below the largest that a socket takes."""
     messages = [
         '{"type":"session.update","session":{"instructions":"a","x":[' + "[]," * PARTS + "0]}}",
@@ -182,14 +218,14 @@ async def json_parts(strike: Strike) -> Outcome:
 
     async def client(number: int) -> None:
         nonlocal sent
-        ends_s = strike.ends_at()
+        ends_s = run.ends_at()
         while asyncio.get_running_loop().time() < ends_s:
             with suppress(*GONE):
-                async with await strike.socket("/v1/realtime?mode=audio", number) as socket:
+                async with await run.socket("/v1/realtime?mode=audio", number) as socket:
                     reading = asyncio.create_task(drain(socket), name="parts.read")
                     try:
                         while asyncio.get_running_loop().time() < ends_s:
-                            await asyncio.wait_for(socket.send(strike.dice.choice(messages)), 5.0)
+                            await asyncio.wait_for(socket.send(run.dice.choice(messages)), 5.0)
                             sent += 1
                             await asyncio.sleep(0.3)
                     finally:
@@ -198,27 +234,39 @@ async def json_parts(strike: Strike) -> Outcome:
             await asyncio.sleep(0.3)
 
     await asyncio.gather(*(client(number) for number in (1, 2, 3)))
-    return Outcome({"sent": sent})
+    return Outcome(sent)
 
 
-@attack("big-offers", "offers with 190 m-lines for a session that does not exist: memory that stays")
-async def big_offers(strike: Strike) -> Outcome:
-    """Post them from one address, four at a time."""
-    statuses: list[int] = []
-    body = {"sdp": offer(LINES_OF_OFFER), "type": "offer", "requestData": {"session": "nosuchsession"}}
+@attack("big-offers", "offers with many m-lines for a session that does not exist: memory that stays")
+async def big_offers(run: AttackRun) -> Outcome:
+    """Post offers over the limit of media sections and on it, from one address, four at a time."""
+    statuses: set[int] = set()
+    sent = 0
+    unknown = str(UUID(int=run.dice.getrandbits(128), version=4))
+    bodies = [
+        {"sdp": offer(lines), "type": "offer", "requestData": {"session": unknown}}
+        for lines in LINES_OF_OFFERS
+    ]
 
     async def posting() -> None:
-        ends_s = strike.ends_at()
-        async with strike.client() as client:
+        nonlocal sent
+        ends_s = run.ends_at()
+        async with run.client() as client:
             while asyncio.get_running_loop().time() < ends_s:
                 with suppress(*GONE):
-                    async with client.post("/api/offer", json=body) as response:
+                    async with client.post("/api/offer", json=bodies[sent % len(bodies)]) as response:
                         await response.read()
-                        statuses.append(response.status)
+                        statuses.add(response.status)
+                        sent += 1
                 await asyncio.sleep(0.02)
 
     await asyncio.gather(*(posting() for _ in range(4)))
-    return Outcome({"offers": len(statuses), "statuses": sorted(set(statuses))})
+    faults = [
+        f"an offer for a session that does not exist gets {status}" for status in sorted(statuses - REFUSALS)
+    ]
+    if sent and NOT_FOUND not in statuses:
+        faults.append("no offer gets as far as its session")
+    return Outcome(sent, {"statuses": sorted(statuses)}, faults)
 
 
 def offer(lines: int) -> str:
@@ -238,14 +286,14 @@ def offer(lines: int) -> str:
 
 
 @attack("rtvi-flood", "10,000 small messages over the data channel of a WebRTC call")
-async def rtvi_flood(strike: Strike) -> Outcome:
+async def rtvi_flood(run: AttackRun) -> Outcome:
     """Open a call and send them as fast as they go; again until the time is over."""
-    sent, faults, ends_s = 0, [], strike.ends_at()
+    sent, faults, ends_s = 0, [], run.ends_at()
     message = json.dumps(
         {"label": "rtvi-ai", "type": "client-message", "id": "1", "data": {"t": "x", "d": 1}}
     )
     while asyncio.get_running_loop().time() < ends_s:
-        line = Line(strike.target.url)
+        line = Line(run.target.url)
         try:
             await line.dial()
             await asyncio.sleep(1.0)
@@ -262,7 +310,7 @@ async def rtvi_flood(strike: Strike) -> Outcome:
         finally:
             with suppress(TimeoutError):
                 await line.hang_up()
-    return Outcome({"sent": sent}, faults[:1] if not sent else [])
+    return Outcome(sent, faults=faults[:1] if not sent else [])
 
 
 async def new_session(client: aiohttp.ClientSession) -> str:

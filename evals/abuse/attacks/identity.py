@@ -1,4 +1,4 @@
-"""Who is taken for whom: operators through proxies, tokens that lock out others, ids that are enough.
+"""Mistaken identity: operators through proxies, tokens that lock out others, ids that are enough.
 
 Through a proxy everybody comes from 127.0.0.1. Nothing here measures audio.
 """
@@ -12,7 +12,7 @@ import aiohttp
 
 from evals.abuse.attacks.floods import GONE, new_session
 from evals.abuse.proxies import Proxy, behind
-from evals.abuse.registry import Outcome, Strike, attack
+from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.phone.front import PUBLIC
 
 HOSTS = {
@@ -34,13 +34,14 @@ PREFIX_NOBODY_CALLS = "+99900012345"
     setting="outbound",
     controls=False,
 )
-async def operator_by_proxy(strike: Strike) -> Outcome:
+async def operator_by_proxy(run: AttackRun) -> Outcome:
     """Ask for what is the operator's, by way of each proxy, with nothing to show."""
     did: dict[str, object] = {}
     faults: list[str] = []
+    requests = 0
     with tempfile.TemporaryDirectory() as folder:
         for proxy in Proxy:
-            async with behind(proxy, strike.target.port, Path(folder)) as url:
+            async with behind(proxy, run.target.port, Path(folder)) as url:
                 for name, (method, path, body) in {
                     "lists sessions": ("GET", "/api/sessions", None),
                     "sees callers' apps": ("GET", "/api/admin/apps", None),
@@ -49,17 +50,18 @@ async def operator_by_proxy(strike: Strike) -> Outcome:
                 }.items():
                     status = await _status(url, method, path, HOSTS[proxy], body=body)
                     did[f"{proxy}: {name}"] = status
+                    requests += status != 0
                     if status not in (401, 403, 404, 429):
                         faults.append(f"{proxy}: a stranger {name} ({status})")
     async with (
         aiohttp.ClientSession() as client,
-        client.get(f"{strike.target.facts['rest_url']}/asked") as response,
+        client.get(f"{run.target.facts['rest_url']}/asked") as response,
     ):
         asked = await response.json()
     did["calls asked of Twilio"] = len(asked)
     if asked:
         faults.append(f"{len(asked)} requests for a call left for Twilio")
-    return Outcome(did, faults)
+    return Outcome(requests, did, faults)
 
 
 async def _status(
@@ -79,12 +81,13 @@ async def _status(
 
 
 @attack("wrong-tokens", "wrong tokens of an address lock out the right one", setting="keys", controls=False)
-async def wrong_tokens(strike: Strike) -> Outcome:
+async def wrong_tokens(run: AttackRun) -> Outcome:
     """Show wrong tokens, of the operator and of applications, and then the right ones, from one address."""
-    target = strike.target
+    target = run.target
     did: dict[str, object] = {}
     faults = []
-    async with strike.client() as client:
+    requests = 0
+    async with run.client() as client:
         for right, method, path in (
             (target.operator_token, "GET", "/api/sessions"),
             (target.keys[0], "POST", "/api/sessions"),
@@ -93,6 +96,7 @@ async def wrong_tokens(strike: Strike) -> Outcome:
             wrong = await asyncio.gather(
                 *(_asked(client, method, path, f"wrong-{number}" * 4) for number in range(WRONG_TOKENS))
             )
+            requests += sum(each != 0 for each in wrong)
             status = await _asked(client, method, path, right)
             did[f"{method} {path}"] = {"wrong": sorted(set(wrong)), "right": status}
             if status not in (200, 201):
@@ -101,13 +105,15 @@ async def wrong_tokens(strike: Strike) -> Outcome:
                 )
             if any(200 <= each < 300 for each in wrong):
                 faults.append(f"{method} {path}: a wrong token is taken")
-    return Outcome(did, faults)
+    return Outcome(requests, did, faults)
 
 
-async def _asked(client: aiohttp.ClientSession, method: str, path: str, token: str) -> int:
+async def _asked(client: aiohttp.ClientSession, method: str, path: str, token: str = "") -> int:
+    """Ask with a token, or without a header; return the status, 0 when the connection breaks."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     with suppress(*GONE):
         async with client.request(
-            method, path, headers={"Authorization": f"Bearer {token}"}, json={} if method == "POST" else None
+            method, path, headers=headers, json={} if method == "POST" else None
         ) as response:
             await response.read()
             return response.status
@@ -120,19 +126,19 @@ async def _asked(client: aiohttp.ClientSession, method: str, path: str, token: s
     setting="keys",
     controls=False,
 )
-async def session_id_alone(strike: Strike) -> Outcome:
+async def session_id_alone(run: AttackRun) -> Outcome:
     """Use a session of an application with its id and nothing else, from another address."""
-    async with strike.client(token=strike.target.keys[0]) as owner:
+    async with run.client(token=run.target.keys[0]) as owner:
         session = await new_session(owner)
-        async with strike.client(STRANGER) as stranger:
+        async with run.client(STRANGER) as stranger:
             path = f"/api/sessions/{session}"
             statuses = {
-                "reads": await _asked(stranger, "GET", f"{path}/timeline", "none"),
-                "exports": await _asked(stranger, "GET", f"{path}/export", "none"),
+                "reads": await _asked(stranger, "GET", f"{path}/timeline"),
+                "exports": await _asked(stranger, "GET", f"{path}/export"),
             }
             typed = await asyncio.gather(*(_types(stranger, path) for _ in range(TYPED)))
             statuses["types"] = min(typed)
-            statuses["deletes"] = await _asked(stranger, "DELETE", path, "none")
+            statuses["deletes"] = await _asked(stranger, "DELETE", path)
         async with owner.get(path) as response:
             left = response.status
     faults = [
@@ -142,7 +148,8 @@ async def session_id_alone(strike: Strike) -> Outcome:
     ]
     if left != 200:
         faults.append(f"the owner's session is gone ({left})")
-    return Outcome({**statuses, "owner reads": left}, faults)
+    requests = sum(status != 0 for status in (*statuses.values(), *typed))
+    return Outcome(requests, {**statuses, "owner reads": left}, faults)
 
 
 async def _types(client: aiohttp.ClientSession, path: str) -> int:
@@ -150,21 +157,21 @@ async def _types(client: aiohttp.ClientSession, path: str) -> int:
         async with client.post(f"{path}/messages", json={"text": "Hello."}) as response:
             await response.read()
             return response.status
-    return 429
+    return 0
 
 
 @attack(
-    "paid-keys",
+    "key-session-rate",
     "the back end of an application is held to a stranger's sessions a minute",
     setting="keys",
     controls=False,
 )
-async def paid_keys(strike: Strike) -> Outcome:
+async def key_session_rate(run: AttackRun) -> Outcome:
     """Begin sessions with a key, more than a stranger may in a minute."""
-    async with strike.client(token=strike.target.keys[0]) as client:
+    async with run.client(token=run.target.keys[0]) as client:
         statuses = await asyncio.gather(
-            *(_asked(client, "POST", "/api/sessions", strike.target.keys[0]) for _ in range(90))
+            *(_asked(client, "POST", "/api/sessions", run.target.keys[0]) for _ in range(90))
         )
     refused = sum(status != 201 for status in statuses)
     faults = [f"{refused} of 90 sessions are refused to a valid key"] if refused else []
-    return Outcome({"refused": refused}, faults)
+    return Outcome(sum(status != 0 for status in statuses), {"refused": refused}, faults)

@@ -18,7 +18,7 @@ from core.errors import AgentError
 from evals.abuse.attacks.floods import GONE, drain, new_session
 from evals.abuse.mutations import mutated, mutated_bytes, mutated_text
 from evals.abuse.protocols import PROTOCOLS, RTVI, Protocol, twilio_messages
-from evals.abuse.registry import Attack, Outcome, Run, Strike, add
+from evals.abuse.registry import Attack, AttackRun, Outcome, Run, add
 from evals.abuse.routes import Entry, entries
 from evals.abuse.samples import FORM, OFFER, body_of, path_of
 from evals.latency.client import Line
@@ -33,9 +33,9 @@ UNAVAILABLE = (501, 503)
 Tally = Counter[str]
 
 
-async def _many(strike: Strike, one: Callable[[int, Tally], Awaitable[None]]) -> Outcome:
+async def _many(run: AttackRun, one: Callable[[int, Tally], Awaitable[None]]) -> Outcome:
     """Let several clients talk until the time is over; each counts what it sends."""
-    ends_s, tally = strike.ends_at(), Tally()
+    ends_s, tally = run.ends_at(), Tally()
 
     async def client(number: int) -> None:
         while asyncio.get_running_loop().time() < ends_s:
@@ -46,34 +46,34 @@ async def _many(strike: Strike, one: Callable[[int, Tally], Awaitable[None]]) ->
             await asyncio.sleep(0.2)
 
     await asyncio.gather(*(client(number) for number in range(1, CLIENTS + 1)))
-    return Outcome(dict(tally))
+    return Outcome(tally["sent"], {"conversations": tally["conversations"]})
 
 
-async def _socket(strike: Strike, protocol: Protocol) -> Outcome:
+async def _socket(run: AttackRun, protocol: Protocol) -> Outcome:
     async def one(number: int, tally: Tally) -> None:
-        async with await strike.socket(protocol.path, number, subprotocols=protocol.subprotocols) as socket:
+        async with await run.socket(protocol.path, number, subprotocols=protocol.subprotocols) as socket:
             for message in protocol.opening:
                 await socket.send(json.dumps(message))
-            await _send_mutated(strike, socket, list(protocol.messages), tally)
+            await _send_mutated(run, socket, list(protocol.messages), tally)
 
-    return await _many(strike, one)
+    return await _many(run, one)
 
 
 async def _send_mutated(
-    strike: Strike, socket: ClientConnection, messages: list[object], tally: Tally
+    run: AttackRun, socket: ClientConnection, messages: list[object], tally: Tally
 ) -> None:
     reading = asyncio.create_task(drain(socket), name="mutate.read")
     try:
         with suppress(*GONE):
             for _ in range(MESSAGES):
-                message = strike.dice.choice(messages)
-                kind = strike.dice.random()
+                message = run.dice.choice(messages)
+                kind = run.dice.random()
                 if kind < 0.3:
                     await socket.send(json.dumps(message))
                 elif kind < 0.9:
-                    await socket.send(mutated(message, strike.dice))
+                    await socket.send(mutated(message, run.dice))
                 else:
-                    await socket.send(mutated_bytes(json.dumps(message).encode(), strike.dice))
+                    await socket.send(mutated_bytes(json.dumps(message).encode(), run.dice))
                 tally["sent"] += 1
                 await asyncio.sleep(1 / MESSAGES_A_S)
     finally:
@@ -81,67 +81,67 @@ async def _send_mutated(
         await asyncio.gather(reading, return_exceptions=True)
 
 
-async def _twilio(strike: Strike) -> Outcome:
-    async with front_of(strike.target.url) as front:
+async def _twilio(run: AttackRun) -> Outcome:
+    async with front_of(run.target.url) as front:
 
         async def one(number: int, tally: Tally) -> None:
-            call_sid = f"CA{strike.dice.getrandbits(128):032x}"
+            call_sid = f"CA{run.dice.getrandbits(128):032x}"
             stream, _ = await front.open(await front.answer(CallSid=call_sid))
             async with stream:
                 connected, start, *rest = twilio_messages(call_sid)
                 await stream.send(json.dumps(connected))
                 await stream.send(json.dumps(start))
-                await _send_mutated(strike, stream, [connected, start, *rest], tally)
+                await _send_mutated(run, stream, [connected, start, *rest], tally)
 
-        return await _many(strike, one)
+        return await _many(run, one)
 
 
-async def _webhooks(strike: Strike) -> Outcome:
+async def _webhooks(run: AttackRun) -> Outcome:
     """Forms of Twilio's, signed and not."""
     statuses: Counter[int] = Counter()
-    front = Front(strike.target.url)
+    front = Front(run.target.url)
 
     async def one(number: int, tally: Tally) -> None:
-        async with strike.client(number) as client:
+        async with run.client(number) as client:
             for _ in range(MESSAGES):
-                path = strike.dice.choice(
+                path = run.dice.choice(
                     ("voice", "stream-status", "call-status", "transfer/x/answer", "transfer/x/status")
                 )
-                form = {**FORM, "CallSid": f"CA{strike.dice.getrandbits(128):032x}"}
-                body = mutated_text("&".join(f"{name}={value}" for name, value in form.items()), strike.dice)
+                form = {**FORM, "CallSid": f"CA{run.dice.getrandbits(128):032x}"}
+                body = mutated_text("&".join(f"{name}={value}" for name, value in form.items()), run.dice)
                 headers = {"Content-Type": "application/x-www-form-urlencoded", "Host": PUBLIC[8:]}
-                if strike.dice.random() < 0.5:
+                if run.dice.random() < 0.5:
                     headers |= front.headers(f"{PUBLIC}/twilio/{path}", form)
                 async with client.post(f"/twilio/{path}", data=body.encode(), headers=headers) as response:
                     statuses[response.status] += 1
                     tally["sent"] += 1
                 await asyncio.sleep(1 / MESSAGES_A_S)
 
-    return _judged(await _many(strike, one), statuses)
+    return _judged(await _many(run, one), statuses)
 
 
-async def _http(strike: Strike) -> Outcome:
+async def _http(run: AttackRun) -> Outcome:
     """Bodies and paths of every route of HTTP."""
     statuses: Counter[int] = Counter()
     routes = [entry for entry in entries() if entry.kind == "http" and not entry.path.startswith("/twilio")]
 
     async def one(number: int, tally: Tally) -> None:
-        async with strike.client(number) as client:
+        async with run.client(number) as client:
             session = ""
             with suppress(*GONE):
                 session = await new_session(client)
             for _ in range(MESSAGES):
-                entry = strike.dice.choice(routes)
+                entry = run.dice.choice(routes)
                 with suppress(ValueError, *GONE):
-                    statuses[await _request(strike, client, entry, session)] += 1
+                    statuses[await _request(run, client, entry, session)] += 1
                     tally["sent"] += 1
                 await asyncio.sleep(1 / MESSAGES_A_S)
 
-    return _judged(await _many(strike, one), statuses)
+    return _judged(await _many(run, one), statuses)
 
 
-async def _request(strike: Strike, client: aiohttp.ClientSession, entry: Entry, session: str) -> int:
-    dice = strike.dice
+async def _request(run: AttackRun, client: aiohttp.ClientSession, entry: Entry, session: str) -> int:
+    dice = run.dice
     body, kind = body_of(entry)
     path = path_of(entry, session_id=session)
     if kind == "application/json":
@@ -162,15 +162,15 @@ async def _request(strike: Strike, client: aiohttp.ClientSession, entry: Entry, 
         return response.status
 
 
-async def _offers(strike: Strike) -> Outcome:
+async def _offers(run: AttackRun) -> Outcome:
     """SDP offers, and candidates for calls that may be."""
     statuses: Counter[int] = Counter()
 
     async def one(number: int, tally: Tally) -> None:
-        async with strike.client(number) as client:
+        async with run.client(number) as client:
             for _ in range(MESSAGES):
-                offer = dict(OFFER, sdp=mutated_text(OFFER["sdp"], strike.dice))
-                body = json.dumps(offer) if strike.dice.random() < 0.7 else mutated(offer, strike.dice)
+                offer = dict(OFFER, sdp=mutated_text(OFFER["sdp"], run.dice))
+                body = json.dumps(offer) if run.dice.random() < 0.7 else mutated(offer, run.dice)
                 headers = {"Content-Type": "application/json"}
                 data = body.encode("utf-8", "replace")
                 async with client.post("/api/offer", data=data, headers=headers) as response:
@@ -179,26 +179,26 @@ async def _offers(strike: Strike) -> Outcome:
                     tally["sent"] += 1
                 await asyncio.sleep(2 / MESSAGES_A_S)
 
-    return _judged(await _many(strike, one), statuses)
+    return _judged(await _many(run, one), statuses)
 
 
-async def _rtvi(strike: Strike) -> Outcome:
+async def _rtvi(run: AttackRun) -> Outcome:
     """Messages of the data channel, each conversation a WebRTC call of its own."""
 
     async def one(_number: int, tally: Tally) -> None:
-        line = Line(strike.target.url)
+        line = Line(run.target.url)
         try:
             await line.dial()
             await asyncio.sleep(1.0)
             for _ in range(MESSAGES):
-                text = mutated(strike.dice.choice(RTVI), strike.dice)
+                text = mutated(run.dice.choice(RTVI), run.dice)
                 # What a browser's channel would not send: a message has a size that was agreed on.
                 tally["sent"] += len(text) < 60_000 and line.send(text)
                 await asyncio.sleep(1 / MESSAGES_A_S)
         finally:
             await line.hang_up()
 
-    return await _many(strike, one)
+    return await _many(run, one)
 
 
 def _judged(outcome: Outcome, statuses: Counter[int]) -> Outcome:
@@ -206,7 +206,8 @@ def _judged(outcome: Outcome, statuses: Counter[int]) -> Outcome:
         status: n for status, n in statuses.items() if status >= SERVER_FAULT and status not in UNAVAILABLE
     }
     faults = [f"the server failed at {n} requests ({status})" for status, n in broken.items()]
-    return Outcome({**outcome.did, "statuses": {str(s): n for s, n in sorted(statuses.items())}}, faults)
+    counts = {str(status): n for status, n in sorted(statuses.items())}
+    return Outcome(outcome.sent, {**outcome.did, "statuses": counts}, faults)
 
 
 _RUNS: dict[str, Run] = {

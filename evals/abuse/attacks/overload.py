@@ -3,51 +3,88 @@
 import asyncio
 from functools import partial
 
+from websockets.exceptions import InvalidStatus
+
 from evals.abuse.attacks.floods import GONE
-from evals.abuse.registry import Attack, Outcome, Strike, add
+from evals.abuse.registry import Attack, AttackRun, Outcome, add
+from evals.abuse.samples import OFFER
+from evals.abuse.target import own_address
 from evals.openai_realtime import Caller
 
 TURNS = 2
-CALLERS = (8, 16)
+CALLERS = (8, 16, 32)
+# The longest wait for an answer that an admitted caller may have, by docs/abuse.md.
+WAIT_MS = 3_000
 # Each turn: the question, the longest wait for its answer, the answer.
 LEAST_S = 60.0
+UNAVAILABLE, ADMITTED = 503, 200
+# The browser comes when the callers before it are in.
+BROWSER_S = 3.0
 
 
-async def overload(strike: Strike, *, callers: int) -> Outcome:
-    """So many callers who ask at the same time."""
-    url = f"{strike.target.socket_url}/v1/realtime?model=parley-cascade"
-    held = [Caller(url, TURNS) for _ in range(callers)]
-    results = await asyncio.gather(*(_hold(caller, strike.seconds) for caller in held))
-    accepted = [caller for caller, refusal in zip(held, results, strict=True) if not refusal]
-    asked = sum(len(caller.latencies_ms) + caller.unanswered for caller in accepted)
-    answered = sum(len(caller.latencies_ms) for caller in accepted)
-    waits_ms = sorted(wait for caller in accepted for wait in caller.latencies_ms)
+async def overload(run: AttackRun, *, callers: int) -> Outcome:
+    """Hold so many calls that ask at the same time, each from an address of its own."""
+    url = f"{run.target.socket_url}/v1/realtime?model=parley-cascade"
+    held = [Caller(url, TURNS, address=own_address(number)) for number in range(1, callers + 1)]
+    browsing = asyncio.create_task(_offer(run, callers + 1), name="overload.browser")
+    results = await asyncio.gather(*(_hold(caller, run.seconds) for caller in held))
+    admitted = [caller for caller, (status, _) in zip(held, results, strict=True) if not status]
+    refusals = [result for result in results if result[0]]
+    waits_ms = sorted(wait for caller in admitted for wait in caller.latencies_ms)
+    asked, answered = TURNS * len(admitted), len(waits_ms)
+    browser, browser_reason = await browsing
     did = {
-        "accepted": len(accepted),
-        "refused": [refusal for refusal in results if refusal][:3],
+        "admitted": len(admitted),
+        "refused": len(refusals),
+        "reasons": sorted({reason for _, reason in refusals})[:3],
+        "browser": browser,
         "asked": asked,
         "answered": answered,
         "p50_ms": round(waits_ms[len(waits_ms) // 2]) if waits_ms else None,
         "slowest_ms": round(waits_ms[-1]) if waits_ms else None,
     }
-    faults = (
-        []
-        if asked and answered == asked
-        else [f"{answered} of {asked} questions of accepted callers answered"]
-    )
-    return Outcome(dict(did), faults)
+    faults = []
+    if not admitted:
+        faults.append("no caller is admitted")
+    if answered < asked:
+        faults.append(f"{answered} of {asked} questions of admitted callers answered")
+    if waits_ms and waits_ms[-1] > WAIT_MS:
+        faults.append(f"an admitted caller waits {waits_ms[-1]:.0f} ms for an answer, {WAIT_MS} are allowed")
+    faults += [
+        f"a caller is refused with {status}: {reason!r}"
+        for status, reason in (*refusals, (browser, browser_reason))
+        if status != ADMITTED and (status != UNAVAILABLE or not reason)
+    ][:1]
+    return Outcome(callers, dict(did), faults)
 
 
-async def _hold(caller: Caller, seconds: float) -> str:
-    """Hold a call; why it was refused, or nothing."""
+async def _hold(caller: Caller, seconds: float) -> tuple[int, str]:
+    """Hold a call; return status and reason of its refusal, 0 when it was admitted.
+
+    A connection that breaks in the handshake has status 1, which is no refusal that a server may give.
+    """
     try:
         async with asyncio.timeout(seconds):
             await caller.call()
     except TimeoutError:
-        caller.unanswered += TURNS - len(caller.latencies_ms) - caller.unanswered
+        # What was not answered is counted by the answers.
+        return 0, ""
+    except InvalidStatus as error:
+        return error.response.status_code, (error.response.body or b"").decode(errors="replace")[:100]
     except GONE as error:
-        return f"{type(error).__name__}: {error}"[:100]
-    return ""
+        return (0, "") if caller.pieces[1:] else (1, f"{type(error).__name__}: {error}"[:100])
+    return 0, ""
+
+
+async def _offer(run: AttackRun, number: int) -> tuple[int, str]:
+    """Offer a browser's call while the others are on; return the status and the reason of a refusal."""
+    await asyncio.sleep(BROWSER_S)
+    try:
+        async with run.client(number) as client, client.post("/api/offer", json=OFFER) as response:
+            body = await response.json()
+    except (*GONE, ValueError) as error:
+        return 1, f"{type(error).__name__}: {error}"[:100]
+    return response.status, str(body.get("error") or body.get("detail") or "")[:100]
 
 
 for _callers in CALLERS:
@@ -56,7 +93,8 @@ for _callers in CALLERS:
             f"overload-{_callers}",
             f"{_callers} callers at once: none is refused and most are not answered",
             partial(overload, callers=_callers),
-            controls=False,
             least_s=LEAST_S,
+            judges_wait=True,
+            may_refuse=True,
         )
     )

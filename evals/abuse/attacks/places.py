@@ -12,7 +12,7 @@ import aiohttp
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from evals.abuse.registry import Attack, Outcome, Strike, add, attack
+from evals.abuse.registry import Attack, AttackRun, Outcome, add, attack
 from evals.abuse.routes import sockets
 from evals.abuse.samples import path_of
 
@@ -22,7 +22,7 @@ NEWCOMER, NEWCOMER_AGAIN_S = 200, 2.0
 GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError)
 
 
-async def silent_sockets(strike: Strike, *, path: str, subprotocols: tuple[str, ...] = ()) -> Outcome:
+async def silent_sockets(run: AttackRun, *, path: str, subprotocols: tuple[str, ...] = ()) -> Outcome:
     """Open more sockets than there are lines from one address, say nothing, and see when they are closed."""
     loop = asyncio.get_running_loop()
     begun_s, closed_s, refused, held = loop.time(), [], 0, []
@@ -35,24 +35,23 @@ async def silent_sockets(strike: Strike, *, path: str, subprotocols: tuple[str, 
 
     waiting: list[asyncio.Task[None]] = []
     for _ in range(SILENT_SOCKETS):
-        if loop.time() - begun_s > strike.seconds / 2:
+        if loop.time() - begun_s > run.seconds / 2:
             break
         try:
-            socket = await strike.socket(path, subprotocols=subprotocols)
+            socket = await run.socket(path, subprotocols=subprotocols)
         except GONE:
             refused += 1
             continue
         held.append(socket)
         waiting.append(asyncio.create_task(wait_closed(socket), name="silent.closed"))
-    newcomer_s = await _newcomer(strike, within_s=min(strike.seconds, GIVEN_BACK_S))
+    newcomer_s = await _newcomer(run, within_s=min(run.seconds, GIVEN_BACK_S))
     if waiting:
-        await asyncio.wait(waiting, timeout=max(0.0, begun_s + strike.seconds - loop.time()))
+        await asyncio.wait(waiting, timeout=max(0.0, begun_s + run.seconds - loop.time()))
     open_still = sum(not task.done() for task in waiting)
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, *(socket.close() for socket in held), return_exceptions=True)
     did: dict[str, object] = {
-        "held": len(held),
         "refused": refused,
         "closed": len(closed_s),
         "slowest_s": round(max(closed_s, default=0.0), 1),
@@ -62,17 +61,17 @@ async def silent_sockets(strike: Strike, *, path: str, subprotocols: tuple[str, 
     if newcomer_s is None:
         faults.append("a newcomer from another address gets no line")
     if open_still:
-        faults.append(f"{open_still} silent sockets hold a line for more than {strike.seconds:.0f} s")
-    return Outcome(did, faults)
+        faults.append(f"{open_still} silent sockets hold a line for more than {run.seconds:.0f} s")
+    return Outcome(len(held), did, faults)
 
 
-async def _newcomer(strike: Strike, *, within_s: float) -> float | None:
+async def _newcomer(run: AttackRun, *, within_s: float) -> float | None:
     """Return the seconds until the socket of another client was accepted; None when none was in time."""
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     while loop.time() - begun_s < within_s:
         with suppress(*GONE):
-            async with await strike.socket("/v1/realtime?model=parley-cascade", NEWCOMER):
+            async with await run.socket("/v1/realtime?model=parley-cascade", NEWCOMER):
                 return round(loop.time() - begun_s, 1)
         await asyncio.sleep(NEWCOMER_AGAIN_S)
     return None
@@ -104,16 +103,16 @@ for _entry in sockets():
 @attack(
     "half-heads", "1,500 half-sent request heads take all descriptors and no client gets in", least_s=15.0
 )
-async def half_heads(strike: Strike) -> Outcome:
+async def half_heads(run: AttackRun) -> Outcome:
     """Open connections that send half of a request, from one address, and ask for /health from another."""
     writers: list[asyncio.StreamWriter] = []
     refused = 0
-    ends_s = strike.ends_at()
+    ends_s = run.ends_at()
     for _ in range(HALF_HEADS):
         if asyncio.get_running_loop().time() > ends_s:
             break
         try:
-            _, writer = await strike.raw()
+            _, writer = await run.raw()
             writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ")
             writers.append(writer)
         except OSError:
@@ -121,40 +120,40 @@ async def half_heads(strike: Strike) -> Outcome:
         if len(writers) % 50 == 0:
             await asyncio.sleep(0.01)
     faults: list[str] = []
-    async with strike.client(NEWCOMER) as client:
+    async with run.client(NEWCOMER) as client:
         try:
             async with client.get("/health") as response:
                 status = response.status
         except GONE as error:
             status = 0
             faults.append(f"/health is not answered to another address: {type(error).__name__}")
-    newcomer_s = await _newcomer(strike, within_s=strike.seconds)
+    newcomer_s = await _newcomer(run, within_s=run.seconds)
     if newcomer_s is None:
         faults.append("a newcomer from another address gets no line")
     for writer in writers:
         writer.close()
-    did = {"held": len(writers), "refused": refused, "health": status, "newcomer_s": newcomer_s}
-    return Outcome(dict(did), faults)
+    did = {"refused": refused, "health": status, "newcomer_s": newcomer_s}
+    return Outcome(len(writers), dict(did), faults)
 
 
 @attack("one-address", "one address holds all lines with calls that say little", least_s=10.0)
-async def one_address(strike: Strike) -> Outcome:
+async def one_address(run: AttackRun) -> Outcome:
     """Begin a session on as many sockets as are accepted: a newcomer with another address gets in."""
     held: list[ClientConnection] = []
     refused = 0
-    ends_s = strike.ends_at()
+    ends_s = run.ends_at()
     for _ in range(SILENT_SOCKETS):
         if asyncio.get_running_loop().time() > ends_s:
             break
         try:
-            socket = await strike.socket("/v1/realtime?model=parley-cascade")
+            socket = await run.socket("/v1/realtime?model=parley-cascade")
             await socket.send('{"type":"input_audio_buffer.clear"}')
             held.append(socket)
         except InvalidStatus:
             refused += 1
         except GONE:
             refused += 1
-    newcomer_s = await _newcomer(strike, within_s=strike.seconds)
+    newcomer_s = await _newcomer(run, within_s=run.seconds)
     await asyncio.gather(*(socket.close() for socket in held), return_exceptions=True)
     faults = [] if newcomer_s is not None else ["a newcomer from another address gets no line"]
-    return Outcome({"held": len(held), "refused": refused, "newcomer_s": newcomer_s}, faults)
+    return Outcome(len(held), {"refused": refused, "newcomer_s": newcomer_s}, faults)

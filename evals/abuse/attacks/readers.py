@@ -15,7 +15,7 @@ from functools import partial
 
 from evals.abuse.attacks.floods import GONE, new_session
 from evals.abuse.protocols import PROTOCOLS
-from evals.abuse.registry import Attack, Outcome, Strike, add
+from evals.abuse.registry import Attack, AttackRun, Outcome, add
 from evals.abuse.routes import Entry, entries, sockets
 from evals.abuse.samples import body_of, path_of
 from evals.abuse.target import own_address
@@ -26,7 +26,7 @@ EACH, SPEAKS_A_S = 3, 4
 HALVES = (0.3, 0.7, 1.0)
 
 
-async def _open(strike: Strike, number: int) -> tuple[socket.socket, asyncio.StreamWriter]:
+async def _open(run: AttackRun, number: int) -> tuple[socket.socket, asyncio.StreamWriter]:
     """A connection whose answers are not read: the loop never sees its input."""
     loop = asyncio.get_running_loop()
     raw = socket.socket()
@@ -34,7 +34,7 @@ async def _open(strike: Strike, number: int) -> tuple[socket.socket, asyncio.Str
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
     raw.bind((own_address(number), 0))
     async with asyncio.timeout(10):
-        await loop.sock_connect(raw, ("127.0.0.1", strike.target.port))
+        await loop.sock_connect(raw, ("127.0.0.1", run.target.port))
     reader, writer = await asyncio.open_connection(sock=raw, limit=SMALL_BUFFER)
     reader._transport.pause_reading()  # type: ignore[attr-defined]
     return raw, writer
@@ -73,9 +73,9 @@ def frame(text: str) -> bytes:
     return head + bytes(4) + data
 
 
-async def slow_http(strike: Strike) -> Outcome:
+async def slow_http(run: AttackRun) -> Outcome:
     """Ask every route for its answer, several times on one connection, and read none."""
-    async with strike.client() as client:
+    async with run.client() as client:
         session = await new_session(client)
         for _ in range(10):
             async with client.post(
@@ -83,7 +83,7 @@ async def slow_http(strike: Strike) -> Outcome:
             ) as response:
                 await response.read()
     return await _hold(
-        strike,
+        run,
         {
             entry.name: request_of(entry, session=session) * (5 if entry.method == "GET" else 1)
             for entry in entries()
@@ -92,7 +92,7 @@ async def slow_http(strike: Strike) -> Outcome:
     )
 
 
-async def half_http(strike: Strike) -> Outcome:
+async def half_http(run: AttackRun) -> Outcome:
     """Send a part of a request of every route."""
     requests: dict[str, bytes] = {}
     for entry in entries():
@@ -102,13 +102,13 @@ async def half_http(strike: Strike) -> Outcome:
         body = body_of(entry)[0]
         if body:
             requests[f"{entry.name} body"] = whole[: len(whole) - len(body) // 2 - 1]
-    return await _hold(strike, requests)
+    return await _hold(run, requests)
 
 
-async def _hold(strike: Strike, requests: dict[str, bytes]) -> Outcome:
+async def _hold(run: AttackRun, requests: dict[str, bytes]) -> Outcome:
     """Send each on connections of its own, and keep those until the end."""
     held: list[asyncio.StreamWriter] = []
-    failed, ends_s = 0, strike.ends_at()
+    failed, ends_s = 0, run.ends_at()
     for number, request in enumerate(requests.values(), 1):
         for _ in range(EACH):
             if asyncio.get_running_loop().time() > ends_s:
@@ -116,7 +116,7 @@ async def _hold(strike: Strike, requests: dict[str, bytes]) -> Outcome:
                 failed += 1
                 continue
             try:
-                _, writer = await _open(strike, number)
+                _, writer = await _open(run, number)
                 writer.write(request)
                 held.append(writer)
             except GONE:
@@ -125,18 +125,18 @@ async def _hold(strike: Strike, requests: dict[str, bytes]) -> Outcome:
     await asyncio.sleep(max(0.0, ends_s - asyncio.get_running_loop().time()))
     for writer in held:
         writer.transport.abort()
-    return Outcome({"held": len(held), "failed": failed})
+    return Outcome(len(held), {"failed": failed})
 
 
-async def slow_socket(strike: Strike, *, entry: Entry) -> Outcome:
+async def slow_socket(run: AttackRun, *, entry: Entry) -> Outcome:
     """Begin a conversation, keep sending, and read nothing of what the server says."""
     spoken = [p for p in PROTOCOLS if p.path.partition("?")[0] == path_of(entry).partition("?")[0]]
     messages = [json.dumps(m) for p in spoken[:1] for m in (*p.opening, *p.messages)]
     messages = [text for text in messages if '"stop"' not in text and '"close"' not in text]
-    ends_s, held, failed = strike.ends_at(), [], 0
+    ends_s, held, failed = run.ends_at(), [], 0
     for number in range(1, EACH + 1):
         try:
-            _, writer = await _open(strike, number)
+            _, writer = await _open(run, number)
             writer.write(request_of(entry))
             held.append(writer)
         except GONE:
@@ -144,19 +144,19 @@ async def slow_socket(strike: Strike, *, entry: Entry) -> Outcome:
     while asyncio.get_running_loop().time() < ends_s:
         for writer in held:
             if not writer.transport.is_closing() and messages:
-                writer.write(frame(strike.dice.choice(messages)))
+                writer.write(frame(run.dice.choice(messages)))
         await asyncio.sleep(1 / SPEAKS_A_S)
     for writer in held:
         writer.transport.abort()
-    return Outcome({"held": len(held), "failed": failed})
+    return Outcome(len(held), {"failed": failed})
 
 
-async def half_socket(strike: Strike, *, entry: Entry) -> Outcome:
+async def half_socket(run: AttackRun, *, entry: Entry) -> Outcome:
     """Shake hands in part, in whole, and with half of a first message."""
     handshake = request_of(entry)
     first = frame('{"type":"session.update","session":{}}')
     return await _hold(
-        strike,
+        run,
         {
             "half a handshake": handshake[: len(handshake) // 2],
             "a handshake": handshake,

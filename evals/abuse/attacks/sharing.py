@@ -5,32 +5,42 @@ import json
 from contextlib import suppress
 
 from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from evals.abuse.attacks.floods import GONE, new_session
-from evals.abuse.registry import Outcome, Strike, attack
+from evals.abuse.registry import AttackRun, Outcome, attack
 
 QUESTIONS = ("What are your opening hours on Saturday?", "How do I report a lost card?")
 ANSWER_S, ROUNDS = 10.0, 2
+# After an answer, for one that belongs to the other socket.
+MORE_S = 2.0
+LOST = "session_lost"
+UNAVAILABLE, AGAIN, AGAIN_S = 503, 5, 1.0
 
 
 @attack(
     "two-sockets",
     "two sockets on one session in one server get each other's answers",
     controls=False,
-    least_s=(2 + ROUNDS) * ANSWER_S,
+    least_s=(2 + ROUNDS) * (ANSWER_S + MORE_S),
 )
-async def two_sockets(strike: Strike) -> Outcome:
-    """Open both, ask different things at the same time, and compare the answers with those of one alone."""
-    async with strike.client() as client:
+async def two_sockets(run: AttackRun) -> Outcome:
+    """Open both, ask different things at the same time, and compare the answers with those of one alone.
+
+    The newer socket has the session and is answered; the one before it is closed with the reason.
+    """
+    async with run.client() as client:
         session = await new_session(client)
         alone = [await new_session(client), await new_session(client)]
-    right = [await _alone(strike, name, question) for name, question in zip(alone, QUESTIONS, strict=True)]
-    first = await strike.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+    right = await asyncio.gather(
+        *(_alone(run, name, question) for name, question in zip(alone, QUESTIONS, strict=True))
+    )
+    first = await _open(run, session)
     try:
-        second = await strike.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+        second = await _open(run, session)
     except GONE as error:
         await first.close()
-        return Outcome({"second": f"refused: {error}"})
+        return Outcome(1, faults=[f"the newer socket is refused: {error}"])
     foreign, responses = 0, [0, 0]
     try:
         for _ in range(ROUNDS):
@@ -44,15 +54,35 @@ async def two_sockets(strike: Strike) -> Outcome:
                 foreign += sum(_is_answer(text, right[1 - place]) for text in answer)
     finally:
         await asyncio.gather(first.close(), second.close(), return_exceptions=True)
+    close = first.protocol.close_rcvd
+    reason = close.reason if close is not None else None
     faults = [f"{foreign} answers went to the other client"] if foreign else []
-    # One of both that is closed with a reason has lost the session to the other, which is an owner.
-    if all(responses) and not faults:
-        faults = ["both sockets hold the session and are answered"]
-    return Outcome({"responses": responses, "foreign": foreign, "right": right}, faults)
+    if not responses[1]:
+        faults.append("the newer socket is not answered")
+    if not all(right):
+        faults.append("a socket alone is not answered")
+    if responses[0]:
+        faults.append("both sockets hold the session and are answered")
+    if reason != LOST:
+        faults.append(f"the older socket is not closed with {LOST} ({reason})")
+    did = {"responses": responses, "foreign": foreign, "right": right, "older": reason}
+    return Outcome(2, dict(did), faults)
 
 
-async def _alone(strike: Strike, session: str, question: str) -> str:
-    async with await strike.socket(f"/v1/realtime?model=parley-cascade&session={session}") as socket:
+async def _open(run: AttackRun, session: str) -> ClientConnection:
+    """Open a socket on a session; a busy machine refuses with 503, and is asked again."""
+    for _ in range(AGAIN):
+        try:
+            return await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+        except InvalidStatus as error:
+            if error.response.status_code != UNAVAILABLE:
+                raise
+        await asyncio.sleep(AGAIN_S)
+    return await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
+
+
+async def _alone(run: AttackRun, session: str, question: str) -> str:
+    async with await _open(run, session) as socket:
         return " ".join(await _asked(socket, question))
 
 
@@ -62,12 +92,14 @@ async def _asked(socket: ClientConnection, question: str) -> list[str]:
     await socket.send(json.dumps({"type": "conversation.item.create", "item": item}))
     await socket.send(json.dumps({"type": "response.create"}))
     found: list[str] = []
-    with suppress(TimeoutError):
-        async with asyncio.timeout(ANSWER_S):
+    with suppress(TimeoutError, ConnectionClosed):
+        async with asyncio.timeout(ANSWER_S) as deadline:
             async for text in socket:
                 event = json.loads(text)
                 if event["type"] == "response.output_audio_transcript.done":
                     found.append(str(event["transcript"]))
+                if event["type"] == "response.done":
+                    deadline.reschedule(asyncio.get_running_loop().time() + MORE_S)
     return found
 
 

@@ -7,10 +7,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiortc import RTCConfiguration, RTCDataChannel, RTCPeerConnection
+from aiortc import RTCConfiguration, RTCDataChannel, RTCPeerConnection, RTCSctpTransport
+from aiortc.rtcsctptransport import WEBRTC_STRING
 
+from runtime.loop_clock import LoopClock
 from tests.peers.webrtc_caller import until_state
 from transports.webrtc.channel_guard import MOST_DROPPED, SHARE, ChannelGuard
+
+
+class HandClock(LoopClock):
+    """Clock of a budget that goes on when the test says so."""
+
+    def __init__(self) -> None:
+        self.us = 0
+
+    def now_us(self) -> int:
+        return self.us
 
 
 class Line:
@@ -18,19 +30,21 @@ class Line:
 
     Attributes:
         channel: of the first.
+        sctp: transport of the second.
         got: messages that passed the guard.
         refused: what the first was told.
         flooded: set when the call would end.
     """
 
-    def __init__(self, channel: RTCDataChannel) -> None:
+    def __init__(self, channel: RTCDataChannel, clock: HandClock | None) -> None:
         self.channel = channel
+        self.sctp: RTCSctpTransport | None = None
         self.got: list[str] = []
         self.refused: list[dict[str, Any]] = []
         self.flooded = asyncio.Event()
         self.floods = 0
         self._news = asyncio.Event()
-        self.guard = ChannelGuard(refuse=self.refused.append, on_flood=self._flood)
+        self.guard = ChannelGuard(refuse=self.refused.append, on_flood=self._flood, clock=clock)
 
     def _flood(self) -> None:
         self.floods += 1
@@ -40,6 +54,11 @@ class Line:
         self.got.append(message)
         self._news.set()
 
+    async def receive(self, message: str) -> None:
+        """Hand a message of the first to the transport of the second, as SCTP does with a whole one."""
+        assert self.sctp is not None
+        await self.sctp._data_channel_receive(self.channel.id, WEBRTC_STRING, message.encode())
+
     async def until(self, message: str, within_s: float = 10) -> None:
         async with asyncio.timeout(within_s):
             while message not in self.got:
@@ -48,9 +67,9 @@ class Line:
 
 
 @asynccontextmanager
-async def line() -> AsyncIterator[Line]:
+async def line(clock: HandClock | None = None) -> AsyncIterator[Line]:
     near, far = (RTCPeerConnection(RTCConfiguration(iceServers=[])) for _ in range(2))
-    one = Line(near.createDataChannel("rtvi"))
+    one = Line(near.createDataChannel("rtvi"), clock)
 
     @far.on("datachannel")
     def on_channel(channel: RTCDataChannel) -> None:
@@ -60,6 +79,7 @@ async def line() -> AsyncIterator[Line]:
         await near.setLocalDescription(await near.createOffer())
         await far.setRemoteDescription(near.localDescription)
         await far.setLocalDescription(await far.createAnswer())
+        one.sctp = far.sctp
         one.guard.attach(far.sctp)
         await near.setRemoteDescription(far.localDescription)
         await until_state(near, "connected")
@@ -87,27 +107,36 @@ async def test_messages_of_a_page_pass():
 
 
 async def test_what_comes_over_the_rate_is_dropped_and_the_peer_is_told_once():
-    async with line() as one:
+    async with line(HandClock()) as one:
         for number in range(SHARE.burst_messages + 100):
-            one.channel.send(message(number))
-        async with asyncio.timeout(10):
-            while one.guard.dropped < 50:
-                await asyncio.sleep(0.01)
-        assert len(one.got) <= SHARE.burst_messages + 50
+            await one.receive(message(number))
+        # What opened the channel was a message too.
+        assert one.got == [message(number) for number in range(SHARE.burst_messages - 1)]
+        assert one.guard.dropped == 101
         [told] = one.refused
         assert told["type"] == "error" and "messages a second" in told["data"]["error"]
         assert not one.flooded.is_set()
 
 
 async def test_a_flood_ends_the_call_once_and_nothing_more_is_taken():
+    clock = HandClock()
+    async with line(clock) as one:
+        for number in range(SHARE.burst_messages + MOST_DROPPED + 500):
+            await one.receive(message(number))
+        assert one.flooded.is_set()
+        taken = list(one.got)
+        # Everything that the peer has used up has come back.
+        clock.us += 3_600_000_000
+        await one.receive(message(0))
+        assert one.got == taken and one.floods == 1
+
+
+async def test_a_flood_over_a_connection_ends_the_call():
     async with line() as one:
         for number in range(SHARE.burst_messages + MOST_DROPPED + 500):
             one.channel.send(message(number))
         async with asyncio.timeout(30):
             await one.flooded.wait()
-        taken = len(one.got)
-        await asyncio.sleep(0.1)
-        assert len(one.got) == taken and one.floods == 1
 
 
 @pytest.mark.parametrize("sent", ["[" * 5_000, '{"a":', "7", b"\xff\xfe", "[" + "{}," * 30_000 + "{}]"])

@@ -59,7 +59,7 @@ def test_a_row_has_the_faults_of_all_its_parts():
     row = Row(
         "attack",
         "a defect",
-        Outcome(faults=["a stranger is let in"]),
+        Outcome(1, faults=["a stranger is let in"]),
         base={"phone": QUIET},
         controls={"phone": heard(gap_ms=500.0)},
         before=IDLE,
@@ -78,3 +78,14 @@ def test_a_row_has_the_faults_of_all_its_parts():
 )
 def test_the_count_of_stalls_is_found_in_the_status(status: dict[str, Any], count: int | None):
     assert stalls_in(status) == count
+
+
+@pytest.mark.parametrize(("sent", "faults"), [(0, 1), (1, 0), (None, 0)])
+def test_an_attack_that_sent_nothing_fails(sent: int | None, faults: int):
+    assert len(Row("attack", "a defect", Outcome(sent)).faults) == faults
+
+
+def test_a_refused_control_call_is_a_fault_unless_the_attack_may_fill_the_server():
+    refused = heard(refused=1)
+    assert control_faults("phone", QUIET, refused)
+    assert not control_faults("phone", QUIET, refused, may_refuse=True)
