@@ -95,7 +95,7 @@ def test_silent_clients_share_what_the_machine_can_answer_and_not_the_lines_on_p
 
 def test_a_caller_who_was_promised_a_line_has_it_when_the_machine_can_answer_fewer():
     calls = tasks(32)
-    calls.admitted = lambda: Admitted(0, "answers are late")
+    calls.admitted = lambda _hears: Admitted(0, "answers are late")
     with pytest.raises(CapacityError, match="answers are late"):
         calls.check_room()
     calls.check_room(is_promised=True)
@@ -130,9 +130,11 @@ async def test_calls_that_the_recogniser_does_not_hear_take_none_of_its_room():
 
 async def test_typed_conversations_of_an_address_leave_it_its_share_of_what_is_heard():
     async with holding(shares=CallShares(ServerSettings(max_calls=8))) as calls:
+        calls.admitted = lambda hears: Admitted(3 if hears else 8, "the recogniser is busy")
         for number in range(3):
             begin(calls, f"typed.{number}", hears=False, address="192.0.2.1")
-        begin(calls, "voice.0", hears=True, address="192.0.2.1")
+        for number in range(2):
+            begin(calls, f"voice.{number}", hears=True, address="192.0.2.1")
         with pytest.raises(ShareError):
             calls.check_room(identity=ClientIdentity(address="192.0.2.1"))
         calls.check_room(identity=ClientIdentity(address="192.0.2.1"), hears=False)
