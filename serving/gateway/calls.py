@@ -241,8 +241,7 @@ class CallTasks:
             place.give_back()
         self._full_since_s = None
         if not self._tasks:
-            # A call leaves cycles that hold codecs with their threads. Nobody is listening now: a pause is
-            # free.
+            # What calls may have left in cycles all the same. No call is on now: a pause is free.
             gc.collect()
 
     async def _run(self, arguments: RunnerArguments, hang_up: Callable[[], Awaitable[None]]) -> None:
