@@ -15,6 +15,7 @@ being made, which ends before the next is begun.
 
 import asyncio
 import hashlib
+import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
@@ -25,12 +26,13 @@ from loguru import logger
 
 from core.client_rules import ClientRules
 from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
+from core.grants import ANONYMOUS
 from core.newest import Newest
 from pipelines.answering import Memory
 from pipelines.chat import Answered, Asked, Piece, ask, context_of
 from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from pipelines.engines import Engines
-from pipelines.lifetime import OVER_LIMIT
+from pipelines.lifetime import EXPIRED, OVER_LIMIT
 from pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from protocols.chat_ws import (
     AUDIO_RATE_HZ,
@@ -469,12 +471,16 @@ async def hold_chat(
             talk = _Talk(engines, conversations, conversation, socket, memory, rules or ClientRules())
             call_id = uuid.uuid4().hex
             _note(conversation, Kind.JOINED, call_id)
-            watch = asyncio.create_task(_end_when_lost(conversation, socket), name="chat.lost")
+            watches = [
+                asyncio.create_task(_end_when_lost(conversation, socket), name="chat.lost"),
+                asyncio.create_task(_end_when_expired(rules, socket), name="chat.grants"),
+            ]
             try:
                 run = _chat if protocol == "chat" else _stream
                 code, reason = await run(talk, socket, engines, facts or {})
             finally:
-                watch.cancel()
+                for watch in watches:
+                    watch.cancel()
                 _note(conversation, Kind.LEFT, call_id)
     except AgentError as failed:
         await socket.send(error(str(failed)))
@@ -492,6 +498,18 @@ async def _end_when_lost(conversation: Conversation, socket: MessageSocket[Any])
     await conversation.lost.wait()
     await socket.send(error(str(conversation.loss), "session_lost"))
     socket.give_up(1011, "session_lost")
+
+
+async def _end_when_expired(rules: ClientRules | None, socket: MessageSocket[Any]) -> None:
+    """End a client when its grants do, also while it asks nothing."""
+    identity = ANONYMOUS if rules is None else rules.identity
+    expires_s = identity.grants.expires_s
+    if expires_s is None or identity.is_operator:
+        return
+    await asyncio.sleep(max(0.0, expires_s - time.time()))
+    kind, why = EXPIRED
+    await socket.send(error(why, kind))
+    socket.give_up(1008, kind)
 
 
 async def _chat(

@@ -322,14 +322,15 @@ async def _build(
     def take_turn(question: LLMContextFrame) -> bool:
         """Count a turn of the caller. An engine of its own words answers by itself, until the call ends."""
         is_taken = usage.try_take(call.rules.counted)
-        if not is_taken and not is_asked(question):
+        # What has ended the call already says why: its grants, for example, which give no turns either.
+        if not is_taken and not is_asked(question) and call.end[0] == "stopped":
             has_no_turns.set()
         return is_taken
 
     async def end_without_turns() -> None:
         await has_no_turns.wait()
         # Behind what the gate says in place of an answer.
-        await _end_soon(worker, call, LIMITED, OVER_LIMIT)
+        await _end_soon(worker, call, LIMITED, OVER_LIMIT, is_failure=False)
 
     waits = WaitGuard(
         guard.waiting, apology=guard.apology, on_mask=turns.masked, on_wait=on_wait, is_asked=is_asked
@@ -652,8 +653,10 @@ def reason_refused(error: CapacityError) -> str:
     return error.reason.value if isinstance(error, NotPlaced) else "service_unavailable"
 
 
-async def _end_soon(worker: PipelineWorker, call: Call, reason: str, message: str) -> None:
-    logger.error(f"the call ends: {message}")
+async def _end_soon(
+    worker: PipelineWorker, call: Call, reason: str, message: str, *, is_failure: bool = True
+) -> None:
+    logger.log("ERROR" if is_failure else "INFO", f"the call ends: {message}")
     call.end = reason, message
     await worker.queue_frame(EndFrame())
 

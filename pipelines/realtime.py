@@ -259,6 +259,14 @@ async def build_realtime(
         on_audio=turns.heard,
         hosted=call.front_end,
     )
+
+    def take_typed(text: str) -> float:
+        """Count a text; the service answers it, so one that is taken is a turn."""
+        wait_s = call.conversation.take_typed(text)
+        if not wait_s:
+            usage.try_take(call.rules.counted)
+        return wait_s
+
     worker = call_worker(
         [
             transport.input(),
@@ -283,11 +291,11 @@ async def build_realtime(
         unseen=[service],
         rtvi=rtvi,
         reads_rtvi=call.client.reads_rtvi,
-        take_typed=call.conversation.take_typed,
+        take_typed=take_typed,
         refuses_text=(
             f"{row.name} takes no typed words in a call. Please say it." if row.typing is Typing.NONE else ""
         ),
-        refuses_turn=lambda: "" if usage.try_take(call.rules.counted) else OVER_LIMIT,
+        refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
     )
     call.report = worker.queue_frame
     record_turns(worker, assistant, call, rtvi=rtvi)
@@ -295,7 +303,7 @@ async def build_realtime(
 
     def on_spoken() -> None:
         # Speech goes to the service as it comes, which answers it by itself: without the call nothing does.
-        if not usage.try_take(call.rules.counted):
+        if not usage.try_take(call.rules.counted) and call.end[0] == "stopped":
             call.end = LIMITED, OVER_LIMIT
             ending.over(
                 "its client has no turns left", says=deployment.remembering.gate.over_limit, is_failure=False

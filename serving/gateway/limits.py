@@ -182,7 +182,7 @@ class Rate:
         if bucket is None:
             # Forgotten meanwhile: it is full when the client is seen again.
             return
-        limit, now_s = self._per_minute if limit is None else limit, asyncio.get_running_loop().time()
+        limit, now_s = self._per_minute if limit is None else limit, self._clock_s()
         most = max(1.0, limit * self._burst)
         self._buckets[client] = (min(most, self._left(bucket, limit, now_s) + 1), now_s)
 

@@ -138,14 +138,14 @@ class UsageLimits:
 
 
 def share_of(lines: int, share: float, *, least: int = 1) -> int:
-    """Return how many of some lines are a share of them; all of them are not, unless there is one alone.
+    """Return how many of some lines are a share of them: not all, unless there are no more than ``least``.
 
     Args:
         lines: that there are now.
         share: between 0 and 1.
         least: even where the share is smaller.
     """
-    return max(1, min(max(least, int(lines * share)), lines - 1))
+    return lines if lines <= least else min(max(least, int(lines * share)), lines - 1)
 
 
 class CallShares:
@@ -213,5 +213,5 @@ class CallShares:
         return limits
 
     def _of_address(self, lines: int) -> int:
-        # Of two lines a person with two pages has both: what says nothing is bounded apart (``CallTasks``).
-        return self._clients.anonymous.max_calls or (lines if lines <= 2 else share_of(lines, ADDRESS_LINES))
+        # Of two lines a person with two pages has both.
+        return self._clients.anonymous.max_calls or share_of(lines, ADDRESS_LINES, least=2)

@@ -5,6 +5,7 @@ import base64
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -333,6 +334,14 @@ async def test_more_messages_than_may_wait_are_refused(tmp_path: Path):
         assert (await run.client.until("error", 2))["code"] == "too_fast"
         run.client.leave()
         await run.over()
+
+
+async def test_a_client_whose_grants_end_is_sent_away_while_it_asks_nothing(tmp_path: Path):
+    grants = Grants(expires_s=time.time() + 0.3)
+    rules = ClientRules(ClientIdentity(owner="shop:ada", grants=grants))
+    async with world(tmp_path, rules=rules) as run:
+        assert "grants of this client have ended" in (await run.client.until("error"))["error"]
+        assert (await run.over())[0] == 1008
 
 
 async def test_a_session_that_is_deleted_ends_the_conversation_with_the_reason(tmp_path: Path):
