@@ -29,7 +29,7 @@ REFUND = "refund_money"
 GOODBYE = "The zebra goes home to sleep now."
 DRAIN_S = 3.0
 UNCOUNTED: dict[str, Any] = {
-    "server": {"sessions_per_minute": 100_000},
+    "server": {"sessions_per_minute": 100_000, "admission": "off"},
     "phone": {"call_codes": {"per_minute": 10_000}},
 }
 

@@ -232,7 +232,7 @@ async def test_a_client_that_never_prepares_holds_no_engine(tmp_path: Path):
 
 async def test_a_second_client_waits_and_gets_the_place_of_the_first(tmp_path: Path):
     with minicpm_server() as model:
-        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url), calls=3) as served:
+        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url), calls=4) as served:
             async with client(served) as one:
                 await one.prepared()
                 async with client(served) as two:
