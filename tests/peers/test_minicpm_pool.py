@@ -362,7 +362,7 @@ def pooled(*urls: str) -> str:
 async def test_two_workers_and_three_callers(tmp_path: Path) -> None:
     with minicpm_worker() as first, minicpm_worker() as second:
         more = pooled(first.base, second.base)
-        with serving(tmp_path, "llm: {name: documents}", more=more, calls=3) as served:
+        with serving(tmp_path, "llm: {name: documents}", more=more, calls=4) as served:
             async with client(served) as one, client(served) as two:
                 await one.prepared()
                 await two.prepared()
