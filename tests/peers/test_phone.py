@@ -41,11 +41,12 @@ async def telephone(
     phone: str = "",
     more: str = "",
     log: Path | None = None,
+    keys: str = "k" * 32,
 ) -> AsyncIterator[tuple[RunningServer, Front]]:
     """A server with a telephone line, and the other end of the line."""
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", AUTH_TOKEN)
     # Callers by telephone need none; without it a server of that name does not start.
-    monkeypatch.setenv("PARLEY_CALL_KEYS", "k" * 32)
+    monkeypatch.setenv("PARLEY_CALL_KEYS", keys)
     # The tests' own store is all of theirs, whatever a deployment says.
     monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")
     config = folder / "phone.yaml"

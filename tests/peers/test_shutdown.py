@@ -25,7 +25,7 @@ pytestmark = pytest.mark.alone
 CLAUSE = "This server is being restarted."
 FAREWELL = f"{CLAUSE} Please call again. Goodbye."
 # A machine that is busy makes speech late.
-SOON = "server: {drain_s: 0.5, goodbye_s: 30}\n"
+SOON = "server: {open: true, drain_s: 0.5, goodbye_s: 30}\n"
 
 
 def farewells(file: Path) -> set[str]:
@@ -62,7 +62,7 @@ async def closed_with(socket) -> tuple[str, int, str]:
 async def test_every_caller_hears_that_the_server_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ):
-    async with telephone(tmp_path, monkeypatch, "--mode", mode, more=SOON) as (server, front):
+    async with telephone(tmp_path, monkeypatch, "--mode", mode, more=SOON, keys="") as (server, front):
         url = server.url.replace("http", "ws")
         async with (
             httpx.AsyncClient(base_url=server.url, timeout=30) as http,
