@@ -190,6 +190,10 @@ class LocalTransport(BaseTransport):
         rate_hz = self.loudspeaker.format.rate_hz
         self.buffer.on_taken = lambda pcm, at_us: told(pcm, rate_hz, at_us)
 
+    def release(self) -> None:
+        """See ``ReleasesCall``: the device goes on taking audio, and the processor that saw it is gone."""
+        self.buffer.on_taken = None
+
     def input(self) -> LocalInput:
         return self._local_input
 

@@ -5,7 +5,8 @@ connections whose parts do not refer to each other in a circle. Codecs, decoder 
 and SSL state are then freed at once, and not by a full garbage collection, for which every call has to stop.
 
 The only place that knows which private attributes of aiortc, aioice, pyOpenSSL and Pipecat form the cycles.
-An attribute that a newer version has renamed is skipped; tests/unit/serving/test_call_release.py finds it.
+An attribute that a newer version has renamed is skipped, and tests/unit/transports/test_webrtc_release.py
+fails.
 """
 
 import asyncio

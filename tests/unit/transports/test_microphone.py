@@ -23,6 +23,7 @@ from transports.local.sound_lines import (
     ToPipeline,
     choose_format,
 )
+from transports.release import ReleasesCall
 
 
 def chosen(wanted_hz: int, *taken: LineFormat, own_hz: int = 48_000) -> LineFormat:
@@ -250,6 +251,22 @@ async def test_what_the_loudspeaker_takes_is_told_at_its_rate_and_time(monkeypat
     assert (pcm, rate_hz) == (b"\1\0\2\0", 48_000)
     assert before_us <= at_us <= after_us
     assert transport.output_latency_ms == 50
+
+
+async def test_a_released_transport_reports_no_piece_that_the_loudspeaker_takes(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    binding = install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K))
+    reported: list[tuple[bytes, int, int]] = []
+    async with AudioDevices() as devices:
+        transport = await devices.connect(input_rate_hz=16_000, output_rate_hz=24_000)
+        assert isinstance(transport, ReleasesCall)
+        transport.tell_taken(lambda *piece: reported.append(piece))
+        await transport.buffer.write(b"\1\0\2\0")
+        binding.streams["output"]["stream_callback"](None, 3, {}, 0)
+        transport.release()
+        await asyncio.sleep(0)
+    assert reported == []
 
 
 @pytest.mark.parametrize(
