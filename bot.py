@@ -293,7 +293,7 @@ async def gateway(
     engines.on_answer = gate.answered
 
     def not_ready() -> list[str]:
-        """Why this process should get no new calls."""
+        """Return the reasons for which this process should get no new calls."""
         return [*engines.health(), *(gate.full() if is_bounded else [])]
 
     app = create_app(
@@ -360,7 +360,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
     ):
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
-        # Before other processes load beside it.
+        # Before other processes load: they would slow the measurement.
         await engines.measure_hearing()
         engines.host_front_end()
         engines.stand_by()
@@ -379,9 +379,9 @@ def settle() -> None:
     # What is loaded stays: full collections need not look at it again while people talk.
     gc.collect()
     gc.freeze()
-    # A full collection in the middle of a call stops everybody's audio (12 ms were seen while calls started):
-    # far apart here, and asked for by the gateway when nobody is on the line. A call that ends needs none: it
-    # is freed by reference counting (``pipelines.release``).
+    # A full collection in the middle of a call stops the audio of all calls (12 ms were seen while calls
+    # started): far apart here, and requested by the gateway when no call is held. A call that ends needs
+    # none: it is freed by reference counting (``pipelines.release``).
     gc.set_threshold(2_000, 10, 500)
     # Threads (the session store's, voice activity's) hold the interpreter for so long until the loop has it
     # back. By default that is 5 ms, each time: a call that starts reads and writes its session.
@@ -415,7 +415,7 @@ def banner(
     if names.get("omni"):
         lines.append(f"  full duplex: {names['omni']}, {address}/duplex")
     if token is not None and token.generated:
-        # Behind the #, which no server is sent: the page logs in with it and takes it out of the address.
+        # In the fragment, which is sent to no server: the page logs in with it and removes it.
         kept = f"kept in {token.path}" if token.path is not None else "until this process ends"
         lines.append(f"  operator: {address}/admin#token={token.text} ({kept})")
     if names["stt"] == "pocketsphinx":

@@ -57,12 +57,12 @@ class ClientRules:
 
     @property
     def may_instruct(self) -> bool:
-        """Whether the client's instructions are added to the prompt."""
+        """Tell whether the client's instructions are added to the prompt."""
         return self.identity.is_operator or self.identity.grants.instructions
 
     @property
     def may_declare_tools(self) -> bool:
-        """Whether the client's own tools are offered to the model."""
+        """Tell whether the client's own tools are offered to the model."""
         return self.identity.is_operator or self.identity.grants.client_tools
 
     @property
@@ -78,7 +78,7 @@ class ClientRules:
         self.has_text = True
 
     def permits(self, tool: str, clients: ToolClients = ToolClients.ALL) -> bool:
-        """Whether the model may call a tool of the deployment in this call, as things stand now.
+        """Tell whether the model may now call a tool of the deployment in this call.
 
         Args:
             tool: its name.

@@ -23,7 +23,7 @@ class Grants:
         deployment_tools: names of the deployment's tools that the model may call for this client; None: all.
         sessions: ids of the sessions that may be read and continued; None: those that the owner has created.
         turns_per_minute: turns of this owner that a model answers, over all calls and typed turns. Further
-            model requests within a turn, behind results of tools, are not counted.
+            model requests within a turn, after tool results, are not counted.
         max_calls: concurrent calls of this owner.
         expires_s: Unix time after which the grants end; None: with the call.
     """
@@ -65,7 +65,7 @@ class ClientIdentity:
 
     @property
     def is_application(self) -> bool:
-        """Whether the client has shown a key itself, and not a token of one of its users."""
+        """Tell whether the client has shown a key itself, and not a token of one of its users."""
         return bool(self.owner) and self.owner == self.application
 
     @property

@@ -215,7 +215,7 @@ def load_front_end(settings: FrontEndSettings) -> "FrontEnd":
     echo: EchoCanceller | None = None
     if settings.echo is not None:
         echo = ECHO.create(settings.echo.name, settings.echo.read())
-        # The first stream of a process loads the native library: not in front of somebody's question.
+        # The first stream of a process loads the native library: not while a question waits.
         echo.open_stream().close()
     return FrontEnd(vad, echo, least_db=settings.least_db)
 

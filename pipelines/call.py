@@ -123,7 +123,7 @@ class Call:
         tools: that the call itself has, beside the deployment's and the client's.
         client: how the client of a socket wants the conversation to be; see ``Client``.
         end: why the call is over, in a word and a sentence, where it was not the caller who ended it.
-        on_closing: waits until the server stops, and has the call end then; run beside the call.
+        on_closing: waits until the server stops, and has the call end then; a task of the call.
         voicemail: what happens when a machine answers; None where nobody asks who does.
         answered_by: who did: "person", "nobody" (who said a word) or "voicemail"; None while nobody knows.
     """

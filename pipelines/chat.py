@@ -149,7 +149,7 @@ async def ask(
         turn = await conversation.in_time(
             conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
         )
-        # What came behind all that was known is new, and nobody has answered it.
+        # A turn after all that was known is new, and has no answer yet.
         replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
         yield Asked(turn)
         if replies and not replies[-1].payload.get("truncated"):

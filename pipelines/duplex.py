@@ -329,7 +329,7 @@ async def _build(
 
     async def end_without_turns() -> None:
         await has_no_turns.wait()
-        # Behind what the gate says in place of an answer.
+        # After what the gate says in place of an answer.
         await _end_soon(worker, call, LIMITED, OVER_LIMIT, is_failure=False)
 
     waits = WaitGuard(

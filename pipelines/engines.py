@@ -544,7 +544,7 @@ class Engines:
                     stream.close()
 
     def hearing(self) -> EarsReport | None:
-        """What the embedded recognisers report of their pace; None where there are none."""
+        """Return what the embedded recognisers report of their pace; None where there are none."""
         stt = self._loaded.stt
         if not isinstance(stt, EnginePool):
             return None

@@ -179,7 +179,7 @@ async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any,
 def _enders(
     idle: IdleKeeper, worker: PipelineWorker, call: Call, *, rtvi: bool, finished: asyncio.Event | None
 ) -> list[Coroutine[Any, Any, None]]:
-    """What ends a call: silence, a session that is gone, grants that end, and whoever sets ``finished``."""
+    """Return what ends a call: silence, a session that is gone, grants that end, and ``finished``."""
     watching = [
         idle.run(worker.queue_frame),
         _end_when_lost(call.conversation, worker, rtvi=rtvi),
@@ -214,7 +214,7 @@ async def _end_when_lost(conversation: Conversation, worker: PipelineWorker, *, 
 
 
 async def _end_when_expired(call: Call, worker: PipelineWorker, *, rtvi: bool) -> None:
-    """End the call behind what is being said when the grants of its client end."""
+    """End the call when the grants of its client end, after what is being said."""
     identity = call.rules.identity
     expires_s = identity.grants.expires_s
     if expires_s is None or identity.is_operator:

@@ -375,7 +375,7 @@ class _Ending:
         """Say why when it is over, and end the call."""
         await self._is_over.wait()
         await self._say(self._says)
-        # Words on their way would come behind the end; what is said takes longer than that.
+        # Words on their way would come after the end; what is said takes longer than that.
         await asyncio.sleep(LATE_WORDS_S)
         await self._worker.queue_frame(EndFrame())
 
@@ -394,7 +394,7 @@ def _follow(
 ) -> None:
     """Keep the session, the turn log and the silences in step with the caller's turns.
 
-    ``on_spoken`` is told at the end of each turn; must not block.
+    ``on_spoken`` is called at the end of each turn; must not block.
     """
 
     in_turn = False

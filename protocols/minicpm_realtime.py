@@ -155,7 +155,7 @@ class MiniCpmRealtime:
                 return []
 
     def permit(self, *, instructions: bool) -> None:
-        """See ``Dialect``. Nothing that this client is told says what its instructions are."""
+        """See ``Dialect``. No message to this client repeats its instructions."""
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""

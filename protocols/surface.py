@@ -535,8 +535,9 @@ class Dialect(Protocol):
         ...
 
     def permit(self, *, instructions: bool) -> None:
-        """Learn, before the first message, whether the client's instructions are followed: what the client is
-        told of its settings says what holds. Actions carry them all the same; the call decides by its rules.
+        """Set, before the first message, whether the client's instructions are followed.
+
+        Reports of its settings show what holds. Actions carry them all the same; the call decides by its rules.
         """
         ...
 

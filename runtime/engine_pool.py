@@ -38,12 +38,12 @@ class EnginePool(Generic[T]):
 
     @property
     def processes(self) -> tuple[EngineProcess[T], ...]:
-        """Those that take streams."""
+        """Processes that take streams."""
         return tuple(self._active)
 
     @property
     def spares(self) -> tuple[EngineProcess[T], ...]:
-        """Those that wait for one of the others to die."""
+        """Loaded processes that replace one that dies."""
         return tuple(self._spares)
 
     @property
@@ -52,7 +52,7 @@ class EnginePool(Generic[T]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether a stream opened now works at once."""
+        """Tell whether a stream opened now works at once."""
         return any(one.is_ready for one in (*self._active, *self._spares))
 
     @property

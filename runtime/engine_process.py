@@ -137,7 +137,7 @@ class ProcessStream(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Whether an utterance is under way, or its result is not there yet."""
+        """Tell whether an utterance is under way, or its result is not there yet."""
         return self._open or bool(self._finals)
 
     @property
@@ -387,7 +387,7 @@ class EngineProcess(Generic[T]):
 
     @property
     def gives_signs(self) -> bool:
-        """Whether the child has written something within the time that an answer may take."""
+        """Tell whether the child has written something within the time that an answer may take."""
         quiet_s = asyncio.get_running_loop().time() - self._last_sign_s
         return quiet_s < self.limits.request_timeout_s * 0.9
 

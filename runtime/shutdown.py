@@ -8,7 +8,7 @@ class Shutdown:
 
     Attributes:
         stopping: no new call begins; what can end without loss does.
-        closing: every call that is left ends now, behind a goodbye.
+        closing: every call that is left ends now, after a goodbye.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ _ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """One stall.
+    """Stall of the loop.
 
     Attributes:
         at_s: Unix time of its end.

@@ -1,4 +1,4 @@
-"""How long an engine works on a second of audio, over the last of it. Pure."""
+"""Work of an engine for a second of audio, over the newest audio. Pure."""
 
 # Older work counts half whenever so much audio was taken since: a machine that is busy with other things is
 # noticed within a sentence or two of each caller.

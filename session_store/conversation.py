@@ -399,7 +399,7 @@ class Conversation:
         """Wait for a commit as long as a person does: ``turn_deadline_s`` of the store.
 
         What was to be committed stays in the queue: the same keys ask again without saying it twice. The
-        time counts from the oldest draft that waits: a turn behind one that was refused waits no longer than
+        time counts from the oldest draft that waits: a turn after one that was refused waits no longer than
         until the next attempt of the writer.
 
         Raises:

@@ -136,7 +136,7 @@ def newest_summary(events: Sequence[Event]) -> Event | None:
 
 
 def has_client_text(events: Iterable[Event]) -> bool:
-    """Whether text of a client has shaped what the session says, or the client has brought replies along."""
+    """Tell whether text of a client has shaped what the session says, or the client has brought replies."""
     return any(
         event.payload.get(CLIENT_TEXT) or (event.kind is Kind.BOT_TURN and event.payload.get("brought"))
         for event in events

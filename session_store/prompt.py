@@ -211,7 +211,7 @@ def turn_tokens(turn: Turn, count_tokens: CountTokens = approximate_tokens) -> i
 
 def without_remarks(text: str) -> str:
     """``text`` without remarks in brackets."""
-    # Up to the last bracket that closes: behind it each one that opens would be searched to the end.
+    # Up to the last bracket that closes: after it each one that opens would be searched to the end.
     end = text.rfind("]") + 1
     return " ".join((re.sub(r"\[[^\]]*\]", " ", text[:end]) + text[end:]).split())
 

@@ -21,7 +21,7 @@ class JsonPage:
 
     Attributes:
         last: ``(event_us, seq)`` of the last one; None when there is none.
-        is_last: nothing more stands behind it.
+        is_last: no event follows.
     """
 
     texts: tuple[str, ...]

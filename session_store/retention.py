@@ -9,7 +9,7 @@ its own, which is kept in the database, also between two starts:
   ``HOLD_US`` of running time, counted over all starts;
 * in a store without one it begins with the newest event, which no clock of this moment has written.
 
-What is deleted is older by both clocks, this time and the wall clock's: one that is behind deletes nothing
+What is deleted is older by both clocks, this time and the wall clock's: one that is slow deletes nothing
 either. Several processes on one database each count their running time: a jump that all of them see is
 believed sooner.
 """
@@ -29,7 +29,7 @@ US_PER_HOUR = 3_600_000_000
 US_PER_DAY = 24 * US_PER_HOUR
 # More than a restart takes and a clock drifts between two looks; all that a wrong clock may delete early.
 TOLERANCE_US = US_PER_HOUR
-# Somebody has seen by then that the clock is wrong. It delays retention after a standstill by as much.
+# Long enough for an operator to notice a wrong clock. It delays retention after a standstill by as much.
 HOLD_US = 24 * US_PER_HOUR
 # The only row.
 ROW = 1

@@ -38,7 +38,7 @@ class Pages(Protocol):
     """Reads events as JSON, a page at a time."""
 
     async def __call__(self, *, after_seq: int) -> JsonPage:
-        """Those behind ``after_seq``, without their session's id."""
+        """Return the events after ``after_seq``, without their session's id."""
         ...
 
 

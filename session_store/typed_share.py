@@ -1,4 +1,4 @@
-"""How much may be typed into a session: bytes a minute, over whatever surface they come.
+"""Bound of what may be typed into a session: bytes a minute, over all surfaces together.
 
 A typed turn is committed, indexed, read by the model and sent to every follower, so its cost is that of its
 bytes; what a person types stays far below. Of many sessions the one that was typed into least recently is
@@ -14,7 +14,7 @@ COUNTED_SESSIONS = 10_000
 
 
 class TypedShares:
-    """All sessions of a process.
+    """Shares of all sessions of a process.
 
     Args:
         bytes_per_minute: of each session; so many at once, and so many come back in a minute.

@@ -19,7 +19,7 @@ BURST_BUSY_MS = 250
 
 
 class ClientShare(BaseModel):
-    """What one client may send, and cost, in a second."""
+    """Bounds of what one client may send, and cost, in a second."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,7 +43,7 @@ class ClientShare(BaseModel):
 
 
 class ClientBudget:
-    """One client.
+    """Budget of one client.
 
     Args:
         share: what it may send and cost.

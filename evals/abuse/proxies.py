@@ -4,8 +4,8 @@
 (stunnel, HAProxy in tcp mode). ``NGINX`` does what ``proxy_pass`` does by default: the upstream's name as
 Host, ``Connection: close``, no header that names the client. ``NODE`` does what http-proxy of node does
 without ``xfwd``: the client's Host, and nothing added. No kind says who the client is, so to the server
-everybody comes from 127.0.0.1. An upgrade to a WebSocket is passed by all of them: a deployment behind nginx
-adds these two lines. Each connection carries one request.
+every client comes from 127.0.0.1. An upgrade to a WebSocket is passed by all of them: a deployment with
+nginx adds these two lines. Each connection carries one request.
 """
 
 import asyncio

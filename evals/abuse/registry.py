@@ -86,7 +86,7 @@ class AttackRun:
             )
 
     def ends_at(self) -> float:
-        """When the attack is over, by the loop's clock."""
+        """Return the loop's time at which the attack is over."""
         return asyncio.get_running_loop().time() + self.seconds
 
 

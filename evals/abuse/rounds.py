@@ -72,7 +72,7 @@ class Rounds:
         self._servers = 0
 
     async def run(self, attacks: Sequence[Attack]) -> list[Row]:
-        """Every attack, those of one setting behind each other; the rows in the order of the attacks."""
+        """Run every attack, those of one setting in a row; return the rows in the order of the attacks."""
         rows: dict[str, Row] = {}
         for name in dict.fromkeys(attack.setting for attack in attacks):
             pending = [attack for attack in attacks if attack.setting == name]

@@ -119,13 +119,13 @@ class Step:
 
     @property
     def passed(self) -> bool:
-        """Whether no caller noticed the others."""
+        """Tell whether no caller noticed the others."""
         stretch = percentile(self.stretches_us, 99) or 0
         return self.punctual and stretch <= LIMIT_MS * 1000 and self.answers_in_time
 
     @property
     def answers_in_time(self) -> bool:
-        """Whether answers came about as soon as in a call alone."""
+        """Tell whether answers came about as soon as in a call alone."""
         taken = percentile(self.answers_us, 95)
         return taken is not None and self.alone_us is not None and taken <= ANSWER_RATIO * self.alone_us
 

@@ -65,7 +65,7 @@ async def crowd(server: Server, callers: int, questions: list[Spoken]) -> dict[s
 
 
 async def _ask(line: Line, question: Spoken) -> int | None:
-    """How long the answer took to be audible; None: it did not come."""
+    """Ask a question; return the time until its answer was audible, None when it did not come."""
     try:
         await line.microphone.speak(question)
     except PeerError:

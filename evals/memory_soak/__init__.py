@@ -1,1 +1,1 @@
-"""Whether memory, threads, descriptors and tasks of a server grow while it is never idle."""
+"""Growth of the memory, threads, descriptors and tasks of a server that is never idle."""

@@ -1,9 +1,9 @@
 """``python -m evals.memory_soak``: does a server grow while a line is always up?
 
 Starts a server that samples itself, keeps one line up for ``--minutes`` while short calls over WebRTC
-(cascade and full duplex), the telephone and a socket begin and end beside it, and fits the slopes of
-resident memory, threads, descriptors, tasks and objects behind a warm-up of a quarter of the run. Then
-everybody hangs up, and the last samples say what comes back. Status 1: something grows by more than
+(cascade and full duplex), the telephone and a socket begin and end meanwhile, and fits the slopes of
+resident memory, threads, descriptors, tasks and objects after a warm-up of a quarter of the run. Then
+all callers hang up, and the last samples show what is given back. Status 1: something grows by more than
 ``LIMITS``. Faults end the run with one line and status 2.
 """
 
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m evals.memory_soak", description="Growth of a server that is never idle."
     )
     root.add_argument("--minutes", type=positive_number, default=10.0)
-    root.add_argument("--at-a-time", type=positive, default=2, help="short calls beside the line")
+    root.add_argument("--at-a-time", type=positive, default=2, help="short calls besides the line")
     root.add_argument("--kinds", nargs="+", choices=sorted(CALLS), default=sorted(CALLS))
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
     root.add_argument("--faked", action="store_true", help="voice activity and the voice cost nothing")
@@ -90,7 +90,7 @@ def _deployment(config: Path) -> dict[str, Any]:
     return {
         **given,
         "phone": {"signatures": False},
-        # A line that is refused is a call less to leave something behind.
+        # A call that is refused cannot leak anything.
         "server": {**given.get("server", {}), "sessions_per_minute": 10_000, "admission": "off"},
     }
 

@@ -1,7 +1,7 @@
 """Callers of a soak in a process of their own: one line that is always up, and short calls that overlap.
 
 ``python -m evals.memory_soak.callers URL --seconds S`` prints one line of JSON: how many calls of each kind
-were held, and what failed. ``--calls N`` places so many of each kind, one behind the other, without the
+were held, and what failed. ``--calls N`` places so many of each kind, one after the other, without the
 line that is always up. Short calls take turns: WebRTC with the cascade and with full duplex, telephone,
 OpenAI's realtime socket. Each asks one question, hears the answer or some of it, and hangs up.
 """
@@ -53,24 +53,24 @@ async def webrtc(url: str, spoken: Spoken, *, mode: str) -> None:
 
 
 async def cascade(url: str, spoken: Spoken) -> None:
-    """One call of the cascade."""
+    """Hold a WebRTC call with the cascade."""
     await webrtc(url, spoken, mode="cascade")
 
 
 async def duplex(url: str, spoken: Spoken) -> None:
-    """One call of full duplex."""
+    """Hold a WebRTC call in full duplex."""
     await webrtc(url, spoken, mode="duplex")
 
 
 async def phone(url: str, spoken: Spoken) -> None:
-    """One telephone call."""
+    """Hold a telephone call."""
     pcm = soxr.resample(spoken.pcm.astype(np.float32) / 32_768, RATE_HZ, PHONE_HZ)
     mu_law = g711.encode(np.rint(pcm * 32_767).astype(np.int16), g711.Law.MU)
     await SimulatedCall(url, mu_law, caller=Caller(tail_ms=1_500)).hold()
 
 
 async def socket(url: str, _spoken: Spoken) -> None:
-    """One call over OpenAI's realtime socket."""
+    """Hold a call over OpenAI's realtime socket."""
     await SocketCaller(f"{url.replace('http', 'ws', 1)}/v1/realtime?model=parley", 1).call()
 
 

@@ -1,7 +1,7 @@
 """The product's server, which samples itself: ``python -m evals.memory_soak.server``.
 
 It is set up as ``bot.py`` does it. One line of JSON goes to ``--samples`` every ``--every-s``. ``--faked``
-takes the cost of two engines away: nobody is ever heard, and the voice says each clause from memory (see
+takes the cost of two engines away: no caller is heard, and the voice says each clause from memory (see
 ``evals.phone.faked``); calls then greet and answer nothing.
 """
 
@@ -55,7 +55,7 @@ class Collections:
 
 
 def sample(collections: Collections) -> dict[str, Any]:
-    """What the process holds now."""
+    """Return memory, threads, descriptors, tasks and objects of the process."""
     return {
         "at_s": time.monotonic(),
         "rss_mb": int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_MB,

@@ -33,12 +33,12 @@ class Slope:
 
     @property
     def grows(self) -> bool:
-        """Whether growth is larger than chance makes it."""
+        """Tell whether growth is larger than chance makes it."""
         return self.per_hour - self.within > 0
 
 
 def slope(seconds: Sequence[float], values: Sequence[float]) -> Slope:
-    """Fit a line through the samples behind the warm-up.
+    """Fit a line through the samples after the warm-up.
 
     Samples of one call resemble each other, so the interval counts as many independent ones as their
     autocorrelation at lag 1 leaves (Bartlett 1946).
@@ -52,7 +52,7 @@ def slope(seconds: Sequence[float], values: Sequence[float]) -> Slope:
     at = np.asarray(seconds[skipped:], dtype=np.float64)
     of = np.asarray(values[skipped:], dtype=np.float64)
     if at.size < LEAST_SAMPLES:
-        raise ValueError(f"{at.size} samples behind the warm-up are too few for a slope")
+        raise ValueError(f"{at.size} samples after the warm-up are too few for a slope")
     centred = at - at.mean()
     spread = float((centred**2).sum())
     gain = float((centred * of).sum()) / spread

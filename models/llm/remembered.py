@@ -360,7 +360,7 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
 
 def _plain(text: str, role: str) -> str:
     """Without remarks; a reply keeps the last one, by which ``dialogue`` knows that it was cut off."""
-    # Up to the last bracket that closes: behind it each one that opens would be searched to the end.
+    # Up to the last bracket that closes: after it each one that opens would be searched to the end.
     end = text.rfind("]") + 1
     remarked, rest = text[:end], text[end:]
     bare = (_REMARK.sub("", remarked) + rest).strip()

@@ -114,7 +114,7 @@ def schema_faults(schema: object) -> list[str]:
 
 
 class _Size:
-    """What a schema holds so far."""
+    """Count of what a schema holds so far."""
 
     def __init__(self) -> None:
         self.parts = self.values = self.patterns = 0

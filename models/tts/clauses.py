@@ -30,7 +30,7 @@ _MAYBE_LAST = frozenset({"a.m", "p.m", "etc", "inc", "ltd", "co", "u.s", "u.k"})
 _CONJUNCTIONS = re.compile(
     r"\s(?=(?:and|or|but|because|which|while|although|so that|unless)\s)", re.IGNORECASE
 )
-# Behind the longest clause.
+# After the longest clause.
 _LOOK_AHEAD_CHARS = 100
 _WORD_BEFORE = re.compile(r"[^\s(\"“\[]*$")
 
@@ -91,7 +91,7 @@ class ClauseSplitter:
 
     def _find_cut(self, whole_sentences: bool) -> int | None:
         """End of the first complete clause in the buffer, or None while there is none."""
-        # What stands further behind decides nothing here, and would be looked at for each mark.
+        # Later text decides nothing here, and would be searched for each mark.
         text = self._buffer[: self._settings.max_chars + _LOOK_AHEAD_CHARS]
         for index, char in enumerate(text):
             if char == "\n":

@@ -304,7 +304,7 @@ class CommitGate(FrameProcessor):
         return self._words_of(new)
 
     def _is_foreign(self, message: LLMContextMessage) -> bool:
-        """Whether a message instructs the model and is not the server's own."""
+        """Tell whether a message instructs the model and is not the server's own."""
         return (
             _is_instruction(message)
             and isinstance(message, dict)
@@ -389,5 +389,5 @@ class CommitGate(FrameProcessor):
 
 
 def _is_instruction(message: LLMContextMessage) -> bool:
-    """Whether a message has the role of the system or of a developer."""
+    """Tell whether a message has the role of the system or of a developer."""
     return isinstance(message, dict) and message.get("role") in ("system", "developer")

@@ -314,7 +314,7 @@ class DurableTools:
         offer.names = frozenset(tools)
 
     def _is_permitted(self, tool: Tool, rules: ClientRules) -> bool:
-        """Whether a pipeline of this client is offered a tool. One that was added is its own client's."""
+        """Tell whether a pipeline of this client is offered a tool. An added one is its client's alone."""
         if self._first.get(tool.name) is not tool:
             return self._rules.get(tool.name) is rules
         return rules.permits(tool.name, self._clients.get(tool.name, ToolClients.ALL))

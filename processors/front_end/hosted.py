@@ -67,7 +67,7 @@ class LocalFrontEnd:
 
 
 class _Stream(Protocol):
-    """Where a caller's questions are answered, in their order."""
+    """Engine side of one caller: answers requests in their order."""
 
     def ask(self, payload: bytes) -> "asyncio.Future[bytes]": ...
 
@@ -75,7 +75,7 @@ class _Stream(Protocol):
 
 
 class _ThreadStream:
-    """One caller in threads of this process."""
+    """Engines of one caller in threads of this process."""
 
     def __init__(self, local: LocalFrontEnd) -> None:
         self._stream = local.engine.open_stream()
@@ -174,7 +174,7 @@ class HostedFrontEnd:
 
     @property
     def is_in_threads(self) -> bool:
-        """Whether threads of this process answer."""
+        """Tell whether threads of this process answer."""
         return isinstance(self._stream, _ThreadStream)
 
     async def open_echo(self, settings: EchoControlSettings) -> None:

@@ -14,7 +14,7 @@ Without settings the silences are left alone: nobody is there who could answer, 
 then ends when neither side has made a sound for ``timeout_ms``, as every call does.
 
 A server that is about to stop ends the call by ``leave``: what the bot says now has ``PATIENCE_MS`` to end,
-then the farewell is said, which nothing interrupts, and the call ends behind it.
+then the farewell is said, which nothing interrupts, and the call ends after it.
 
 Owns no task: ``run`` is one that its caller owns. What it is told never blocks.
 """
@@ -130,7 +130,7 @@ class IdleKeeper:
         await say(EndFrame())
 
     def leave(self, farewell: str) -> None:
-        """End the call behind a farewell; once.
+        """End the call after a farewell; once.
 
         Args:
             farewell: what is said; empty: nothing.
@@ -146,7 +146,7 @@ class IdleKeeper:
             await say(InterruptionFrame())
         if not farewell:
             return
-        logger.info("the server stops: the caller is told, ending the conversation")
+        logger.info("the server stops: saying the farewell, ending the conversation")
         before = frozenset(self._open)
         spoken = TTSSpeakFrame(farewell, append_to_context=True)
         spoken.interruptible = False
@@ -156,7 +156,7 @@ class IdleKeeper:
         await self._until(lambda: not self._open - before, by_ms=now_ms + FAREWELL_MS)
 
     def _speaks_now(self) -> bool:
-        # An answer that is owed would begin behind the farewell, and be cut.
+        # An answer that is owed would begin after the farewell, and be cut.
         return bool(self._open) or self.holds_reply() or ANSWER in self._waits
 
     async def _until(self, is_so: Callable[[], bool], *, by_ms: int) -> None:

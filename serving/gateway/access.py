@@ -114,7 +114,7 @@ class Access:
 
     Args:
         settings: of the server.
-        operators: who needs no key; None: nobody.
+        operators: clients that need no key; None: there are none.
         keys: of applications; None: those of the environment.
         guesses: where wrong credentials are counted.
         audit: where they are written down.
@@ -143,7 +143,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether everybody who reaches the server may begin calls."""
+        """Tell whether any client that reaches the server may begin calls."""
         return not self._keys
 
     async def check(self, connection: HTTPConnection, surface: str | None = None) -> ClientIdentity:
@@ -398,7 +398,7 @@ def set_client_cookie(connection: HTTPConnection, response: Response, value: str
         max_age=max_age_s,
         httponly=True,
         samesite="strict",
-        # Behind a proxy that speaks TLS only the page's own origin says so.
+        # Where a proxy ends TLS, only the page's own origin shows it.
         secure=connection.url.scheme == "https" or connection.headers.get("origin", "").startswith("https:"),
     )
 

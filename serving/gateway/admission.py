@@ -23,7 +23,7 @@ PROCESSORS = Path("/proc/stat")
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """What the recognisers report.
+    """Report of the recognisers.
 
     Attributes:
         processes: recognisers that work side by side.
@@ -73,7 +73,7 @@ class AdmissionGate:
 
     @property
     def admitted(self) -> Admitted:
-        """How many calls there may be now that have the recogniser hear their caller, and why."""
+        """Bound of the calls that have the recogniser hear their caller."""
         return self._policy.admitted
 
     def admits(self, hears: bool) -> Admitted:

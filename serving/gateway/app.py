@@ -99,7 +99,7 @@ def create_app(
         usage: model requests and sessions of each client, shared with what makes requests in calls.
         audit: where wrong tokens, deletions and operators' acts are written down.
         readiness: reasons for which this process should get no new calls, as engines see it.
-        shutdown: that conversations watch, to end behind a goodbye.
+        shutdown: that conversations watch, to end after a goodbye.
         admitted: how many calls the machine can answer now (``CallTasks.admitted``); None: ``max_calls``.
         hears: returns whether a call of a mode has the recogniser hear its caller; None: every call has.
     """

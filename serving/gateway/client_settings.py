@@ -33,7 +33,7 @@ class GrantSettings(BaseModel):
         ge=1,
         le=1_000_000,
         description="turns that a model answers; a quarter at once. Further model requests within a turn, "
-        "behind results of tools, are not counted",
+        "after tool results, are not counted",
     )
     max_calls: int | None = Field(None, ge=1, le=10_000, description="concurrent calls")
 

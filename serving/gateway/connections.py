@@ -48,7 +48,7 @@ class Transport(Protocol):
 
 
 class Phase(Enum):
-    """What a connection is doing."""
+    """Phase of a connection."""
 
     HEAD = auto()
     REQUEST = auto()
@@ -57,7 +57,7 @@ class Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One connection.
+    """Open connection.
 
     Attributes:
         transport: to close it with.
@@ -87,7 +87,7 @@ class _Client:
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Of a connection, in seconds.
+    """Deadlines of a connection, in seconds.
 
     Attributes:
         head_s: for a complete request head.

@@ -31,7 +31,7 @@ TRY_AGAIN_LATER = 1013
 
 @dataclass
 class EvalArguments(WebSocketRunnerArguments):
-    """One conversation of the evaluation tool.
+    """Arguments of a conversation of the evaluation tool.
 
     Attributes:
         identity: who opened it, and what they may do.

@@ -1,4 +1,4 @@
-"""Who can begin calls on a server, and the refusal to start one that has everybody in without a decision."""
+"""Exposure of a server: refuse to start one that strangers can call unless its settings say so."""
 
 import os
 

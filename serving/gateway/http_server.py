@@ -6,7 +6,7 @@ In: a bound socket. A stopping server has the application refuse new calls and e
 not know why. A second signal ends the wait.
 
 Connections are bounded (``connections``) and so are request heads (``guarded_protocols``): a client that
-sends half a request, none, or one without end takes nobody's place and no time of the event loop.
+sends half a request, none, or one without end takes no place of another and no time of the event loop.
 """
 
 import asyncio

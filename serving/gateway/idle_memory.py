@@ -25,7 +25,7 @@ STATM = Path("/proc/self/statm")
 
 
 class CountsCalls(Protocol):
-    """What is asked of the conversations of a process."""
+    """Conversations of a process, as far as they are needed here."""
 
     @property
     def active(self) -> int: ...

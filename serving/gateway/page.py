@@ -110,7 +110,7 @@ def health_router(
 
 
 def ways_in(app: FastAPI, *, phone: bool, sockets: bool, text: bool) -> dict[str, object]:
-    """How this server can be reached: transports by name, and the paths of its sockets.
+    """Return how this server can be reached: transports by name, and the paths of its sockets.
 
     Args:
         app: with all its routes.

@@ -144,7 +144,7 @@ class PhoneRoutes:
         self._desk = desk or PhoneDesk(None)
         self._check = check
         self._audit = audit or AuditLog()
-        # One bucket: whoever has the operator's token rings at the deployment's expense.
+        # One bucket: every call with the operator's token is at the deployment's expense.
         too_many = "over {limit} calls were begun, see phone.calls_per_minute and phone.calls_per_hour"
         self._begun = (
             Rate(phone.calls_per_minute, too_many, clients=1),

@@ -1,4 +1,4 @@
-"""How much of the sessions one client may read at a time, and how fast.
+"""Bounds of reading sessions: how much one client may read at a time, and how fast.
 
 A page of a timeline, an export and the replay of a stream of events may each be megabytes, and whatever sends
 them shares the loop with every call. What a client reads is counted by its bytes: one that is ahead of its

@@ -21,9 +21,9 @@ class Audience(StrEnum):
     """Clients that a route serves."""
 
     PUBLIC = "public"
-    """Everybody who reaches the server: it shows nothing of anybody's and begins nothing."""
+    """Any client that reaches the server. The route shows nothing of a client's and begins nothing."""
     CLIENT = "client"
-    """With keys: a key, a token or the operator; without: everybody. It begins a call or a session."""
+    """With keys: a key, a token or the operator; without: any client. It begins a call or a session."""
     APPLICATION = "application"
     """A key."""
     SESSION = "session"
@@ -126,7 +126,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One route of an application.
+    """Route of an application, with its audience.
 
     Attributes:
         method: of HTTP, or ``WS``.
@@ -144,7 +144,7 @@ class UndeclaredRouteError(Exception):
 
 
 def permits(audience: Audience, credential: Credential, *, keys: bool) -> bool:
-    """Tell whether a credential gets past the check of a route; what is behind it may still be missing.
+    """Tell whether a credential passes the check of a route; what the route serves may still be missing.
 
     Where the request comes from, and by which proxy, makes no difference.
 

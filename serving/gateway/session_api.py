@@ -12,7 +12,7 @@
     DELETE /api/sessions/{id}                 every trace of it
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
-Ids are not listed to everybody. Listing and importing are the operator's (``operators``), deletion is the
+Listing and importing are the operator's (``operators``), deletion is the
 owner's or the operator's.
 
 A typed turn answers 200 once the turn is durable. Its events are ``turn`` (the committed turn), ``delta``

@@ -109,7 +109,7 @@ class ServerSettings(BaseModel):
         4_000_000,
         ge=10_000,
         le=10_000_000_000,
-        description="of timelines, exports and events, to one client address behind a burst; what is over it "
+        description="of timelines, exports and events, to one client address after a burst; what is over it "
         "waits",
     )
     start_body_bytes: int = Field(

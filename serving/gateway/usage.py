@@ -1,6 +1,6 @@
 """Usage of one client: sessions and turns per minute, and concurrent calls.
 
-A turn is counted when a model is asked to answer it; further requests within it, behind results of tools,
+A turn is counted when a model is asked to answer it; further requests within it, after tool results,
 are not.
 
 Counted by identity (``core.grants``): for an application and its users by owner, for an anonymous client by

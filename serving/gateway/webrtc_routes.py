@@ -39,7 +39,7 @@ MAX_STARTED_SESSIONS = 1_000
 
 @dataclass
 class BrowserArguments(SmallWebRTCRunnerArguments):
-    """One browser call.
+    """Arguments of a browser call.
 
     Attributes:
         identity: who opened it, and what they may do.

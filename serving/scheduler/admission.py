@@ -1,4 +1,4 @@
-"""How many calls a machine may hold at once, from what it has shown. Pure: times and figures come in.
+"""Bound of the calls that a machine may hold at once, learnt from figures of its calls. Pure: times come in.
 
 The bound is the least of three:
 
@@ -28,7 +28,7 @@ HEARD_SHARE = 0.8
 # Taken for a recogniser's pace until it is known: slower than on any machine without other work on which it
 # was measured. It is known with the first words of the first call at the latest.
 ASSUMED_FACTOR = 0.25
-# With one alone, a caller who vanished would keep everybody out until that is noticed.
+# With one alone, a caller who vanished would keep all others out until that is noticed.
 LEAST_CALLS = 2
 # Callers who speak independently of each other are more than their mean by so many standard deviations in two
 # of a hundred moments: words come some tenths of a second late then, and are not lost.
@@ -59,7 +59,7 @@ FALL_MS, RETURN_MS, RETURN_FREE_MS = 5_000, 20_000, 5_000
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """How many calls there may be now.
+    """Bound of the calls that there may be now.
 
     Attributes:
         calls: of the kind that was looked up.
@@ -98,7 +98,7 @@ class Admission:
 
     @property
     def alone_ms(self) -> int | None:
-        """How long an answer takes in a call alone; None before enough of them."""
+        """Time that an answer takes in a call alone; None before enough of them."""
         return round(median(self._alone_ms)) if len(self._alone_ms) >= LEAST_ALONE else None
 
     @property

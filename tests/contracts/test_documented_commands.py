@@ -116,7 +116,7 @@ def test_there_are_commands() -> None:
 
 
 def run(*arguments: str) -> str:
-    """What a command prints."""
+    """Return what a command prints."""
     done = subprocess.run(
         [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )

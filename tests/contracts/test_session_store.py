@@ -95,7 +95,7 @@ async def execute(url: str, statement: str) -> None:
 
 
 class Times:
-    """A wall clock that can be set, and a steady clock beside it: ``core.clock.Clock``."""
+    """A wall clock that can be set, and a steady clock: ``core.clock.Clock``."""
 
     def __init__(self, wall_us: int) -> None:
         self._wall_us = wall_us

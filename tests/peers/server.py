@@ -101,7 +101,7 @@ async def _running(arguments: Sequence[str], log: Path | None) -> AsyncIterator[
             try:
                 await asyncio.wait_for(child.wait(), 3)
             except TimeoutError:
-                # A call that nobody hung up is not drained.
+                # A call that is still on is not drained.
                 child.terminate()
             try:
                 await asyncio.wait_for(child.wait(), 15)

@@ -111,7 +111,7 @@ async def strict(tmp_path: Path) -> AsyncIterator[Deployed]:
 
 
 def system_of(request: dict[str, Any]) -> str:
-    """The prompt; there is one message of the system, and none of a developer beside the server's own."""
+    """The prompt; there is one message of the system, and none of a developer besides the server's own."""
     [prompt] = [m["content"] for m in request["messages"] if m["role"] == "system"]
     assert request["messages"][0]["content"] == prompt
     return str(prompt)
@@ -252,7 +252,7 @@ async def test_instructions_with_a_grant_stand_after_the_prompt_and_without_the_
     assert granting.hook.requests == []
 
 
-# What a client is told
+# Messages to a client
 
 
 async def test_an_openai_client_reads_what_is_in_force_and_a_system_message_is_refused(closed: Deployed):

@@ -96,7 +96,7 @@ async def test_a_step_in_which_a_call_is_refused_is_a_finding_and_not_the_end_of
 
 
 async def test_a_number_of_calls_at_which_answers_come_late_is_not_the_capacity() -> None:
-    # Behind the two calls alone; its packets are punctual. With this seed both callers begin at once.
+    # After the two calls alone; its packets are punctual. With this seed both callers begin at once.
     async with serving(LatencyPeer(wait_ms=200, crowded_from=3)) as url:
         result = await measure(Server(url), [question()], seconds=4, max_calls=2, seed=19)
     (step,) = result["steps"]

@@ -301,7 +301,7 @@ async def test_spoken_turns_are_counted_and_the_first_too_many_ends_the_call(tmp
         turn = [voice(600), silence(2_500)]
         held = await hold(server, [silence(300), *turn * 4], tmp_path, grants=Grants(turns_per_minute=4))
     assert held.end == (LIMITED, OVER_LIMIT)
-    # It is told: the bot is heard behind the answer to the first turn, and the last turns are not held.
+    # It is notified: the bot is heard after the answer to the first turn, and the last turns are not held.
     assert len(held.of(Kind.USER_TURN)) <= 2
     assert len(held.stereo) < 9_000 * RATE_HZ // 1_000
 

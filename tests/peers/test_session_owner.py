@@ -1,4 +1,4 @@
-"""One session in two calls of one server: the newest call has it, and the one before is notified."""
+"""Sessions in two calls of one server: the newest call has it, and the one before is notified."""
 
 import asyncio
 import json

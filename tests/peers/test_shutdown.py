@@ -46,7 +46,7 @@ async def ended(server: RunningServer, *, within_s: float) -> None:
 
 
 async def closed_with(socket) -> tuple[str, int, str]:
-    """What a client of the OpenAI dialect was told in words, and how its socket was closed."""
+    """Return the words said to a client of the OpenAI dialect, and how its socket was closed."""
     said = ""
     try:
         while True:

@@ -191,7 +191,7 @@ def test_a_call_of_a_server_that_stops_ends_behind_its_goodbye(tmp_path: Path, o
     call = simulate([silence(60_000)], tmp_path, greeting="Hello.", beside=closing_at(4), omni=omni, **more)
     assert said(call) == [("Hello.", False), (FAREWELL, False)]
     assert call.bot_spans_ms(gap_ms=GAP_MS)[-1][0] < 5_000
-    # Not behind it: at its end.
+    # At its end, not later.
     assert length_ms(call) - call.bot_spans_ms(gap_ms=GAP_MS)[-1][1] < 2_000
     assert call.call.end[0] == "server_shutdown"
 

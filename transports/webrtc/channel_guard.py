@@ -6,7 +6,7 @@ can be read more slowly. So the guard stands at two places:
 * packets: what a peer sends over its share of packets, bytes or time on the loop is dropped. SCTP takes that
   for a lossy line: it sends again, later and more slowly, and an honest peer loses nothing;
 * messages: one over the rate, one that is too large and one that is no JSON object is not taken. The peer is
-  told at most once a second.
+  notified at most once a second.
 
 A peer of which more than ``MOST_DROPPED`` messages a minute are dropped, or that fills aiortc's unbounded
 buffers (pieces of messages, packets out of order), floods: its call is ended.
@@ -45,7 +45,7 @@ PING = b"ping"
 
 
 class ChannelGuard:
-    """One peer, over all its peer connections.
+    """Guard of one peer's data channels, over all its peer connections.
 
     Args:
         refuse: sends the peer a message that says why one of its own was not taken.

@@ -48,7 +48,7 @@ class Decoder:
         self._resampler: Resampler | None = None
 
     def open(self, data: bytes, format_: Format) -> Coded:
-        """More of the stream, as far as it can be told without decoding it.
+        """Take more of the stream and return what it would cost to decode, without decoding it.
 
         Raises:
             ShapeError: it is not in that format, or too much at a time.

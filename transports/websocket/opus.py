@@ -33,7 +33,7 @@ _FRAME_SAMPLES = (480, 960, 1_920, 2_880) * 3 + (480, 960) * 2 + (120, 240, 480,
 
 
 def packet_samples(packet: bytes) -> int:
-    """How long a packet lasts, in samples at 48 kHz; 0 for one of the two that head a stream.
+    """Return the length of a packet in samples at 48 kHz; 0 for one of the two that head a stream.
 
     Raises:
         ShapeError: it is no packet of Opus, or stands for more than one may.

@@ -38,7 +38,7 @@ class Page {
 
   begin() {
     this.#makeEstimates();
-    // The address that the server prints when it starts has it behind the #, which no server is sent.
+    // The address that the server prints when it starts has it in the fragment, which is sent to no server.
     const offered = new URLSearchParams(location.hash.slice(1)).get("token");
     if (offered) history.replaceState(null, "", location.pathname + location.search);
     parts.login.addEventListener("submit", (event) => this.#handle(event, () => this.#logIn(parts.token.value)));

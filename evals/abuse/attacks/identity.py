@@ -1,6 +1,6 @@
 """Mistaken identity: operators through proxies, tokens that lock out others, ids that are enough.
 
-Through a proxy everybody comes from 127.0.0.1. Nothing here measures audio.
+Through a proxy every client comes from 127.0.0.1. Nothing here measures audio.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the documents show of a deployment is one, and what they name is there."""
+"""Documents: each deployment that they show is valid, and each thing that they name exists."""
 
 import re
 import typing
@@ -49,7 +49,7 @@ def test_there_are_examples() -> None:
 
 
 def named(document: Path) -> Iterator[str]:
-    """What a document names as code in its text."""
+    """Yield what a document names as code in its text."""
     for span in INLINE.findall(FENCED.sub("", document.read_text(encoding="utf-8"))):
         yield " ".join(span.split())
 

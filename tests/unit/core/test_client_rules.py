@@ -1,4 +1,4 @@
-"""What one client may change in one call."""
+"""Rules of one client in one call."""
 
 import pytest
 

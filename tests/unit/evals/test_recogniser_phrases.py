@@ -1,4 +1,4 @@
-"""What the embedded recogniser knows of callers by itself, against what the evaluations ask."""
+"""Phrases built into the embedded recogniser, compared with the questions of the evaluations."""
 
 import json
 from collections.abc import Iterator

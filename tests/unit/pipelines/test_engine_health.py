@@ -1,4 +1,4 @@
-"""What the embedded engines of a server say of themselves: their pace, and what cannot work."""
+"""Health of the embedded engines of a server: their pace, and what cannot work."""
 
 import asyncio
 import os

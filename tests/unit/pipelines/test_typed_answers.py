@@ -383,7 +383,7 @@ def test_turns_that_wait_for_each_other_are_refused_together_on_a_full_disk(tmp_
         begun_s = loop.time()
         refused = await asyncio.gather(*(turn(key) for key in "abc"), return_exceptions=True)
         assert all(isinstance(error, StoreUnavailableError) for error in refused), refused
-        # Each that waited behind the first one is given one more attempt of the writer, and not five seconds.
+        # Each that waited after the first one is given one more attempt of the writer, and not five seconds.
         assert 5 <= loop.time() - begun_s <= 7.1
         disk.free()
         await turns.close()

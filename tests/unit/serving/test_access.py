@@ -322,7 +322,7 @@ async def test_a_session_is_used_by_its_owner_the_application_and_the_operator(
         assert access.may_use(may, SESSION, owner)
     for shown in others:
         assert not access.may_use(await identity(shown), SESSION, owner)
-    # One that nobody owns is the operator's.
+    # One without an owner is the operator's.
     for shown in [KEY, *others]:
         assert not access.may_use(await identity(shown), SESSION, None)
 

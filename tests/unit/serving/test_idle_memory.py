@@ -1,4 +1,4 @@
-"""When a process gives memory back, on virtual time."""
+"""Memory that an idle process gives back, on virtual time."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How fast clients read, in virtual time."""
+"""Pace at which clients read, in virtual time."""
 
 import asyncio
 

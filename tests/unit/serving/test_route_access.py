@@ -157,7 +157,7 @@ async def test_the_application_admits_as_the_table_says(
 
 
 async def credentials(client: httpx.AsyncClient, credential: Credential, *, keys: bool) -> tuple[str, str]:
-    """What is shown, and a session of the user whose token ``token`` is."""
+    """Return what is shown, and a session of the user whose token ``token`` is."""
     if not keys:
         session = (await client.post("/api/sessions")).json()["id"]
         shown = {"none": "", "operator": TOKEN}.get(credential, "x" * 32)

@@ -57,7 +57,7 @@ async def token(client: httpx.AsyncClient, key: str = KEY, **body: Any) -> dict[
 
 
 async def statuses(client: httpx.AsyncClient, session: str, headers: dict[str, str]) -> set[int]:
-    """Of everything that a client may ask of a session that it may use."""
+    """Return the statuses of everything that a client may request of a session that it may use."""
     found = {
         (await client.get(f"/api/sessions/{session}{path}", headers=headers)).status_code for path in READS
     }

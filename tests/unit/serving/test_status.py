@@ -1,4 +1,4 @@
-"""What ``/status`` says of the ways into a server."""
+"""Transports and sockets that ``/status`` lists."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How much may be typed into a session, in virtual time."""
+"""Bound of what may be typed into a session, in virtual time."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a client may ask of the process: pure, times are given."""
+"""Budget of a client: pure, times are given."""
 
 from core.token_bucket import TokenBucket
 from transports.client_budget import ClientBudget, ClientShare

@@ -181,7 +181,7 @@ async def test_echo_control_goes_on_with_the_same_frames_and_windows_when_the_pr
     assert len(voice) // 320 == len(heard) // step * step // 320 and taken == windows
     # The echo is known again within a second, by the engines in threads and by the new process.
     assert found[dies_at - 1] is not None and found[-1] == pytest.approx(found[dies_at - 1], abs=2)
-    # The bot's voice is nobody's; the caller's is one.
+    # The bot's voice is not a caller's; the other one is.
     second = RATE_HZ // 512
     assert max(probabilities[5 * second : 6 * second]) < 0.7 < max(probabilities[7 * second : 9 * second])
 

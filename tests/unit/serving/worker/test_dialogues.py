@@ -40,7 +40,7 @@ def hosting(lm: CausalLm, port: int = 0, **limits: Any) -> Any:
 
 
 def opened(served: Served) -> HostedReplies:
-    # What these tests are about has no deadline, and loading another model beside them takes seconds.
+    # These tests check no deadline, and loading another model meanwhile takes seconds.
     settings = WorkerLlmSettings(
         url=served.url, secret_env=told_secret(), open_timeout_s=20, request_timeout_s=20
     )

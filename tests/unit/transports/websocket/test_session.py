@@ -346,7 +346,7 @@ async def until_gone(session: SurfaceSession) -> None:
 
 
 def gone_after_s(peer: ScriptedPeer, **settings: Any) -> float:
-    """When a client was given up that would have stayed for an hour."""
+    """Return the time at which a client was given up that would have stayed for an hour."""
     times: list[float] = []
 
     async def during(session: SurfaceSession) -> None:
