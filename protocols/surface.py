@@ -537,7 +537,8 @@ class Dialect(Protocol):
     def permit(self, *, instructions: bool) -> None:
         """Set, before the first message, whether the client's instructions are followed.
 
-        Reports of its settings show what holds. Actions carry them all the same; the call decides by its rules.
+        Reports of its settings show what holds. Actions carry them all the same: the call decides by its
+        rules.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Monitor that counts the stalls of an event loop and keeps the stack that stood.
+"""Monitor that counts the stalls of an event loop and keeps the blocking stack.
 
 A stall is a time in which the loop runs nothing else: a callback that computes, waits for a disk or a lock,
 or a full garbage collection. The audio of every call stands with it. The loop runs a heartbeat; a watchdog
@@ -53,14 +53,14 @@ class Stall:
 
     Attributes:
         at_s: Unix time of its end.
-        stood_ms: how long the loop stood, exact to ``BUSY_S``.
-        cpu_ms: CPU time of the loop's thread in it. Much less than ``stood_ms``: it waited.
+        stalled_ms: how long the loop was blocked, exact to ``BUSY_S``.
+        cpu_ms: CPU time of the loop's thread in it. Much less than ``stalled_ms``: it waited.
         collected_ms: of full garbage collections in it, in whatever thread.
         stack: innermost frame first, ``path:line function``; empty where it could not be taken in time.
     """
 
     at_s: float
-    stood_ms: int
+    stalled_ms: int
     cpu_ms: int
     collected_ms: int
     stack: tuple[str, ...]
@@ -69,7 +69,7 @@ class Stall:
         """Return the stall as JSON, for ``/status``."""
         return {
             "at": datetime.fromtimestamp(self.at_s, UTC).isoformat(timespec="milliseconds"),
-            "stood_ms": self.stood_ms,
+            "stalled_ms": self.stalled_ms,
             "cpu_ms": self.cpu_ms,
             "collected_ms": self.collected_ms,
             "stack": list(self.stack),
@@ -77,7 +77,7 @@ class Stall:
 
 
 class HeartbeatTimes:
-    """Decision whether the loop stood between two heartbeats. Times come in, no clock is read.
+    """Decision whether the loop was blocked between two heartbeats. Times come in, no clock is read.
 
     Args:
         stall_ns: shortest stall that counts.
@@ -86,8 +86,8 @@ class HeartbeatTimes:
     def __init__(self, stall_ns: int = STALL_MS * NS_PER_MS) -> None:
         self._stall_ns = stall_ns
 
-    def stood_ns(self, *, interval_ns: int, passed_ns: int, cpu_ns: int) -> int:
-        """Return how long the loop stood; 0: not long enough to be counted.
+    def stalled_ns(self, *, interval_ns: int, passed_ns: int, cpu_ns: int) -> int:
+        """Return how long the loop was blocked; 0: not long enough to be counted.
 
         Args:
             interval_ns: that was asked for between the heartbeats.
@@ -172,17 +172,17 @@ class StallMonitor:
         now_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
         passed_ns, used_ns = now_ns - self._beat_ns, cpu_ns - self._cpu_ns
         collected_ns = self._collected_ns - self._collected_before_ns
-        stood_ns = self._times.stood_ns(
+        stalled_ns = self._times.stalled_ns(
             interval_ns=round(self._interval_s * 1e9), passed_ns=passed_ns, cpu_ns=used_ns
         )
-        if stood_ns:
+        if stalled_ns:
             beats, stack = self._stack
             self._count(
                 Stall(
                     time.time(),
-                    stood_ns // NS_PER_MS,
-                    min(used_ns, stood_ns) // NS_PER_MS,
-                    min(collected_ns, stood_ns) // NS_PER_MS,
+                    stalled_ns // NS_PER_MS,
+                    min(used_ns, stalled_ns) // NS_PER_MS,
+                    min(collected_ns, stalled_ns) // NS_PER_MS,
                     stack if beats == self._beats else (),
                 )
             )
@@ -193,7 +193,7 @@ class StallMonitor:
 
     def _count(self, stall: Stall) -> None:
         self.count += 1
-        self.longest_ms = max(self.longest_ms, stall.stood_ms)
+        self.longest_ms = max(self.longest_ms, stall.stalled_ms)
         self.last = stall
         # The log is written by the watchdog: a terminal that stands would be the next stall.
         self._unreported.append(stall)
@@ -217,7 +217,7 @@ class StallMonitor:
             if left_s > 0:
                 self._ended.wait(left_s)
             elif beats != seen:
-                # Once for each stall: what stood first is what made it long.
+                # Once for each stall: what blocked first is what made it long.
                 seen = beats
                 stack = stack_of(self._thread_id)
                 if beats == self._beats:

@@ -1,4 +1,4 @@
-"""Log of the stalls of an event loop: one line in ten seconds, with the stack that stood."""
+"""Log of the stalls of an event loop: one line in ten seconds, with the blocking stack."""
 
 import time
 
@@ -20,6 +20,6 @@ class StallLog:
         """Log a stall, unless another was logged a moment ago."""
         collected = f", {stall.collected_ms} ms of it in garbage collection" if stall.collected_ms else ""
         where = " < ".join(stall.stack) or "native code that held the interpreter"
-        text = f"the event loop stood for {stall.stood_ms} ms ({stall.cpu_ms} ms of CPU{collected}): {where}"
+        text = f"the event loop was blocked for {stall.stalled_ms} ms ({stall.cpu_ms} ms of CPU{collected}): {where}"
         if (line := self._lines.line(text, time.monotonic())) is not None:
             logger.warning(line)

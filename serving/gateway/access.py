@@ -38,6 +38,7 @@ from starlette.requests import HTTPConnection
 from core.grants import ClientIdentity, Grants
 from serving.gateway.apps import AppId
 from serving.gateway.audit import AuditLog
+from serving.gateway.auth_failures import AuthFailures
 from serving.gateway.client_keys import (
     MOST_TOKEN_CHARS,
     ClientKeys,
@@ -45,7 +46,6 @@ from serving.gateway.client_keys import (
     TokenError,
     narrowed,
 )
-from serving.gateway.guesses import Guesses
 from serving.gateway.operators import Operators
 from serving.gateway.requests import check_origin, client_of
 from serving.gateway.settings import ServerSettings
@@ -97,8 +97,8 @@ class TokenRequest(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """A client that begins something.
+class AdmittedClient:
+    """Client that may begin something.
 
     Attributes:
         identity: of the client.
@@ -116,7 +116,7 @@ class Access:
         settings: of the server.
         operators: clients that need no key; None: there are none.
         keys: of applications; None: those of the environment.
-        guesses: where wrong credentials are counted.
+        auth_failures: where wrong credentials are counted.
         audit: where they are written down.
         wall_s: Unix time.
 
@@ -130,14 +130,14 @@ class Access:
         *,
         operators: Operators | None = None,
         keys: ClientKeys | None = None,
-        guesses: Guesses | None = None,
+        auth_failures: AuthFailures | None = None,
         audit: AuditLog | None = None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._operators = operators
         self._keys = ClientKeys(settings, wall_s=wall_s) if keys is None else keys
-        self._guesses = guesses or Guesses(clients=settings.counted_clients)
+        self._auth_failures = auth_failures or AuthFailures(clients=settings.counted_clients)
         self._audit = audit or AuditLog()
         self._used: OrderedDict[str, float] = OrderedDict()
 
@@ -160,10 +160,10 @@ class Access:
         identity, _ = await self._beginning(connection, surface)
         return identity
 
-    async def admit(self, connection: HTTPConnection, surface: str | None = None) -> Admission:
+    async def admit(self, connection: HTTPConnection, surface: str | None = None) -> AdmittedClient:
         """Let a client begin something: its token is spent. Raises as ``check``."""
         identity, token = await self._beginning(connection, surface)
-        return Admission(identity, None if token is None else self._take(token))
+        return AdmittedClient(identity, None if token is None else self._take(token))
 
     def compare(self, connection: HTTPConnection) -> ClientIdentity:
         """Identify a client for counting, by comparisons alone.
@@ -375,7 +375,9 @@ class Access:
     async def _wrong(self, connection: HTTPConnection, why: str) -> HTTPException:
         address = self._address(connection)
         self._audit.record_wrong_credential("credential.wrong", address=address, path=_path_of(connection))
-        return await self._guesses.refuse(address, HTTPException(401, why, {"WWW-Authenticate": "Bearer"}))
+        return await self._auth_failures.refuse(
+            address, HTTPException(401, why, {"WWW-Authenticate": "Bearer"})
+        )
 
 
 def shown_by(connection: HTTPConnection) -> str:

@@ -29,13 +29,13 @@ from runtime.shutdown import Shutdown
 from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError
 from serving.gateway.audit import AuditLog
+from serving.gateway.auth_failures import AuthFailures
 from serving.gateway.caller_api import caller_api
 from serving.gateway.caller_book import CallerBook
 from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.chat_sockets import ChatSockets
 from serving.gateway.client_keys import ClientKeys
 from serving.gateway.eval_socket import EvalSocket
-from serving.gateway.guesses import Guesses
 from serving.gateway.limits import RETRY_S, ShareError
 from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
 from serving.gateway.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
@@ -75,6 +75,7 @@ def create_app(
     operator_token: str = "",
     usage: UsageLimits | None = None,
     audit: AuditLog | None = None,
+    auth_failures: AuthFailures | None = None,
     readiness: Callable[[], Sequence[str]] | None = None,
     shutdown: Shutdown | None = None,
     admitted: Callable[[bool], Admitted] | None = None,
@@ -98,6 +99,7 @@ def create_app(
         operator_token: where the environment has none.
         usage: model requests and sessions of each client, shared with what makes requests in calls.
         audit: where wrong tokens, deletions and operators' acts are written down.
+        auth_failures: where wrong credentials are counted; None: one of its own.
         readiness: reasons for which this process should get no new calls, as engines see it.
         shutdown: that conversations watch, to end after a goodbye.
         admitted: how many calls the machine can answer now (``CallTasks.admitted``); None: ``max_calls``.
@@ -105,12 +107,12 @@ def create_app(
     """
     operations = operations or Operations()
     audit = audit or AuditLog()
-    guesses = Guesses(clients=settings.counted_clients)
+    auth_failures = auth_failures or AuthFailures(clients=settings.counted_clients)
     keys = ClientKeys(settings)
     operators = Operators(
-        settings, token=operator_token, guesses=guesses, is_client=keys.is_credential, audit=audit
+        settings, token=operator_token, auth_failures=auth_failures, is_client=keys.is_credential, audit=audit
     )
-    access = Access(settings, operators=operators, keys=keys, guesses=guesses, audit=audit)
+    access = Access(settings, operators=operators, keys=keys, auth_failures=auth_failures, audit=audit)
     usage = usage or UsageLimits(settings)
     calls = CallTasks(
         run_call,

@@ -21,6 +21,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,6 +46,9 @@ class AuditLog:
         path: of the file of acts, with that of wrong credentials next to it; None: there is neither.
         clock_s: monotonic.
         wall_s: Unix time.
+        most_waiting: lines that wait to be written to one file.
+        most_bytes: size at which a file is moved aside.
+        retry_s: time to the next attempt to write a line.
     """
 
     def __init__(
@@ -53,10 +57,14 @@ class AuditLog:
         *,
         clock_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
+        most_waiting: int = MOST_WAITING,
+        most_bytes: int = MOST_BYTES,
+        retry_s: float = RETRY_S,
     ) -> None:
         self._wall_s = wall_s
-        self._acts = _Lines(path)
-        self._wrong = _Lines(None if path is None else path.with_name(WRONG_FILE))
+        bounds = _Bounds(most_waiting, most_bytes, retry_s)
+        self._acts = _Lines(path, bounds)
+        self._wrong = _Lines(None if path is None else path.with_name(WRONG_FILE), bounds)
         self._each = Rate(WRONG_PER_ADDRESS, "", clients=COUNTED_ADDRESSES, clock_s=clock_s)
         self._all = Rate(WRONG_IN_ALL, "", clients=1, clock_s=clock_s)
 
@@ -100,13 +108,21 @@ class AuditLog:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    most_waiting: int
+    most_bytes: int
+    retry_s: float
+
+
 class _Lines:
     """Lines of the process's log that are also written to a file, where there is one."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, bounds: _Bounds) -> None:
         self._path = path
+        self._bounds = bounds
         self._left_out = 0
-        self._waiting: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[str | None] = queue.Queue(bounds.most_waiting)
         self._closing = threading.Event()
         self._writer: threading.Thread | None = None
 
@@ -153,22 +169,22 @@ class _Lines:
             while True:
                 is_last = self._closing.is_set()
                 try:
-                    _append(path, line)
+                    _append(path, line, most_bytes=self._bounds.most_bytes)
                 except OSError as error:
                     if not failed:
                         logger.error(f"audit: {path} cannot be written: {error.strerror or error}")
                     failed = True
                     if is_last:
                         break
-                    self._closing.wait(RETRY_S)
+                    self._closing.wait(self._bounds.retry_s)
                 else:
                     failed = False
                     break
 
 
-def _append(path: Path, line: str) -> None:
+def _append(path: Path, line: str, *, most_bytes: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size >= MOST_BYTES:
+    if path.exists() and path.stat().st_size >= most_bytes:
         for number in range(FILES - 1, 0, -1):
             older = path.with_suffix(f".{number}.jsonl")
             newer = path if number == 1 else path.with_suffix(f".{number - 1}.jsonl")

@@ -83,10 +83,10 @@ class ChatSockets:
         try:
             if name is not None:
                 check_name(name)
-            admission = await self._admit(websocket, body)
-            identity = admission.identity
-            if admission.next_token is not None:
-                body["next_token"] = admission.next_token
+            admitted = await self._admit(websocket, body)
+            identity = admitted.identity
+            if admitted.next_token is not None:
+                body["next_token"] = admitted.next_token
             silent = self._calls.take_silent(identity, hears=False)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)

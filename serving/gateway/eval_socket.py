@@ -18,13 +18,13 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from core.errors import AgentError, CapacityError, PeerError, StoreUnavailableError
 from core.grants import ANONYMOUS, ClientIdentity
-from serving.gateway.access import Admission
+from serving.gateway.access import AdmittedClient
 from serving.gateway.calls import ADDRESS_SHARE, LEAST_SILENT, CallTasks
 from serving.gateway.limits import Places
 from serving.gateway.middleware import POLICY_VIOLATION
 from serving.gateway.settings import ServerSettings
 
-Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[Admission]]
+Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
 # WebSocket close code (IANA registry).
 TRY_AGAIN_LATER = 1013
 

@@ -6,8 +6,8 @@ which is a cookie from then on: HttpOnly, so that no script reads it, and SameSi
 page's request carries it. To be on this machine is no identity: a proxy or a tunnel on it forwards strangers,
 and nothing in what it sends says so.
 
-Wrong tokens are counted and answered late (``guesses``); the right one is never refused. Logins are of this
-process: a restart ends them, and each replica of a gateway has its own.
+Wrong tokens are counted and answered late (``auth_failures``); the right one is never refused. Logins are of
+this process: a restart ends them, and each replica of a gateway has its own.
 
     GET    /api/admin/session     whether this request is the operator's, and what would make it so
     POST   /api/admin/session     {token}: log in
@@ -28,7 +28,7 @@ from starlette.requests import HTTPConnection
 
 from core.newest import Newest
 from serving.gateway.audit import AuditLog
-from serving.gateway.guesses import Guesses
+from serving.gateway.auth_failures import AuthFailures
 from serving.gateway.operator_token import LEAST_CHARS
 from serving.gateway.requests import check_origin, client_of
 from serving.gateway.settings import ServerSettings
@@ -72,7 +72,7 @@ class Operators:
     Args:
         settings: of the server.
         token: where the environment has none; empty: one that is never shown, so that there is no operator.
-        guesses: where wrong tokens are counted.
+        auth_failures: where wrong tokens are counted.
         is_client: tells whether a bearer token is a credential of a client: such a one is no guess.
         audit: where logins, wrong tokens and acts are written down.
     """
@@ -82,14 +82,14 @@ class Operators:
         settings: ServerSettings,
         *,
         token: str = "",
-        guesses: Guesses | None = None,
+        auth_failures: AuthFailures | None = None,
         is_client: Callable[[str], bool] = _no_client,
         audit: AuditLog | None = None,
     ) -> None:
         self._settings = settings
         given = os.environ.get(settings.admin_token_env, "")
         self._token = given or token or secrets.token_urlsafe(32)
-        self._guesses = guesses or Guesses(clients=settings.counted_clients)
+        self._auth_failures = auth_failures or AuthFailures(clients=settings.counted_clients)
         self._is_client = is_client
         self._audit = audit or AuditLog()
         # By digest, so that a lookup takes as long for every cookie; when it ends, by the loop's clock.
@@ -183,7 +183,7 @@ class Operators:
     async def _wrong(self, connection: HTTPConnection, error: HTTPException) -> HTTPException:
         address = self._address(connection)
         self._audit.record_wrong_credential("operator.wrong_token", address=address)
-        return await self._guesses.refuse(address, error)
+        return await self._auth_failures.refuse(address, error)
 
     def _address(self, connection: HTTPConnection) -> str:
         return client_of(connection, trusted_proxies=self._settings.trusted_proxies)

@@ -174,12 +174,12 @@ def session_api(
         identity = await access.check(request, APP)
         access.check_new_session(identity)
         usage.take_session(identity)
-        admission = await access.admit(request, APP)
+        admitted = await access.admit(request, APP)
         owner = identity.session_owner
         if owner is None and not identity.is_operator:
             owner = access.set_cookie(request, response)
         made = shown_info(await store.create(owner=owner))
-        return made if admission.next_token is None else {**made, "next_token": admission.next_token}
+        return made if admitted.next_token is None else {**made, "next_token": admitted.next_token}
 
     @router.get("", dependencies=[Depends(operators.check)])
     async def listed(limit: Limit = 50, before: str | None = None) -> dict[str, object]:

@@ -33,7 +33,7 @@ from protocols.openai_realtime import OpenAIRealtime
 from protocols.surface import Dialect
 from protocols.unmute import Unmute
 from serving.gateway.access import SUBPROTOCOLS as TOKENS
-from serving.gateway.access import Access, Admission
+from serving.gateway.access import Access, AdmittedClient
 from serving.gateway.apps import AppDisabledError, AppId, Apps
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
@@ -178,10 +178,10 @@ class TalkSockets:
             # First: a token is not spent on a socket that its path refuses.
             dialect = make()
             hears = self._calls.hears(wanted)
-            admission = await self.admit(websocket, body, app=app, hears=hears)
-            if admission.next_token is not None:
-                body["next_token"] = admission.next_token
-            silent = self._calls.take_silent(admission.identity, hears=hears)
+            admitted = await self.admit(websocket, body, app=app, hears=hears)
+            if admitted.next_token is not None:
+                body["next_token"] = admitted.next_token
+            silent = self._calls.take_silent(admitted.identity, hears=hears)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
             return
@@ -195,13 +195,13 @@ class TalkSockets:
                     dialect=dialect,
                     mode=wanted,
                     body=body,
-                    identity=admission.identity,
+                    identity=admitted.identity,
                     on_first_word=silent.give_back,
                 ),
                 call_id=f"socket.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
-                identity=admission.identity,
+                identity=admitted.identity,
                 hears=hears,
             )
         except (HTTPException, AgentError) as error:
@@ -213,7 +213,7 @@ class TalkSockets:
 
     async def admit(
         self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId, hears: bool
-    ) -> Admission:
+    ) -> AdmittedClient:
         """Let a handshake pass, of any surface; the one place where that is decided.
 
         Args:

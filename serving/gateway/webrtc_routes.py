@@ -125,11 +125,11 @@ class WebRtcRoutes:
         if len(kept) > self._settings.start_body_bytes:
             raise HTTPException(413, f"body: over {self._settings.start_body_bytes} bytes as JSON")
         # Last: a token is spent on a call that may begin.
-        admission = await self._access.admit(request, APP)
+        admitted = await self._access.admit(request, APP)
         session_id = self._sessions.open(kept, client=identity.address, identity=identity)
         answer: dict[str, object] = {"sessionId": session_id}
-        if admission.next_token is not None:
-            answer["next_token"] = admission.next_token
+        if admitted.next_token is not None:
+            answer["next_token"] = admitted.next_token
         if self._settings.ice_servers:
             answer["iceConfig"] = {"iceServers": [{"urls": [url]} for url in self._settings.ice_servers]}
         return answer
@@ -205,9 +205,9 @@ class WebRtcRoutes:
         # Last: a token is spent on a call that may begin.
         more: dict[str, str] = {}
         if admitted is None:
-            admission = await self._access.admit(request, APP)
-            if admission.next_token is not None:
-                more["next_token"] = admission.next_token
+            begun = await self._access.admit(request, APP)
+            if begun.next_token is not None:
+                more["next_token"] = begun.next_token
         offering = OFFERING.set(identity)
         try:
             return {**await self._door.offer_json(body), **more}

@@ -102,6 +102,7 @@ class Signaling:
         ice_servers: STUN urls given to the peer connections.
         connect_s: how long an answered peer may take to connect.
         hang_up_s: how long closing one connection may take.
+        building_s: how long an offer may wait for its peer connection to be built.
 
     Raises ConfigError for an ICE server that no call could use.
     """
@@ -114,12 +115,14 @@ class Signaling:
         ice_servers: list[str] | None = None,
         connect_s: float = CONNECT_TIMEOUT_S,
         hang_up_s: float = HANG_UP_S,
+        building_s: float = BUILDING_S,
     ) -> None:
         self._on_call = on_call
         self._max_calls = max_calls
         self._ice_servers = [ice_server(url) for url in ice_servers or []]
         self._connect_s = connect_s
         self._hang_up_s = hang_up_s
+        self._building_s = building_s
         self._connections: dict[str, SmallWebRTCConnection] = {}
         self._opening = 0
         self._building = asyncio.Semaphore(BUILDING)
@@ -210,7 +213,7 @@ class Signaling:
     @asynccontextmanager
     async def _place_to_build(self) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(BUILDING_S):
+            async with asyncio.timeout(self._building_s):
                 await self._building.acquire()
         except TimeoutError:
             raise CapacityError("too many calls begin at once, try again", limit=BUILDING) from None

@@ -48,8 +48,10 @@ async def test_what_is_raised_passes_through_and_its_time_is_counted():
 
 async def test_a_cancelled_coroutine_can_clean_up():
     seen: list[str] = []
+    begun = asyncio.Event()
 
     async def waits() -> None:
+        begun.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -61,7 +63,7 @@ async def test_a_cancelled_coroutine_can_clean_up():
         await Metered(waits())
 
     task = asyncio.create_task(run())
-    await asyncio.sleep(0)
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

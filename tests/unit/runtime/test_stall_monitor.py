@@ -12,21 +12,21 @@ MS = 1_000_000
 BUSY_MS, IDLE_MS = round(BUSY_S * 1000), round(IDLE_S * 1000)
 
 
-def stood_ms(*, interval_ms: int, passed_ms: int, cpu_ms: int) -> int:
-    stood_ns = HeartbeatTimes().stood_ns(
+def stalled_ms(*, interval_ms: int, passed_ms: int, cpu_ms: int) -> int:
+    stalled_ns = HeartbeatTimes().stalled_ns(
         interval_ns=interval_ms * MS, passed_ns=passed_ms * MS, cpu_ns=cpu_ms * MS
     )
-    return stood_ns // MS
+    return stalled_ns // MS
 
 
 @pytest.mark.parametrize("begins_ms", [0, 1, 25, 49])
 def test_a_stall_that_computes_is_counted_wherever_it_meets_an_idle_loop(begins_ms):
-    assert stood_ms(interval_ms=IDLE_MS, passed_ms=begins_ms + 60, cpu_ms=60) == 60
+    assert stalled_ms(interval_ms=IDLE_MS, passed_ms=begins_ms + 60, cpu_ms=60) == 60
 
 
 @pytest.mark.parametrize("begins_ms", range(BUSY_MS))
 def test_a_stall_that_waits_is_counted_wherever_it_meets_a_loop_that_works(begins_ms):
-    assert stood_ms(interval_ms=BUSY_MS, passed_ms=begins_ms + 51, cpu_ms=1) > 0
+    assert stalled_ms(interval_ms=BUSY_MS, passed_ms=begins_ms + 51, cpu_ms=1) > 0
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_stall_that_waits_is_counted_wherever_it_meets_a_loop_that_works(begin
     [(IDLE_MS, IDLE_MS, 0), (IDLE_MS, IDLE_MS + 4, 54), (BUSY_MS, BUSY_MS + 29, 20), (IDLE_MS, 95, 10)],
 )
 def test_what_is_shorter_is_not_counted(interval_ms, passed_ms, cpu_ms):
-    assert stood_ms(interval_ms=interval_ms, passed_ms=passed_ms, cpu_ms=cpu_ms) == 0
+    assert stalled_ms(interval_ms=interval_ms, passed_ms=passed_ms, cpu_ms=cpu_ms) == 0
 
 
 def test_a_loop_that_does_nothing_is_woken_twenty_times_a_second():
@@ -70,9 +70,9 @@ async def reported(block, function: str) -> tuple[StallMonitor, Stall]:
 
 async def test_a_stall_is_counted_with_the_stack_that_stood():
     monitor, stall = await reported(lambda: stand_for_s(0.4), " stand_for_s")
-    assert stall.stood_ms >= 300
+    assert stall.stalled_ms >= 300
     assert monitor.count >= 1
-    assert monitor.longest_ms >= stall.stood_ms
+    assert monitor.longest_ms >= stall.stalled_ms
     assert stall.stack[0].endswith(" stand_for_s")
 
 
@@ -94,15 +94,15 @@ async def test_full_garbage_collection_is_named():
             gc.collect()
 
     _, stall = await reported(collect, "collect")
-    assert 0 < stall.collected_ms <= stall.stood_ms
+    assert 0 < stall.collected_ms <= stall.stalled_ms
 
 
 async def test_status_has_counts_and_the_last_stack():
     monitor, stall = await reported(lambda: stand_for_s(0.2), " stand_for_s")
     message = monitor.as_message()
     assert message["count"] >= 1
-    assert message["longest_ms"] >= stall.stood_ms
-    assert set(message["last"]) == {"at", "stood_ms", "cpu_ms", "collected_ms", "stack"}
+    assert message["longest_ms"] >= stall.stalled_ms
+    assert set(message["last"]) == {"at", "stalled_ms", "cpu_ms", "collected_ms", "stack"}
 
 
 async def test_nothing_is_left_of_a_monitor_that_ended():

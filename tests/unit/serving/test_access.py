@@ -13,8 +13,8 @@ from core.errors import ConfigError
 from core.grants import ClientIdentity, Grants
 from serving.gateway.access import COOKIE, Access, TokenRequest
 from serving.gateway.app import create_app
+from serving.gateway.auth_failures import FREE, LONGEST_S
 from serving.gateway.client_keys import MOST_TOKEN_CHARS, ClientKeys, TokenError
-from serving.gateway.guesses import FREE, LONGEST_S
 from serving.gateway.operators import Operators
 from serving.gateway.settings import ServerSettings
 from tests import virtual_time
@@ -86,11 +86,11 @@ async def test_without_keys_everybody_may(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
     access = Access(ServerSettings())
     assert access.is_open
-    admission = await access.admit(connection("a key of another server"))
-    assert admission.next_token is None and admission.identity.owner == ""
-    assert admission.identity.address == "10.0.0.1"
+    admitted = await access.admit(connection("a key of another server"))
+    assert admitted.next_token is None and admitted.identity.owner == ""
+    assert admitted.identity.address == "10.0.0.1"
     # What a client may add to a call is off until the deployment says otherwise.
-    grants = admission.identity.grants
+    grants = admitted.identity.grants
     assert not grants.instructions and not grants.client_tools
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from serving.gateway import audit as audit_module
 from serving.gateway.audit import FILES, WRONG_FILE, WRONG_IN_ALL, WRONG_PER_ADDRESS, AuditLog, masked
 from tests.peers.operations_gateway import BEARER, TOKEN, asking, gateway
 from tests.peers.session_gateway import Turns, application, client_of
@@ -75,13 +74,10 @@ def test_an_address_that_guesses_leaves_lines_for_another(tmp_path: Path):
     assert lines(tmp_path / WRONG_FILE)[-1]["address"] == "203.0.113.8"
 
 
-def test_acts_that_find_the_file_away_are_written_when_it_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(audit_module, "RETRY_S", 0.01)
+def test_acts_that_find_the_file_away_are_written_when_it_is_back(tmp_path: Path):
     folder = tmp_path / "data"
     folder.write_text("a file where the folder should be")
-    log = AuditLog(folder / "audit.jsonl")
+    log = AuditLog(folder / "audit.jsonl", retry_s=0.01)
     for number in range(3):
         log.record("operator.act", path=f"/{number}")
     folder.unlink()
@@ -89,13 +85,11 @@ def test_acts_that_find_the_file_away_are_written_when_it_is_back(
     assert [line["path"] for line in lines(folder / "audit.jsonl")] == ["/0", "/1", "/2"]
 
 
-def test_acts_beyond_the_queue_are_in_the_log_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(audit_module, "MOST_WAITING", 2)
-    monkeypatch.setattr(audit_module, "RETRY_S", 60.0)
+def test_acts_beyond_the_queue_are_in_the_log_and_counted(tmp_path: Path):
     (tmp_path / "data").write_text("a file where the folder should be")
     messages: list[str] = []
     sink = logger.add(messages.append, format="{level} {message}", level="INFO")
-    log = AuditLog(tmp_path / "data" / "audit.jsonl")
+    log = AuditLog(tmp_path / "data" / "audit.jsonl", most_waiting=2, retry_s=60.0)
     try:
         for number in range(20):
             log.record("operator.act", path=f"/{number}")
@@ -109,9 +103,8 @@ def test_acts_beyond_the_queue_are_in_the_log_and_counted(tmp_path: Path, monkey
     assert len(written) in (2, 3) and written | unwritten >= {f"/{number}" for number in range(20)}
 
 
-def test_the_file_is_moved_aside_and_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(audit_module, "MOST_BYTES", 100)
-    log = AuditLog(tmp_path / "audit.jsonl")
+def test_the_file_is_moved_aside_and_the_newest_are_kept(tmp_path: Path):
+    log = AuditLog(tmp_path / "audit.jsonl", most_bytes=100)
     for number in range(20):
         log.record("operator.act", path=f"/{number}")
     log.close()

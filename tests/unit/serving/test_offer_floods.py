@@ -149,7 +149,8 @@ class Room:
     """A door whose calls last."""
 
     def __init__(self) -> None:
-        self.door = Signaling(self.on_call, max_calls=40, hang_up_s=0.5)
+        # Tests that fill the places of construction wait for this.
+        self.door = Signaling(self.on_call, max_calls=40, hang_up_s=0.5, building_s=0.05)
 
     async def on_call(self, _connection: object, _body: dict[str, object]) -> None: ...
 
@@ -187,7 +188,6 @@ async def test_a_call_takes_a_bounded_number_of_candidates(room: Room):
 async def test_few_peer_connections_are_under_construction_at_a_time(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(signaling, "BUILDING_S", 0.05)
     begun, may_go_on, at_once = 0, asyncio.Event(), 0
 
     class Slow(RTCPeerConnection):
@@ -213,17 +213,18 @@ async def test_few_peer_connections_are_under_construction_at_a_time(
 async def test_a_call_that_waits_in_vain_to_be_restarted_goes_on(room: Room, monkeypatch: pytest.MonkeyPatch):
     offer = await offer_of(1)
     answer = await room.door.offer_json(offer)
-    monkeypatch.setattr(signaling, "BUILDING_S", 0.05)
-    may_go_on = asyncio.Event()
+    may_go_on, begun = asyncio.Event(), asyncio.Semaphore(0)
 
     class Slow(RTCPeerConnection):
         async def setRemoteDescription(self, description: Any) -> None:  # noqa: N802
+            begun.release()
             await may_go_on.wait()
             await super().setRemoteDescription(description)
 
     monkeypatch.setattr(smallwebrtc, "RTCPeerConnection", Slow)
     others = [asyncio.create_task(room.door.offer_json(offer)) for _ in range(signaling.BUILDING)]
-    await asyncio.sleep(0)
+    for _ in others:
+        await begun.acquire()
     with pytest.raises(CapacityError):
         await room.door.offer_json({**offer, "pc_id": answer["pc_id"], "restart_pc": True})
     assert room.door.is_open(answer["pc_id"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from serving.gateway.guesses import FORGET_S, FREE, LONGEST_S, MOST_DELAYED
+from serving.gateway.auth_failures import FORGET_S, FREE, LONGEST_S, MOST_DELAYED
 from serving.gateway.operators import COOKIE, LOGIN_S, MOST_LOGINS
 from tests import virtual_time
 from tests.peers.operations_gateway import BEARER, TOKEN, TOKEN_ENV, asking, gateway

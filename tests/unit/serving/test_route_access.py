@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from serving.gateway.app import create_app
+from serving.gateway.auth_failures import AuthFailures
 from serving.gateway.caller_book import CallerBook
 from serving.gateway.caller_settings import CallCodeSettings
 from serving.gateway.operations import Operations, OperationsSettings
@@ -69,6 +70,7 @@ async def whole(folder: Path, store: SessionStore) -> FastAPI:
         desk=PhoneDesk(None),
         book=CallerBook(store, None, phone.call_codes, number=phone.number),
         operator_token=TOKEN,
+        auth_failures=AuthFailures(clients=1, longest_s=0.0),
     )
 
 
@@ -124,7 +126,6 @@ async def test_the_application_admits_as_the_table_says(
 ):
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", "t" * 32)
     monkeypatch.delenv("PARLEY_ADMIN_TOKEN", raising=False)
-    monkeypatch.setattr("serving.gateway.guesses.LONGEST_S", 0.0)
     if keys:
         monkeypatch.setenv("PARLEY_CALL_KEYS", f"{KEY},{OTHER}")
     else:

@@ -1,4 +1,4 @@
-"""Wrong credentials: counted by address, and answered late.
+"""Failed authentications: counted by address, and answered late.
 
 A valid credential is never refused because of wrong ones: many clients have one address (a NAT, a proxy), and
 an attacker there must not lock the others out. The answer to a wrong one is delayed instead, longer with each
@@ -21,14 +21,16 @@ FORGET_S = 60.0
 MOST_DELAYED = 200
 
 
-class Guesses:
-    """Wrong credentials of one process.
+class AuthFailures:
+    """Failed authentications of one process.
 
     Args:
         clients: addresses whose wrong ones are counted; the one not seen for longest is forgotten.
+        longest_s: longest delay of an answer.
     """
 
-    def __init__(self, *, clients: int) -> None:
+    def __init__(self, *, clients: int, longest_s: float = LONGEST_S) -> None:
+        self._longest_s = longest_s
         # Wrong ones in a row, and when the last one came by the loop's clock.
         self._counts: Newest[str, tuple[int, float]] = Newest(clients)
         self._delayed = 0
@@ -47,12 +49,12 @@ class Guesses:
         count, last_s = self._counts.get(client, (0, now_s))
         count = 1 if now_s - last_s >= FORGET_S else count + 1
         self._counts[client] = (count, now_s)
-        delay_s = delay_of(count)
+        delay_s = self._delay_s(count)
         if not delay_s:
             return error
         if self._delayed >= MOST_DELAYED:
             return HTTPException(
-                429, "too many wrong credentials at this moment", {"Retry-After": str(round(LONGEST_S))}
+                429, "too many wrong credentials at this moment", {"Retry-After": str(round(self._longest_s))}
             )
         self._delayed += 1
         try:
@@ -61,8 +63,6 @@ class Guesses:
             self._delayed -= 1
         return error
 
-
-def delay_of(count: int) -> float:
-    """Return the seconds that the answer to the wrong credential of this number waits."""
-    # The exponent is bounded: a count of thousands is no float.
-    return 0.0 if count <= FREE else min(LONGEST_S, FIRST_S * 2 ** min(count - FREE - 1, 10))
+    def _delay_s(self, count: int) -> float:
+        # The exponent is bounded: a count of thousands is no float.
+        return 0.0 if count <= FREE else min(self._longest_s, FIRST_S * 2 ** min(count - FREE - 1, 10))
