@@ -46,6 +46,33 @@ def known_deployments() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in CONFIG_DIR.glob("*.yaml")))
 
 
+def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
+    """Return the mapping that a text in YAML holds; empty for an empty text. Booleans are those of YAML 1.2.
+
+    Raises:
+        ConfigError: not YAML, or not a mapping; names ``where``.
+    """
+    try:
+        # A safe loader: it makes plain values and nothing else.
+        data = yaml.load(text, Loader=_Yaml)  # noqa: S506
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where} must hold a mapping")
+    return data
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a file as ``parse_yaml``. Raises ConfigError, also for a file that cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    return parse_yaml(text, where=str(path))
+
+
 def load_deployment(source: str | Path) -> "Deployment":
     """Read a deployment from a path or, without a folder and suffix, by the name of a shipped one.
 
@@ -63,19 +90,7 @@ def load_deployment(source: str | Path) -> "Deployment":
         path = CONFIG_DIR / f"{source}.yaml"
         if not path.exists():
             raise ConfigError(f"no deployment {str(source)!r}", known=known_deployments())
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    try:
-        # A safe loader: it makes plain values and nothing else.
-        data = yaml.load(text, Loader=_Yaml)  # noqa: S506
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if data is None:
-        data = {}
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path} must hold a mapping")
+    data = read_yaml(path)
     folder = path.resolve().parent
     base = PROJECT_DIR if folder == CONFIG_DIR else folder
     return _with_absolute_folders(parse_settings(Deployment, data, where=str(path)), base)

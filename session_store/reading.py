@@ -29,6 +29,35 @@ class JsonPage:
     is_last: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TimelinePage:
+    """Part of a timeline to read.
+
+    Attributes:
+        after: ``(event_us, seq)`` of the event before its first one, in its direction; None: from the start.
+        limit: events at most.
+        kinds: only these; None for all.
+        newest_first: from the end of the session to its beginning.
+    """
+
+    after: tuple[int, int] | None
+    limit: int
+    kinds: Collection[Kind] | None = None
+    newest_first: bool = False
+
+    @property
+    def statement(self) -> sa.Select[Any]:
+        """Statement that reads events in the order of the page, from ``after`` on."""
+        return _back_in_time if self.newest_first else _by_time
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Parameters of ``statement``."""
+        start = (MAX_INT, MAX_INT) if self.newest_first else (-1, 0)
+        event_us, seq = start if self.after is None else self.after
+        return {"event_us": event_us, "seq": seq, "limit": self.limit}
+
+
 _session = sa.select(session_table).where(session_table.c.id == sa.bindparam("id"))
 _by_creation = (
     sa.select(session_table)
@@ -135,51 +164,27 @@ def read_keyed(connection: sa.Connection, session_id: str, *, key: str) -> Event
     return found[0] if found else None
 
 
-def read_timeline(
-    connection: sa.Connection,
-    session_id: str,
-    *,
-    after: tuple[int, int] | None,
-    limit: int,
-    kinds: Collection[Kind] | None = None,
-    newest_first: bool = False,
-) -> list[Event]:
-    """Events in order of time, then of commit, or in the opposite one; from behind the place ``after`` on.
+def read_timeline(connection: sa.Connection, session_id: str, page: TimelinePage) -> list[Event]:
+    """Return events in order of time, then of commit, or in the opposite one.
 
     Raises:
         UnknownSessionError: there is no such session.
         StoreError: one of them is of a newer release.
     """
-    if after is None:
-        after = (MAX_INT, MAX_INT) if newest_first else (-1, 0)
-    statement = _back_in_time if newest_first else _by_time
-    event_us, seq = after
-    return _page(connection, statement, session_id, kinds, {"event_us": event_us, "seq": seq, "limit": limit})
+    return _page(connection, page.statement, session_id, page.kinds, page.parameters)
 
 
-def read_json_timeline(
-    connection: sa.Connection,
-    session_id: str,
-    *,
-    after: tuple[int, int] | None,
-    limit: int,
-    kinds: Collection[Kind] | None = None,
-    newest_first: bool = False,
-) -> JsonPage:
-    """A page as ``read_timeline``, of ``PAGE_BYTES`` or one event more, as JSON.
+def read_json_timeline(connection: sa.Connection, session_id: str, page: TimelinePage) -> JsonPage:
+    """Return a page as ``read_timeline``, of ``PAGE_BYTES`` or one event more, as JSON.
 
     Raises:
         As ``read_timeline``.
     """
-    if after is None:
-        after = (MAX_INT, MAX_INT) if newest_first else (-1, 0)
-    statement = _back_in_time if newest_first else _by_time
-    parameters = {"event_us": after[0], "seq": after[1], "limit": limit}
-    return _json_page(connection, statement, session_id, kinds, parameters, with_session=True)
+    return _json_page(connection, page.statement, session_id, page.kinds, page.parameters, with_session=True)
 
 
 def read_json_events(connection: sa.Connection, session_id: str, *, after_seq: int, limit: int) -> JsonPage:
-    """A page as ``read_events``, of ``PAGE_BYTES`` or one event more, as JSON without the session's id.
+    """Return a page as ``read_events``, of ``PAGE_BYTES`` or one event more, as JSON without session ids.
 
     Raises:
         As ``read_events``.

@@ -45,6 +45,7 @@ from session_store.events import Event, Kind
 from session_store.following import Followers, listen
 from session_store.reading import (
     JsonPage,
+    TimelinePage,
     read_events,
     read_json_events,
     read_json_timeline,
@@ -195,17 +196,8 @@ class SessionReader:
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        place = None if after is None else (_within_range(after[0]), _within_range(after[1]))
-        return await self._read(
-            partial(
-                read_timeline,
-                session_id=session_id,
-                after=place,
-                limit=_size(limit),
-                kinds=kinds,
-                newest_first=newest_first,
-            )
-        )
+        page = _timeline_page(after, limit, kinds, newest_first=newest_first)
+        return await self._read(partial(read_timeline, session_id=session_id, page=page))
 
     async def json_timeline(
         self,
@@ -222,16 +214,8 @@ class SessionReader:
             As ``timeline``.
         """
         _check_id(session_id)
-        place = None if after is None else (_within_range(after[0]), _within_range(after[1]))
-        work = partial(
-            read_json_timeline,
-            session_id=session_id,
-            after=place,
-            limit=_size(limit),
-            kinds=kinds,
-            newest_first=newest_first,
-        )
-        return await self._read_in_bulk(work)
+        page = _timeline_page(after, limit, kinds, newest_first=newest_first)
+        return await self._read_in_bulk(partial(read_json_timeline, session_id=session_id, page=page))
 
     async def export(self, session_id: str) -> AsyncIterator[str]:
         """A session as lines of JSON, see ``transfer``.
@@ -643,6 +627,13 @@ def _size(limit: int) -> int:
     if limit < 1:
         raise StoreError(f"a page of {limit} is not one")
     return min(limit, MAX_INT)
+
+
+def _timeline_page(
+    after: tuple[int, int] | None, limit: int, kinds: Collection[Kind] | None, *, newest_first: bool
+) -> TimelinePage:
+    place = None if after is None else (_within_range(after[0]), _within_range(after[1]))
+    return TimelinePage(place, _size(limit), kinds, newest_first=newest_first)
 
 
 def _within_range(number: int) -> int:

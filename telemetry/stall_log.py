@@ -20,6 +20,7 @@ class StallLog:
         """Log a stall, unless another was logged a moment ago."""
         collected = f", {stall.collected_ms} ms of it in garbage collection" if stall.collected_ms else ""
         where = " < ".join(stall.stack) or "native code that held the interpreter"
-        text = f"the event loop was blocked for {stall.stalled_ms} ms ({stall.cpu_ms} ms of CPU{collected}): {where}"
+        took = f"{stall.stalled_ms} ms ({stall.cpu_ms} ms of CPU{collected})"
+        text = f"the event loop was blocked for {took}: {where}"
         if (line := self._lines.line(text, time.monotonic())) is not None:
             logger.warning(line)

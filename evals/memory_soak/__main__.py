@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from configs.load import read_yaml
 from core.errors import AgentError, PeerError
 from evals.command import machine, positive, positive_number
 from evals.memory_soak.callers import CALLS
@@ -86,7 +87,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _deployment(config: Path) -> dict[str, Any]:
     """The deployment, with a telephone that checks no signatures, for callers of this machine."""
-    given: dict[str, Any] = yaml.safe_load(config.read_text()) or {}
+    given = read_yaml(config)
     return {
         **given,
         "phone": {"signatures": False},

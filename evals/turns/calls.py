@@ -26,6 +26,7 @@ import soxr
 import yaml
 
 from audio.audible import AudibleSpan, audible_spans
+from configs.load import read_yaml
 from core.errors import PeerError
 from core.media import ms_to_samples
 from evals.command import machine
@@ -351,7 +352,7 @@ def _edges(sent: Sent) -> tuple[int, int]:
 
 def plain(config: Path, out_dir: Path) -> Path:
     """The same deployment with interruptions left to Pipecat, as a file in ``out_dir``."""
-    settings = yaml.safe_load(config.read_text()) or {}
+    settings = read_yaml(config)
     settings.setdefault("hearing", {})["barge_in"] = None
     path = out_dir / "plain.yaml"
     path.write_text(yaml.safe_dump(settings))

@@ -14,6 +14,7 @@ import httpx
 import psutil
 import yaml
 
+from configs.load import read_yaml
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +53,7 @@ def unbounded(arguments: Sequence[str], folder: Path) -> list[str]:
     config = Path(given[place])
     if config.suffix != ".yaml":
         return given
-    settings = yaml.safe_load(config.read_text()) or {}
+    settings = read_yaml(config)
     server = settings.setdefault("server", {})
     if "admission" not in server:
         server["admission"] = "off"

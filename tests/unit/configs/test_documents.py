@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from configs.deployment import Deployment
-from configs.load import parse_settings
+from configs.load import parse_settings, parse_yaml
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
@@ -41,7 +41,7 @@ def examples() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("document", "text"), examples())
 def test_an_example_of_the_documents_is_taken(document: str, text: str) -> None:
-    parse_settings(Deployment, yaml.safe_load(text), where=document)
+    parse_settings(Deployment, parse_yaml(text, where=document), where=document)
 
 
 def test_there_are_examples() -> None:

@@ -3,8 +3,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from configs.load import CONFIG_DIR, PROJECT_DIR, known_deployments, load_deployment
+from configs.load import CONFIG_DIR, PROJECT_DIR, known_deployments, load_deployment, read_yaml
 from core.errors import ConfigError
 
 
@@ -122,3 +123,10 @@ def test_words_of_yaml_that_older_loaders_take_for_booleans_are_words(tmp_path: 
     deployment = load_deployment(path)
     assert (deployment.name, deployment.thinking.speculation.on) == ("no", "off")
     assert (deployment.server.jitter_buffer, deployment.hearing.echo_mode) == (True, "on")
+
+
+def test_a_deployment_that_is_read_and_written_again_means_the_same(tmp_path: Path):
+    first = write(tmp_path, "thinking: {speculation: {on: off}}\nhearing: {echo_mode: on}\n")
+    second = tmp_path / "again.yaml"
+    second.write_text(yaml.safe_dump(read_yaml(first)))
+    assert load_deployment(second) == load_deployment(first)

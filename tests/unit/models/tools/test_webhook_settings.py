@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from configs.deployment import Choice, Deployment
-from configs.load import parse_settings
+from configs.load import parse_settings, parse_yaml
 from core.errors import ConfigError
 from models.tools.webhook import WebhookSettings
 from pipelines.answering import plan_answering
@@ -185,7 +184,8 @@ def test_the_example_of_the_document_works(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv(name, "x")
     document = Path(__file__).resolve().parents[4] / "docs" / "tools.md"
     [example] = re.findall(r"```yaml\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
-    deployment_of_example = parse_settings(Deployment, yaml.safe_load(example), where="docs/tools.md")
+    where = "docs/tools.md"
+    deployment_of_example = parse_settings(Deployment, parse_yaml(example, where=where), where=where)
     [(_row, chosen)] = plan_answering(deployment_of_example).tools
     assert chosen.name == "book_table"
     assert chosen.idempotent
