@@ -28,7 +28,7 @@ from tests.peers.test_pool import at_worker, ready, settings, until
 from tests.sounds import sound
 
 __all__ = ["chromium"]
-pytestmark = [pytest.mark.browser, pytest.mark.alone]
+pytestmark = pytest.mark.browser
 
 IN_CALL = "aaaaaaaa-0000-4000-8000-000000000001"
 WAITS = "bbbbbbbb-0000-4000-8000-000000000002"
@@ -287,6 +287,7 @@ async def test_the_printed_address_logs_in_and_is_not_kept(chromium: str, tmp_pa
         await person.state("live", within_s=5)
 
 
+@pytest.mark.alone
 async def test_a_page_that_nobody_sees_asks_for_nothing(chromium: str, tmp_path: Path):
     async with site(tmp_path) as here, operator(chromium, here) as person:
         asked: list[str] = []

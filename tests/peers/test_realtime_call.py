@@ -44,8 +44,6 @@ from tests.peers.test_command import command
 from tests.sim.call import RATE_HZ, silence, voice
 from transports.local.file import FileCall, FileTransport
 
-pytestmark = pytest.mark.alone
-
 APOLOGY = "Sorry, something is wrong here."
 QUESTION = Answer("How much is it?", (" It", " costs", " five", " euros", "."), audio_ms=1_200)
 
@@ -169,6 +167,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a key of the test")
 
 
+@pytest.mark.alone
 async def test_a_question_is_heard_answered_and_written_down(tmp_path: Path):
     async with RealtimeServer([QUESTION]) as server:
         held = await hold(server, [silence(300), voice(800), silence(600)], tmp_path)
@@ -199,6 +198,7 @@ async def test_a_question_is_heard_answered_and_written_down(tmp_path: Path):
     assert (turn.user_text, turn.bot_text) == ("How much is it?", "It costs five euros.")
 
 
+@pytest.mark.alone
 async def test_words_that_come_behind_the_answer_are_in_front_of_it_in_the_session(tmp_path: Path):
     late = Answer("How much is it?", QUESTION.text, audio_ms=1_200, transcript_late_ms=900)
     async with RealtimeServer([late]) as server:
@@ -208,6 +208,7 @@ async def test_words_that_come_behind_the_answer_are_in_front_of_it_in_the_sessi
     assert said.event_us < answered.event_us
 
 
+@pytest.mark.alone
 async def test_the_service_greets_with_the_words_of_the_deployment(tmp_path: Path):
     async with RealtimeServer([QUESTION]) as server:
         held = await hold(server, [voice(600), silence(600)], tmp_path, greeting="Good day.")
@@ -220,6 +221,7 @@ async def test_the_service_greets_with_the_words_of_the_deployment(tmp_path: Pat
     ]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("pieces_ms", [0, 90], ids=["sent at once", "sent as it is said"])
 async def test_a_voice_over_the_bot_cuts_it_off_where_it_was_heard(tmp_path: Path, pieces_ms: int):
     words = tuple(f" word{number}" for number in range(20))
@@ -283,6 +285,7 @@ async def test_a_failed_response_is_said_and_ends_the_call(tmp_path: Path):
     assert said.payload["text"] == "How much is it?"
 
 
+@pytest.mark.alone
 async def test_an_answer_that_never_comes_is_apologised_for_and_the_second_one_ends_the_call(
     tmp_path: Path,
 ):
@@ -296,6 +299,7 @@ async def test_an_answer_that_never_comes_is_apologised_for_and_the_second_one_e
     assert held.events[-1].kind is Kind.LEFT
 
 
+@pytest.mark.alone
 async def test_spoken_turns_are_counted_and_the_first_too_many_ends_the_call(tmp_path: Path):
     async with RealtimeServer([QUESTION, QUESTION, QUESTION, QUESTION]) as server:
         turn = [voice(600), silence(2_500)]
@@ -363,6 +367,7 @@ async def test_the_command_holds_a_call_with_a_service(tmp_path: Path):
     ]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("greeting", ["", "Good day."])
 async def test_a_service_with_one_stream_is_heard_and_written_down(tmp_path: Path, greeting: str):
     said = (" It", " costs", " five", " euros.")

@@ -22,8 +22,6 @@ from tests.listening import understand
 from tests.tiny_voices import write_kokoro
 from tests.voices import say, silence
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).parents[2]
 # The modules of requirements/worker.txt, whose test is below.
 WORKER_MODULES = (
@@ -81,6 +79,7 @@ def listener(pieces: list[bytes]):
     return sink
 
 
+@pytest.mark.alone
 def test_flite_is_hosted_in_an_environment_with_the_workers_packages_alone() -> None:
     with started("--engine", "flite") as (process, url):
         hosted, pieces = mouth(url), list[bytes]()
@@ -92,6 +91,7 @@ def test_flite_is_hosted_in_an_environment_with_the_workers_packages_alone() -> 
         assert process.wait(10) == 0
 
 
+@pytest.mark.alone
 def test_pocketsphinx_is_hosted_with_its_package_alone() -> None:
     arguments = ("--set", "common_words=500", "--set", "cache_dir=out/test-cache", "--limit", "streams=2")
     with started("--engine", "pocketsphinx", *arguments, modules=("pocketsphinx",)) as (process, url):
@@ -103,6 +103,7 @@ def test_pocketsphinx_is_hosted_with_its_package_alone() -> None:
         assert process.wait(10) == 0
 
 
+@pytest.mark.alone
 def test_kokoro_is_hosted_with_its_packages_which_nobody_else_needs(tmp_path: Path) -> None:
     write_kokoro(tmp_path)
     arguments = ("--engine", "kokoro", "--set", f"models_dir={tmp_path}")
@@ -158,6 +159,7 @@ def test_the_bots_environment_has_no_package_of_an_engine_in_a_worker(package: s
 # Killed, stopped, started again.
 
 
+@pytest.mark.alone
 def test_a_voice_that_is_killed_is_replaced_by_the_one_behind_it_and_comes_back() -> None:
     with started("--engine", "flite") as (process, url):
         hosted = mouth(url)
@@ -184,6 +186,7 @@ def test_a_voice_that_is_killed_is_replaced_by_the_one_behind_it_and_comes_back(
         hosted.close()
 
 
+@pytest.mark.alone
 def test_a_voice_that_is_stopped_in_a_clause_is_given_up_at_the_deadline_and_then_at_once() -> None:
     with started("--engine", "flite") as (process, url):
         hosted = mouth(url)
@@ -200,6 +203,7 @@ def test_a_voice_that_is_stopped_in_a_clause_is_given_up_at_the_deadline_and_the
         process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.alone
 def test_a_recogniser_that_is_killed_or_stopped_is_known_within_its_deadline() -> None:
     arguments = ("--engine", "pocketsphinx", "--set", "common_words=500", "--set", "cache_dir=out/test-cache")
     for sent, at_least_s, at_most_s in ((signal.SIGKILL, 0.0, 1.4), (signal.SIGSTOP, 1.4, 3.5)):
