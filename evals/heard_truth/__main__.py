@@ -16,7 +16,7 @@ from typing import Any
 
 from configs.load import load_deployment
 from core.errors import AgentError, PeerError
-from evals.command import machine
+from evals.command import count, machine
 from evals.heard_truth.calls import Judged, Plan, call
 from evals.heard_truth.figures import summary, table
 from evals.heard_truth.serving import running
@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--interruptions", type=int, default=100)
     root.add_argument("--per-call", type=int, default=20, help="interruptions in one call")
+    root.add_argument("--warmup", type=count, default=2, help="questions in a call before, not judged")
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
     root.add_argument("--url", help="a running server; default: start one")
     root.add_argument(
@@ -69,14 +70,16 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     judged = Judged()
     log = arguments.out_dir / "server.log"
     async with running(arguments.url, arguments.system, arguments.config, log) as url:
-        # An engine's first sentence may find cold caches.
-        await call(url, _plan(speakers, 2, arguments.seed + 900, 50), voice, arguments.out_dir / "warmup.wav")
+        if arguments.warmup:
+            # An engine's first sentence may find cold caches.
+            plan = _plan(speakers, arguments.warmup, arguments.seed + 900, 50)
+            await call(url, plan, voice, arguments.out_dir / "warmup.wav")
         for number in range(MAX_ROUNDS * -(-arguments.interruptions // arguments.per_call)):
             missing = arguments.interruptions - len(judged.interruptions)
             if missing <= 0:
                 break
-            count = min(arguments.per_call, missing + -(-missing * SPARE_PERCENT // 100))
-            plan = _plan(speakers, count + 1, arguments.seed + number, speaking.delivery.word_due_percent)
+            questions = min(arguments.per_call, missing + -(-missing * SPARE_PERCENT // 100))
+            plan = _plan(speakers, questions + 1, arguments.seed + number, speaking.delivery.word_due_percent)
             heard = await call(url, plan, voice, arguments.out_dir / f"call-{number:02d}.wav")
             judged.interruptions += heard.interruptions
             judged.left_out += heard.left_out

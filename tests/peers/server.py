@@ -64,6 +64,18 @@ def unbounded(arguments: Sequence[str], folder: Path) -> list[str]:
     return given
 
 
+def briefly_greeting(folder: Path) -> Path:
+    """Return the embedded deployment with a greeting of two words, as a file in ``folder``.
+
+    For evaluations, whose every call begins when the greeting is over: the default one takes seconds.
+    """
+    settings = read_yaml(ROOT / "configs" / "embedded.yaml")
+    settings["bot"] = {"greeting": "Hello there."}
+    path = folder / "embedded.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
 @asynccontextmanager
 async def running_server(*arguments: str, log: Path | None = None) -> AsyncIterator[RunningServer]:
     """``log``: where its log goes; None: where that of the tests does."""

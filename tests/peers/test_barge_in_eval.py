@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.server import ROOT
+from tests.peers.server import ROOT, briefly_greeting
 
 pytestmark = pytest.mark.alone
 
@@ -17,6 +17,7 @@ async def test_an_interruption_stops_the_bot_at_the_client_and_a_hum_does_not(tm
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "evals.turns", "--webrtc", "--interruptions", "2", "--per-call", "2",
         "--json", str(out), "--out-dir", str(tmp_path),
+        "--config", str(briefly_greeting(tmp_path)),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     output, _ = await asyncio.wait_for(child.communicate(), 180)

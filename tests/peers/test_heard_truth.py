@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.server import ROOT
+from tests.peers.server import ROOT, briefly_greeting
 
 pytestmark = pytest.mark.alone
 
@@ -16,9 +16,10 @@ pytestmark = pytest.mark.alone
 async def test_the_record_of_an_interrupted_reply_is_what_the_caller_heard(tmp_path: Path, system: str):
     out, table = tmp_path / "out.json", tmp_path / "table.md"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "evals.heard_truth", "--interruptions", "3", "--per-call", "3",
+        sys.executable, "-m", "evals.heard_truth", "--interruptions", "3", "--per-call", "3", "--warmup", "0",
         "--json", str(out), "--table", str(table), "--out-dir", str(tmp_path),
         "--system", system,
+        "--config", str(briefly_greeting(tmp_path)),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     output, _ = await asyncio.wait_for(child.communicate(), 240)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.server import ROOT
+from tests.peers.server import ROOT, briefly_greeting
 
 pytestmark = pytest.mark.alone
 
@@ -19,6 +19,7 @@ async def test_both_systems_answer_and_the_report_is_whole(tmp_path: Path):
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "evals.latency", "--turns", "1", "--warmup", "0", "--baseline", "stock",
         "--json", str(out), "--waterfall", str(picture), "--out-dir", str(tmp_path),
+        "--config", str(briefly_greeting(tmp_path)),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     output, _ = await asyncio.wait_for(child.communicate(), 180)
