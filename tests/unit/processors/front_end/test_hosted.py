@@ -48,6 +48,12 @@ async def hosting() -> AsyncIterator[EngineProcess[object]]:
         await process.close()
 
 
+def without_echo() -> EngineProcess[object]:
+    """Return a process that is not started and has no echo control."""
+    settings = FrontEndSettings(vad=EnginePart.of("silero", SileroSettings()), least_db=LEAST_DB)
+    return EngineProcess("models.front_end:load_front_end", settings, decode=dict, name="front_end")
+
+
 def hosted(process: EngineProcess[object]) -> HostedFrontEnd:
     here = FrontEnd(SileroVad(), WebRtcEcho(), least_db=LEAST_DB)
     return HostedFrontEnd(process, LocalFrontEnd(here, executor=None))
@@ -215,10 +221,7 @@ async def test_children_that_died_long_ago_do_not_keep_a_caller_in_threads():
 
 
 async def test_a_caller_returns_to_a_child_that_has_not_answered_the_last_questions_yet():
-    settings = FrontEndSettings(vad=EnginePart.of("silero", SileroSettings()), least_db=LEAST_DB)
-    process: EngineProcess[object] = EngineProcess(
-        "models.front_end:load_front_end", settings, decode=dict, name="front_end"
-    )
+    process = without_echo()
     caller = hosted(process)
     assert len(await caller.measure(silence(32), 1)) == 1 and caller.is_in_threads
     await process.start()
@@ -249,10 +252,7 @@ async def test_a_process_that_stands_is_left_within_its_deadline_and_the_questio
 
 
 async def test_a_call_that_begins_before_the_process_is_ready_goes_over_to_it():
-    settings = FrontEndSettings(vad=EnginePart.of("silero", SileroSettings()), least_db=LEAST_DB)
-    process: EngineProcess[object] = EngineProcess(
-        "models.front_end:load_front_end", settings, decode=dict, name="front_end"
-    )
+    process = without_echo()
     caller = hosted(process)
     assert len(await caller.measure(silence(32), 1)) == 1 and caller.is_in_threads
     await process.start()
