@@ -2,7 +2,7 @@
 
 ``session`` is the row that a claim moves on and that every append locks; ``event`` is only ever inserted. A
 session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` say which session the
-next telephone call of somebody is a part of (``callers``); they go with their session. ``retention`` holds
+next telephone call of a caller is a part of (``callers``); they go with their session. ``retention`` holds
 the time that retention goes by.
 """
 
