@@ -122,11 +122,11 @@ class Hearing(_Part):
     )
     stt: Choice = Choice(name="pocketsphinx")
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
-    stt_spare: bool = Field(
+    spare_processes: bool = Field(
         True,
-        description="a server keeps one more of them loaded (pocketsphinx: 150 MB, another as much as the "
-        "first), which takes the callers of one that dies: loading takes 0.5 to 1 s, and several on a busy "
-        "machine",
+        description="a server keeps one more process loaded of the embedded recogniser (pocketsphinx: "
+        "150 MB, as much as the first) and one more with echo control and voice activity (60 MB), which "
+        "take the callers of one that dies: loading takes 0.2 to 1 s, and several on a busy machine",
     )
     recognition: EngineSttSettings = EngineSttSettings()
     perception: PerceptionSettings = PerceptionSettings()

@@ -7,7 +7,7 @@ processes, threads and connections.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ from models.echo import ECHO, EchoCanceller
 from models.front_end import EnginePart, FrontEnd, FrontEndSettings
 from models.omni import OMNI, OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
-from models.stt import STT, SpeechToText, Transcript
+from models.stt import STT, Transcript
 from models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
 from models.tts import TTS, SpeechPiece, TextToSpeech
 from models.tts.fallback import FallbackTts
@@ -71,6 +71,7 @@ CLOUD_VOICE_RATE_HZ = 24_000
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 # What an engine in a worker of this deployment is described by.
 POOLED = (PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
+Result = TypeVar("Result")
 Pooled = TypeVar("Pooled", PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
 # Clauses of different calls that are synthesised at the same moment: one for each core of the smallest
 # machine.
@@ -387,7 +388,7 @@ class Engines:
         self.shutdown = Shutdown()
         self.on_answer: Callable[[int], None] = lambda _: None
         self._loaded = loaded
-        self._front_end: EngineProcess[object] | None = None
+        self._front_end: EnginePool[object] | None = None
         self._starting: asyncio.Task[None] | None = None
 
     @classmethod
@@ -444,12 +445,22 @@ class Engines:
                         hosted_ears = tasks.create_task(_create_hosted_ears(stt, workers), name="load.stt")
                     else:
                         ears = pool = _pool(
-                            STT, hearing.stt.name, stt, hearing.stt_processes, spares=int(hearing.stt_spare)
+                            STT.row(hearing.stt.name).target,
+                            stt,
+                            decode=transcript_from_fields,
+                            name=hearing.stt.name,
+                            processes=hearing.stt_processes,
+                            spares=int(hearing.spare_processes),
                         )
                         opened.push_async_callback(pool.close)
                         tasks.create_task(pool.start(), name="load.stt")
                     if hearing.stop_words is not None and planned.commands is not None:
-                        commands = _pool(COMMANDS, hearing.stop_words.name, planned.commands, 1)
+                        commands = _pool(
+                            COMMANDS.row(hearing.stop_words.name).target,
+                            planned.commands,
+                            decode=transcript_from_fields,
+                            name=hearing.stop_words.name,
+                        )
                         opened.push_async_callback(commands.close)
                         tasks.create_task(commands.start(), name="load.commands")
                     vad = tasks.create_task(_create(VAD, hearing.vad.name, planned.vad), name="load.vad")
@@ -516,9 +527,13 @@ class Engines:
             return engines
 
     def stand_by(self) -> None:
-        """Load what takes over when a recogniser's process dies. For a server, which is there for long."""
-        if isinstance(self._loaded.stt, EnginePool):
-            self._loaded.stt.start_spares()
+        """Load the processes that take over when one of a recogniser or front end dies.
+
+        For a server, which is there for long. Call it after ``host_front_end``.
+        """
+        for engine in (self._loaded.stt, self._front_end):
+            if isinstance(engine, EnginePool):
+                engine.start_spares()
 
     async def measure_hearing(self) -> None:
         """Have the recogniser hear a phrase of the embedded voice, so that its pace on this machine is known.
@@ -574,31 +589,33 @@ class Engines:
         Calls have theirs in threads of this one until it is ready, and all of them where it does not start.
         """
         settings = self._loaded.front_end
-        if self._front_end is not None or settings is None or not self.deployment.hearing.own_process:
+        hearing = self.deployment.hearing
+        if self._front_end is not None or settings is None or not hearing.own_process:
             return
-        self._front_end = EngineProcess(
+        self._front_end = _pool(
             "models.front_end:load_front_end",
             settings,
             decode=dict,
-            limits=FRONT_END_LIMITS,
             name="front_end",
+            limits=FRONT_END_LIMITS,
+            spares=int(hearing.spare_processes),
         )
         self._starting = asyncio.create_task(self._start_front_end(self._front_end), name="load.front_end")
 
-    async def _start_front_end(self, process: "EngineProcess[object]") -> None:
+    async def _start_front_end(self, pool: EnginePool[object]) -> None:
         try:
-            await process.start()
+            await pool.start()
         except AgentError as error:
             logger.warning(f"echo control and voice activity run in threads of this process: {error}")
 
     def open_front_end(self) -> HostedFrontEnd | None:
         """A caller's part of that process, in threads until it is ready; None where there is none."""
-        process, settings = self._front_end, self._loaded.front_end
-        if process is None or settings is None:
+        pool, settings = self._front_end, self._loaded.front_end
+        if pool is None or settings is None:
             return None
         # A caller with echo control asks for both at once, in front of voice activity's other callers.
         front_end = FrontEnd(self.vad, self.echo, least_db=settings.least_db)
-        return HostedFrontEnd(process, LocalFrontEnd(front_end, self.executors.echo))
+        return HostedFrontEnd(pool, LocalFrontEnd(front_end, self.executors.echo))
 
     @property
     def answering(self) -> Answering:
@@ -767,11 +784,18 @@ def _check_rates(vad: VoiceActivityDetector, echo: EchoCanceller | None) -> None
 
 
 def _pool(
-    registry: Registry[SpeechToText], name: str, settings: BaseModel, processes: int, *, spares: int = 0
-) -> EnginePool[Transcript]:
-    target = registry.row(name).target
+    target: str,
+    settings: BaseModel,
+    *,
+    decode: Callable[[Mapping[str, object]], Result],
+    name: str,
+    limits: EngineProcessSettings | None = None,
+    processes: int = 1,
+    spares: int = 0,
+) -> EnginePool[Result]:
+    """Child processes of one engine, not started; see ``EngineProcess``."""
     children = [
-        EngineProcess(target, settings, decode=transcript_from_fields, name=name)
+        EngineProcess(target, settings, decode=decode, limits=limits, name=name)
         for _ in range(processes + spares)
     ]
     return EnginePool(children[:processes], spares=children[processes:])

@@ -35,6 +35,7 @@ class EnginePool(Generic[T]):
         self._active = list(processes)
         self._spares = list(spares)
         self._starting: asyncio.Task[None] | None = None
+        self._has_started = asyncio.Event()
 
     @property
     def processes(self) -> tuple[EngineProcess[T], ...]:
@@ -73,9 +74,13 @@ class EnginePool(Generic[T]):
         if failures:
             await self.close()
             raise failures[0]
+        self._has_started.set()
 
     def start_spares(self) -> None:
-        """Begin to load the spares; once. One that does not load is missing, which is logged."""
+        """Begin to load the spares when ``start`` is done, so that they delay no other child; once.
+
+        One that does not load is missing, which is logged.
+        """
         if self._spares and self._starting is None:
             self._starting = asyncio.create_task(self._start_spares(), name="engine_pool.spares")
 
@@ -88,6 +93,10 @@ class EnginePool(Generic[T]):
             await self._wait_ready()
             chosen = self._choose()
         return await chosen.open_stream(on_partial, on_failure)
+
+    def open_now(self, on_failure: Callable[[EngineError], None]) -> ProcessStream[T]:
+        """See ``EngineProcess.open_now``; a spare that is ready takes the place of a child that is not."""
+        return self._choose().open_now(on_failure)
 
     async def close(self) -> None:
         """End every child within its deadline."""
@@ -125,6 +134,7 @@ class EnginePool(Generic[T]):
         raise failure
 
     async def _start_spares(self) -> None:
+        await self._has_started.wait()
         for one in tuple(self._spares):
             try:
                 await one.start()

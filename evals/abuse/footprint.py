@@ -87,6 +87,15 @@ def engine_children(pid: int, library: str) -> frozenset[int]:
     return frozenset(child for child in children(pid) if library in _maps(child))
 
 
+def wakes(pid: int) -> int:
+    """Return how often the main thread of a process has slept and woken; 0 for a process that is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt")), 0)
+
+
 def _maps(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/maps").read_text()

@@ -296,7 +296,7 @@ async def run_step(
             await caller.line.dial()
             await asyncio.sleep(DIAL_SPACING_S)
         async with asyncio.TaskGroup() as tasks:
-            probe = tasks.create_task(_probe_lag(step.client_lag_us), name="capacity.lag")
+            probe = tasks.create_task(probe_lag(step.client_lag_us), name="capacity.lag")
             talks = [
                 tasks.create_task(
                     _talk(caller, questions, random.Random(seed * 1000 + index), everybody_up, window),
@@ -356,7 +356,7 @@ async def _talk(
         await asyncio.sleep(max(0.0, rest_us / 1e6))
 
 
-async def _probe_lag(lags_us: list[int]) -> None:
+async def probe_lag(lags_us: list[int]) -> None:
     """Note how late short sleeps end, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:

@@ -4,7 +4,9 @@
 ``--config``), dials so many callers at the same moment, and has all that are admitted ask the same questions
 in step: the worst that a number of calls can be. Of each crowd it reports how many were admitted and refused
 (with the status that they got), questions asked and answered, the time from the end of a question to the
-first audible answer, and what ``/status`` said of admission meanwhile. All callers live in this process.
+first audible answer, also as a multiple of that of a crowd of one, where that time went by the marks of the
+server (``spans_ms``), and what ``/status`` said of admission meanwhile. All callers live in this process:
+``client_lag_ms`` says how late its loop was, and ``processors`` how much of the machine was in use.
 """
 
 import argparse
@@ -12,19 +14,23 @@ import asyncio
 import json
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from core.errors import PeerError
+from evals.latency.capacity import ANSWER_RATIO, probe_lag
 from evals.latency.client import Line, now_us
 from evals.latency.conversation import Manners, hear_greeting
-from evals.latency.figures import PERCENTILES, percentile
+from evals.latency.figures import percentiles_ms
 from evals.latency.questions import WHOLE, Utterance
 from evals.latency.servers import running
+from evals.latency.spans import SPANS, bot_first_us, match_marks, turn_spans, user_end_us
 from evals.latency.speech import Speakers, Spoken
 from evals.serving_process import ROOT, Server
+from serving.gateway.admission import processor_ticks
 
 QUESTIONS = 2
 ANSWER_S = 20.0
@@ -42,23 +48,33 @@ async def crowd(server: Server, callers: int, questions: list[Spoken]) -> dict[s
         refused = [str(result).rpartition(" ")[2] for result in results if result is not None]
         await asyncio.gather(*(hear_greeting(line, Manners()) for line in admitted))
         waits_us: list[int] = []
+        lags_us: list[int] = []
         unanswered = 0
         status: dict[str, Any] = {}
-        for question in questions:
-            status = await _status(server)
-            answers = await asyncio.gather(*(_ask(line, question) for line in admitted))
-            waits_us += [answer for answer in answers if answer is not None]
-            unanswered += sum(answer is None for answer in answers)
+        ticks = processor_ticks()
+        probe = asyncio.create_task(probe_lag(lags_us), name="overload.lag")
+        try:
+            for question in questions:
+                status = await _status(server)
+                answers = await asyncio.gather(*(_ask(line, question) for line in admitted))
+                waits_us += [answer for answer in answers if answer is not None]
+                unanswered += sum(answer is None for answer in answers)
+        finally:
+            probe.cancel()
+        processors = busy_share(ticks, processor_ticks())
+        spans = [spans for line in admitted for spans in _spans(line)]
     finally:
         await asyncio.gather(*(line.hang_up() for line in lines), return_exceptions=True)
-    waited = {f"p{percent}": percentile(waits_us, percent) for percent in PERCENTILES}
     return {
         "callers": callers,
         "admitted": len(admitted),
         "refused": {status: refused.count(status) for status in sorted(set(refused))},
         "questions": len(admitted) * len(questions),
         "answered": len(admitted) * len(questions) - unanswered,
-        "answer_ms": {name: None if value is None else value // 1000 for name, value in waited.items()},
+        "answer_ms": percentiles_ms(waits_us),
+        "spans_ms": spans_ms(spans),
+        "client_lag_ms": percentiles_ms(lags_us),
+        "processors": processors,
         "admission": status.get("admission"),
         "load_average": [round(value, 1) for value in os.getloadavg()],
     }
@@ -78,6 +94,44 @@ async def _ask(line: Line, question: Spoken) -> int | None:
     return waited_us
 
 
+def _spans(line: Line) -> list[dict[str, int]]:
+    """Return where the time of each answered question of a call went."""
+    turns = line.server_messages("turn")
+    found = []
+    for sent in line.microphone.sent:
+        end_us = user_end_us(line, sent)
+        first_us = bot_first_us(line, end_us)
+        turn = None if first_us is None else match_marks(turns, end_us, first_us)
+        if first_us is not None and turn is not None:
+            found.append(turn_spans(end_us, first_us, turn["marks_us"]))
+    return found
+
+
+def spans_ms(turns: Sequence[Mapping[str, int]]) -> dict[str, dict[str, int | None]]:
+    """Return percentiles of each span, in the order of ``SPANS``; one that no turn has is left out."""
+    named = {name: [turn[name] for turn in turns if name in turn] for name in SPANS}
+    return {name: percentiles_ms(values_us) for name, values_us in named.items() if values_us}
+
+
+def busy_share(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
+    """Return the share of the time of all processors that any program used; None where it is not known."""
+    if before is None or after is None or after[0] <= before[0]:
+        return None
+    return round(1 - (after[1] - before[1]) / (after[0] - before[0]), 2)
+
+
+def slower(answer_ms: Mapping[str, int | None], alone_ms: Mapping[str, int | None]) -> dict[str, float]:
+    """Return the percentiles of a crowd as multiples of those of one call; none where either has none.
+
+    Calls in progress keep their latency where none is above ``ANSWER_RATIO``.
+    """
+    return {
+        name: round(value / alone, 2)
+        for name, value in answer_ms.items()
+        if value is not None and (alone := alone_ms.get(name))
+    }
+
+
 async def _status(server: Server) -> dict[str, Any]:
     async with aiohttp.ClientSession() as client, client.get(f"{server.url}/status") as response:
         status: dict[str, Any] = await response.json()
@@ -94,6 +148,11 @@ async def measure(config: Path, crowds: list[int], folder: Path) -> list[dict[st
     async with running("parley", config, folder / "overload.log") as server:
         for callers in crowds:
             found.append(await crowd(server, callers, questions))
+            if found[0]["callers"] == 1:
+                found[-1]["slower"] = slower(found[-1]["answer_ms"], found[0]["answer_ms"])
+                found[-1]["keeps_latency"] = all(
+                    each <= ANSWER_RATIO for each in found[-1]["slower"].values()
+                )
             print(json.dumps(found[-1]), flush=True)
             await asyncio.sleep(REST_S)
     return found

@@ -6,12 +6,12 @@ comes to next. One question at a time, each with a deadline.
 
 Dead or hung child: the same questions go to the same engines in threads of this process, at once. They are
 played the last ``KEPT_MS`` of the caller first, so that they know the room, the echo and the voice under way;
-the question that failed is put again, and nothing of the caller is lost. A child that is ready again is
-played the same while threads go on answering, and takes over when it has caught up: threads take the
-interpreter from the loop that paces audio, so no caller stays in them. One with whom ``MOST_CHILDREN``
-children died in a row does: its audio may be what they died of. A child that lives for ``FORGET_S`` ends the
-row. Engines that fail in threads too are an ``EngineError``, once; ``failure`` says so from there on. Closed
-by ``close``, as often as it is called.
+the question that failed is put again, and nothing of the caller is lost. A child that is ready, the pool's
+spare or the one that was started again, is played the same while threads go on answering, and takes over when
+it has caught up: threads take the interpreter from the loop that paces audio, so no caller stays in them. One
+with whom ``MOST_CHILDREN`` children died in a row does: its audio may be what they died of. A child that
+lives for ``FORGET_S`` ends the row. Engines that fail in threads too are an ``EngineError``, once;
+``failure`` says so from there on. Closed by ``close``, as often as it is called.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ from models.front_end import (
     asked_windows,
 )
 from models.vad.meter import Window
-from runtime.engine_process import EngineProcess, ProcessStream
+from runtime.engine_pool import EnginePool
+from runtime.engine_process import ProcessStream
 
 # Audio of a caller that new engines are played: an echo is found in 0.6 s in the median, and a voice detector
 # knows a voice by less. A second costs a tenth of a second of a processor.
@@ -141,8 +142,8 @@ class HostedFrontEnd:
     """One caller.
 
     Args:
-        process: with ``models.front_end.load_front_end``; it may be loading, or dead.
-        local: answers while the process does not.
+        pool: children with ``models.front_end.load_front_end``; they may be loading, or dead.
+        local: answers while no child does.
         forget_s: a child that had the caller for so long and died is the first one again.
 
     Attributes:
@@ -150,12 +151,10 @@ class HostedFrontEnd:
         failure: why nothing more is answered.
     """
 
-    def __init__(
-        self, process: EngineProcess[object], local: LocalFrontEnd, *, forget_s: float = FORGET_S
-    ) -> None:
+    def __init__(self, pool: EnginePool[object], local: LocalFrontEnd, *, forget_s: float = FORGET_S) -> None:
         self.rate_hz = local.engine.rate_hz
         self.failure: EngineError | None = None
-        self._process, self._local = process, local
+        self._pool, self._local = pool, local
         self._is_over = False
         self._echo: EchoControlSettings | None = None
         self._delay_ms: float | None = None
@@ -170,7 +169,7 @@ class HostedFrontEnd:
         self._try_at_s = 0.0
         # Loop time since when a child answers.
         self._hosted_since_s = asyncio.get_running_loop().time()
-        self._stream: _Stream = process.open_now(lambda _: None) if process.is_ready else _ThreadStream(local)
+        self._stream: _Stream = pool.open_now(lambda _: None) if pool.is_ready else _ThreadStream(local)
 
     @property
     def is_in_threads(self) -> bool:
@@ -277,8 +276,8 @@ class HostedFrontEnd:
         now_s = asyncio.get_running_loop().time()
         candidate = self._candidate
         if candidate is None:
-            if self._process.is_ready and now_s >= self._try_at_s:
-                self._candidate = candidate = _Candidate(self._process.open_now(lambda _: None))
+            if self._pool.is_ready and now_s >= self._try_at_s:
+                self._candidate = candidate = _Candidate(self._pool.open_now(lambda _: None))
                 for question in self._replayed():
                     candidate.ask(question)
         elif candidate.stream.failure is not None or candidate.behind > MOST_BEHIND:

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import signal
+from dataclasses import asdict, dataclass
 
-from evals.abuse.footprint import FRONT_END, RECOGNISER, engine_children
+from evals.abuse.footprint import FRONT_END, RECOGNISER, engine_children, wakes
 from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.openai_realtime import Caller
 
@@ -15,6 +16,10 @@ RESTART_S = 1.0
 # The attacker's own call begins to speak a second after it is up, for a second and a half.
 FIRST_S, SPEAKS_S, QUESTIONS = 2.0, 2.0, 3
 LOOK_S = 0.05
+# A child that took the place of a killed one is killed after this; its own spare has loaded by then.
+BETWEEN_S = 3.0
+# A front end with a caller wakes for each of its 31 windows a second; without one for eight pings.
+WAKES, WATCHED_S = 16, 0.5
 
 
 @attack(
@@ -35,11 +40,26 @@ async def kill_recogniser(run: AttackRun) -> Outcome:
     judges_wait=True,
 )
 async def kill_front_end(run: AttackRun) -> Outcome:
-    """Kill it in the middle of a question."""
-    return await _kill(run, FRONT_END)
+    """Kill it in the middle of a question, and then the child that took its callers."""
+    return await _kill(run, FRONT_END, kills=2, judges_serving=True)
 
 
-async def _kill(run: AttackRun, library: str) -> Outcome:
+@dataclass
+class _Kill:
+    """Kill of one child.
+
+    Attributes:
+        back_s: until another child with the same engine is there; None: never.
+        serves_s: until one that was loaded before the kill answers callers; None: never, or not judged.
+        whole_s: until there are as many children as before; None: never.
+    """
+
+    back_s: float | None = None
+    serves_s: float | None = None
+    whole_s: float | None = None
+
+
+async def _kill(run: AttackRun, library: str, *, kills: int = 1, judges_serving: bool = False) -> Outcome:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     before = engine_children(run.target.pid, library)
@@ -49,25 +69,25 @@ async def _kill(run: AttackRun, library: str) -> Outcome:
     caller = Caller(f"{run.target.socket_url}/v1/realtime?model=parley-cascade", QUESTIONS)
     calling = asyncio.create_task(caller.call(), name="kill.call")
     await asyncio.sleep(SPEAKS_S)
-    # The oldest has the streams; one that was loaded after it is its spare.
-    child = min(before)
-    os.kill(child, signal.SIGKILL)
-    killed_s, back_s, whole_s = loop.time(), None, None
-    while loop.time() - begun_s < run.seconds and (whole_s is None or not calling.done()):
-        found = engine_children(run.target.pid, library) - {child}
-        after_s = round(loop.time() - killed_s, 2)
-        back_s = after_s if back_s is None and found else back_s
-        whole_s = after_s if whole_s is None and len(found) >= len(before) else whole_s
-        await asyncio.sleep(LOOK_S)
+    done = []
+    for number in range(kills):
+        if number:
+            await asyncio.sleep(BETWEEN_S)
+        until_s = begun_s + run.seconds * (number + 1) / kills
+        done.append(await _kill_serving(run.target.pid, library, until_s, judges_serving=judges_serving))
+    await asyncio.wait({calling}, timeout=max(0.0, begun_s + run.seconds - loop.time()))
     if not calling.done():
         calling.cancel()
     [broken] = await asyncio.gather(calling, return_exceptions=True)
     await asyncio.sleep(max(0.0, begun_s + run.seconds - loop.time()))
     faults = []
-    if back_s is None or back_s > RESTART_S:
-        faults.append(f"no other child takes its place within {RESTART_S:.0f} s ({back_s} s)")
-    if whole_s is None:
-        faults.append(f"{len(before)} children before, fewer for the rest of the attack")
+    for kill in done:
+        if kill.back_s is None or kill.back_s > RESTART_S:
+            faults.append(f"no other child takes its place within {RESTART_S:.0f} s ({kill.back_s} s)")
+        if judges_serving and (kill.serves_s is None or kill.serves_s > RESTART_S):
+            faults.append(f"no loaded child serves its callers within {RESTART_S:.0f} s ({kill.serves_s} s)")
+        if kill.whole_s is None:
+            faults.append(f"{len(before)} children before, fewer for the rest of the attack")
     if broken is not None:
         faults.append(f"the call under way breaks: {broken!r}")
     answered = len(caller.latencies_ms)
@@ -76,5 +96,34 @@ async def _kill(run: AttackRun, library: str) -> Outcome:
             f"of {QUESTIONS} questions around the kill {len(caller.heard)} understood, {answered} answered"
         )
     waits_ms = [round(each) for each in caller.latencies_ms]
-    did = {"children": len(before), "back_s": back_s, "whole_s": whole_s, "waits_ms": waits_ms}
-    return Outcome(1, dict(did), faults)
+    kills_done = [asdict(kill) for kill in done]
+    return Outcome(kills, {"children": len(before), "kills": kills_done, "waits_ms": waits_ms}, faults)
+
+
+async def _kill_serving(pid: int, library: str, until_s: float, *, judges_serving: bool) -> _Kill:
+    """Kill the child that serves, and wait until another one does and as many as before are there."""
+    loop = asyncio.get_running_loop()
+    before = engine_children(pid, library)
+    # The oldest has the streams; one that was loaded after it is its spare.
+    child = await _busiest(before) if judges_serving else min(before)
+    spares = {spare: wakes(spare) for spare in before - {child}} if judges_serving else {}
+    os.kill(child, signal.SIGKILL)
+    killed_s, kill = loop.time(), _Kill()
+    while loop.time() < until_s and None in (kill.whole_s, kill.serves_s if spares else 0.0):
+        found = engine_children(pid, library) - {child}
+        after_s = round(loop.time() - killed_s, 2)
+        if kill.back_s is None and found:
+            kill.back_s = after_s
+        if kill.whole_s is None and len(found) >= len(before):
+            kill.whole_s = after_s
+        if kill.serves_s is None and any(wakes(spare) - slept >= WAKES for spare, slept in spares.items()):
+            kill.serves_s = after_s
+        await asyncio.sleep(LOOK_S)
+    return kill
+
+
+async def _busiest(children: frozenset[int]) -> int:
+    """Return the child that has callers, by how often it wakes."""
+    slept = {child: wakes(child) for child in children}
+    await asyncio.sleep(WATCHED_S)
+    return max(children, key=lambda child: wakes(child) - slept[child])

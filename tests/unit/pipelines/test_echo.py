@@ -1,6 +1,8 @@
 """Which calls get echo control."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import psutil
@@ -9,9 +11,12 @@ import pytest
 from configs.deployment import Choice, Deployment, EchoMode, Hearing
 from configs.load import load_deployment
 from core.errors import ConfigError
+from evals.abuse.footprint import FRONT_END, engine_children
 from models.echo.webrtc import WebRtcEchoSettings
 from pipelines.echo import wants_echo_control
 from pipelines.engines import Engines, plan
+from processors.front_end.hosted import HostedFrontEnd
+from tests.voices import silence
 
 
 @pytest.mark.parametrize(
@@ -76,11 +81,7 @@ async def test_a_server_has_a_process_for_it_and_a_deployment_may_have_none():
         assert caller is not None and caller.is_in_threads
         caller.close()
         async with asyncio.timeout(20):
-            while caller.is_in_threads:
-                caller.close()
-                caller = engines.open_front_end()
-                assert caller is not None
-                await asyncio.sleep(0.01)
+            caller = await hosted_caller(engines)
         await caller.open_echo(engines.deployment.hearing.echo_control)
         caller.close()
         children = [child for child in psutil.Process().children() if child.pid not in before]
@@ -90,6 +91,37 @@ async def test_a_server_has_a_process_for_it_and_a_deployment_may_have_none():
         engines.host_front_end()
         await asyncio.sleep(0)
         assert engines.open_front_end() is None
+
+
+async def test_a_server_keeps_a_second_process_for_it_loaded_and_calls_go_over_to_it():
+    before = engine_children(os.getpid(), FRONT_END)
+    async with await Engines.load(Deployment()) as engines:
+        engines.host_front_end()
+        engines.stand_by()
+        async with asyncio.timeout(30):
+            while len(children := engine_children(os.getpid(), FRONT_END) - before) < 2:
+                await asyncio.sleep(0.01)
+            caller = await hosted_caller(engines)
+            # The older one has the caller.
+            os.kill(min(children), signal.SIGKILL)
+            while not caller.is_in_threads:
+                assert len(await caller.measure(silence(32), 1)) == 1
+            while caller.is_in_threads:
+                assert len(await caller.measure(silence(32), 1)) == 1
+                await asyncio.sleep(0.001)
+        caller.close()
+    assert not engine_children(os.getpid(), FRONT_END) - before
+
+
+async def hosted_caller(engines: Engines) -> HostedFrontEnd:
+    """Open a caller once a process has loaded."""
+    while True:
+        caller = engines.open_front_end()
+        assert caller is not None
+        if not caller.is_in_threads:
+            return caller
+        caller.close()
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ async def test_a_realtime_service_leaves_the_recogniser_to_other_calls(monkeypat
 
 
 async def test_a_dead_recogniser_is_named_until_there_is_one_again():
-    async with await Engines.load(Deployment(hearing=Hearing(stt_spare=False))) as engines:
+    async with await Engines.load(Deployment(hearing=Hearing(spare_processes=False))) as engines:
         recogniser = engines.ears
         assert isinstance(recogniser, EnginePool) and engines.health() == []
         engines.stand_by()

@@ -677,6 +677,38 @@ async def test_a_spare_takes_the_place_of_a_dead_child_before_that_one_has_loade
         await pool.close()
 
 
+async def test_a_stream_opened_at_once_goes_to_the_spare_of_a_child_that_is_not_ready() -> None:
+    pool = EnginePool([process()], spares=[process()])
+    with pytest.raises(EngineError, match="not ready"):
+        pool.open_now(lambda _: None)
+    await pool.start()
+    pool.start_spares()
+    try:
+        (dying,), (spare,) = pool.processes, pool.spares
+        async with asyncio.timeout(10):
+            await until_ready(spare)
+        pool.open_now(lambda _: None)
+        assert (dying.load, spare.load) == (1, 0)
+        await kill(dying)
+        pool.open_now(lambda _: None)
+        assert pool.processes == (spare,) and spare.load == 1
+    finally:
+        await pool.close()
+
+
+async def test_a_spare_begins_to_load_when_the_other_children_have_loaded() -> None:
+    pool = EnginePool([process()], spares=[process()])
+    pool.start_spares()
+    try:
+        (spare,) = pool.spares
+        await pool.start()
+        assert spare.pid is None
+        async with asyncio.timeout(10):
+            await until_ready(spare)
+    finally:
+        await pool.close()
+
+
 async def until_ready(engine: EngineProcess[Transcript]) -> None:
     while not engine.is_ready:
         with suppress(EngineError):

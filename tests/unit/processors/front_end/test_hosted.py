@@ -19,6 +19,7 @@ from models.vad.meter import VoiceMeter, Window
 from models.vad.silero import SileroSettings, SileroVad
 from processors.front_end.hosted import MOST_CHILDREN, HostedFrontEnd, LocalFrontEnd
 from processors.front_end.vad import VadSettings
+from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess, EngineProcessSettings
 from tests.speakerphone import RATE_HZ, echo, spoken
 from tests.voices import say, silence
@@ -27,20 +28,24 @@ PIECE = 320
 LEAST_DB = VadSettings().ears().least_db
 
 
-@asynccontextmanager
-async def hosting() -> AsyncIterator[EngineProcess[object]]:
+def child() -> EngineProcess[object]:
     settings = FrontEndSettings(
         vad=EnginePart.of("silero", SileroSettings()),
         least_db=LEAST_DB,
         echo=EnginePart.of("webrtc", WebRtcEchoSettings()),
     )
-    process: EngineProcess[object] = EngineProcess(
+    return EngineProcess(
         "models.front_end:load_front_end",
         settings,
         decode=dict,
         limits=EngineProcessSettings(request_timeout_s=2.0, restart_min_ms=10),
         name="front_end",
     )
+
+
+@asynccontextmanager
+async def hosting() -> AsyncIterator[EngineProcess[object]]:
+    process = child()
     await process.start()
     try:
         yield process
@@ -54,9 +59,24 @@ def without_echo() -> EngineProcess[object]:
     return EngineProcess("models.front_end:load_front_end", settings, decode=dict, name="front_end")
 
 
-def hosted(process: EngineProcess[object]) -> HostedFrontEnd:
+@asynccontextmanager
+async def hosting_with_a_spare() -> AsyncIterator[EnginePool[object]]:
+    pool = EnginePool([child()], spares=[child()])
+    await pool.start()
+    pool.start_spares()
+    try:
+        async with asyncio.timeout(20):
+            while not all(one.is_ready for one in pool.spares):
+                await asyncio.sleep(0.01)
+        yield pool
+    finally:
+        await pool.close()
+
+
+def hosted(engine: EngineProcess[object] | EnginePool[object]) -> HostedFrontEnd:
     here = FrontEnd(SileroVad(), WebRtcEcho(), least_db=LEAST_DB)
-    return HostedFrontEnd(process, LocalFrontEnd(here, executor=None))
+    pool = engine if isinstance(engine, EnginePool) else EnginePool([engine])
+    return HostedFrontEnd(pool, LocalFrontEnd(here, executor=None))
 
 
 def kill(process: EngineProcess[object]) -> None:
@@ -192,6 +212,28 @@ async def test_echo_control_goes_on_with_the_same_frames_and_windows_when_the_pr
     assert max(probabilities[5 * second : 6 * second]) < 0.7 < max(probabilities[7 * second : 9 * second])
 
 
+async def test_a_caller_goes_over_to_the_spare_while_the_dead_process_loads_and_returns_when_that_dies_too():
+    async with hosting_with_a_spare() as pool:
+        (first,), (second,) = pool.processes, pool.spares
+        caller = hosted(pool)
+        for times, (dying, spare) in enumerate([(first, second), (second, first)], start=1):
+            assert len(await caller.measure(silence(32), 1)) == 1
+            assert not caller.is_in_threads and (dying.load, spare.load) == (1, 0)
+            kill(dying)
+            # Threads answer the question that fails; the one after it goes to the spare as well.
+            while not caller.is_in_threads:
+                assert len(await caller.measure(silence(32), 1)) == 1
+            assert len(await caller.measure(silence(32), 1)) == 1
+            assert not dying.is_ready
+            assert pool.processes == (spare,) and pool.spares == (dying,)
+            await until_hosted(caller)
+            assert spare.load == 1
+            # The dead one is the next spare.
+            await restarted(dying, 1)
+            assert (first.restarts, second.restarts) == (1, times - 1)
+        caller.close()
+
+
 async def test_a_caller_with_whom_children_keep_dying_stays_in_threads():
     async with hosting() as process:
         caller = hosted(process)
@@ -210,7 +252,7 @@ async def test_a_caller_with_whom_children_keep_dying_stays_in_threads():
 async def test_children_that_died_long_ago_do_not_keep_a_caller_in_threads():
     async with hosting() as process:
         here = FrontEnd(SileroVad(), WebRtcEcho(), least_db=LEAST_DB)
-        caller = HostedFrontEnd(process, LocalFrontEnd(here, executor=None), forget_s=0)
+        caller = HostedFrontEnd(EnginePool([process]), LocalFrontEnd(here, executor=None), forget_s=0)
         for times in range(1, MOST_CHILDREN + 2):
             kill(process)
             await restarted(process, times)
