@@ -64,6 +64,11 @@ async def told(caller: Caller, position: int) -> dict[str, Any]:
     return places(caller.messages)[-1]
 
 
+def typed(number: str, text: str) -> dict[str, Any]:
+    data = {"content": text, "options": {"run_immediately": True}}
+    return {"label": "rtvi-ai", "type": "send-text", "id": number, "data": data}
+
+
 async def status(server: RunningServer) -> tuple[int, int]:
     """Calls, and callers in the queue."""
     async with httpx.AsyncClient(base_url=server.url) as http:
@@ -91,6 +96,8 @@ async def test_a_second_browser_waits_is_told_its_place_and_is_greeted_when_the_
         assert (await told(third, 2))["wait_s"] > place["wait_s"]
         assert await status(server) == (1, 2)
         assert second.of_type("bot-ready") == []
+        # There is no conversation yet that it could be said in.
+        second.send(typed("2", "What are your opening hours on Saturday?"))
 
         await first.hang_up()
         await told(second, 0)
@@ -98,16 +105,11 @@ async def test_a_second_browser_waits_is_told_its_place_and_is_greeted_when_the_
         await greeted(second)
         assert len(second.of_type("bot-ready")) == 1
         assert await status(server) == (1, 1)
-        # The next one is put on the line with what it said while it waited.
-        second.send(
-            {
-                "label": "rtvi-ai",
-                "type": "send-text",
-                "id": "2",
-                "data": {"content": "How do I report a lost card?", "options": {"run_immediately": True}},
-            }
-        )
+        second.send(typed("3", "How do I report a lost card?"))
         await second.until(lambda: len(second.of_type("bot-stopped-speaking")) == 2, within_s=GREETED_S)
+        assert [each["data"]["text"] for each in second.of_type("user-input")] == [
+            "How do I report a lost card?"
+        ]
         await second.hang_up()
         await third.hang_up()
         await until_status(server, (0, 0), within_s=5)
@@ -190,6 +192,29 @@ async def test_a_half_duplex_client_waits_in_the_words_of_its_protocol(tmp_path:
                 "prepared",
             ]
             assert await status(server) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix", "begin", "prepared"),
+    [
+        ("/ws/duplex/adx_1", "", {"type": "prepare"}, "prepared"),
+        ("/v1/realtime?mode=audio", "session.", {"type": "session.update", "session": {}}, "created"),
+    ],
+)
+async def test_a_full_duplex_client_waits_for_a_line_and_then_for_an_engine_in_one_queue(
+    tmp_path: Path, path: str, prefix: str, begin: dict[str, Any], prepared: str
+):
+    async with full_server(tmp_path) as server:
+        first = await dial(server)
+        async with page(server.url, path) as client:
+            place = await client.until(f"{prefix}queued")
+            assert place["position"] == 1 and place["estimated_wait_s"] > 0
+            await first.hang_up()
+            await client.until(f"{prefix}queue_done")
+            await client.send(**begin)
+            await client.until(f"{prefix}{prepared}")
+            kinds = [kind for kind in client.kinds if kind != f"{prefix}queue_update"]
+            assert kinds == [f"{prefix}{kind}" for kind in ("queued", "queue_done", prepared)]
 
 
 async def test_a_half_duplex_client_in_the_queue_of_a_stopping_server_is_closed_with_the_reason(
