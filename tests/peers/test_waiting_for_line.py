@@ -18,7 +18,7 @@ from tests.peers.minicpm_page import page
 from tests.peers.server import RunningServer, running_server
 from tests.peers.test_browser import chromium, open_page, serving, visit
 from tests.peers.test_half_duplex import PREPARE
-from tests.peers.webrtc_caller import Caller
+from tests.peers.webrtc_caller import Caller, until_state
 
 __all__ = ["chromium"]
 # The machine's own bound is on, and every caller of a test comes from one address.
@@ -41,6 +41,8 @@ async def dial(server: RunningServer) -> Caller:
         answer = await http.post("/api/offer", json=await caller.offer())
     assert answer.status_code == 200, answer.text
     await caller.accept(answer.json())
+    # One that closes before its own handshake is over cannot tell the server.
+    await until_state(caller.connection, "connected")
     return caller
 
 
@@ -198,7 +200,12 @@ async def test_a_half_duplex_client_waits_in_the_words_of_its_protocol(tmp_path:
     ("path", "prefix", "begin", "prepared"),
     [
         ("/ws/duplex/adx_1", "", {"type": "prepare"}, "prepared"),
-        ("/v1/realtime?mode=audio", "session.", {"type": "session.update", "session": {}}, "created"),
+        (
+            "/v1/realtime?mode=audio",
+            "session.",
+            {"type": "session.update", "session": {"instructions": "Be kind."}},
+            "created",
+        ),
     ],
 )
 async def test_a_full_duplex_client_waits_for_a_line_and_then_for_an_engine_in_one_queue(
