@@ -83,11 +83,11 @@ async def nothing() -> None:
 class House:
     """A server with a number of lines, and its callers."""
 
-    def __init__(self, *, lines: int, shares: bool = False, **bounds: Any) -> None:
+    def __init__(self, *, lines: int, max_calls: int = 8, shares: bool = False, **bounds: Any) -> None:
         self.queue = CallQueue(CallQueueSettings(**bounds), now_s)
         self.calls = CallTasks(
             hold,
-            max_calls=8,
+            max_calls=max_calls,
             drain_s=20,
             hang_up_s=1,
             queue=self.queue,
@@ -112,8 +112,8 @@ class House:
 
 
 @asynccontextmanager
-async def house(*, lines: int = 1, **bounds: Any) -> AsyncIterator[House]:
-    opened = House(lines=lines, **bounds)
+async def house(*, lines: int = 1, max_calls: int = 8, **bounds: Any) -> AsyncIterator[House]:
+    opened = House(lines=lines, max_calls=max_calls, **bounds)
     try:
         yield opened
     finally:
@@ -161,6 +161,18 @@ async def test_a_newcomer_does_not_overtake_callers_who_wait():
         assert second.began_s == 1 and third.began_s is None
         with pytest.raises(CapacityError, match="hears 1 at once"):
             server.call(may_wait=False)
+
+
+@scenario
+async def test_a_newcomer_does_not_take_the_last_of_all_lines_from_callers_who_wait_for_it():
+    async with house(lines=8, max_calls=1) as server:
+        first, second = server.call(), server.call()
+        await asyncio.sleep(1)
+        first.leaves.set()
+        await asyncio.sleep(0)
+        typed = server.call(hears=False)
+        await asyncio.sleep(0.1)
+        assert second.began_s == 1 and typed.began_s is None
 
 
 @scenario
