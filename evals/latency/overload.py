@@ -6,10 +6,10 @@ in step: the worst that a number of calls can be. Each caller has an address of 
 reports how many were admitted, wait in the queue (``waiting``, with the positions that they were told) and
 were refused (with the status that they got), questions of admitted callers asked and answered, the time from
 the end of a question to the first audible answer, also as a multiple of that of a crowd of one, where that
-time went by the marks of the server (``spans_ms``), and what ``/status`` said of admission meanwhile. A caller
-who waits and was told the position is not lost, and asks nothing; one who is neither on the line nor told a
-position is ``lost``. All callers live in this process: ``client_lag_ms`` says how late its loop was, and
-``processors`` how much of the machine was in use.
+time went by the marks of the server (``spans_ms``), and what ``/status`` said of admission meanwhile. A
+caller who waits and was told the position is not lost, and asks nothing; one who is neither on the line nor
+told a position is ``lost``. All callers live in this process: ``client_lag_ms`` says how late its loop was,
+and ``processors`` how much of the machine was in use.
 """
 
 import argparse
