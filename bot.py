@@ -289,6 +289,7 @@ async def gateway(
         active=lambda: app.state.calls.active,
         heard=lambda: app.state.calls.heard,
     )
+    most_waiting = 0 if deployment.server.queue is None else deployment.server.queue.most
     is_bounded = deployment.server.admission == "auto"
     engines.on_answer = gate.answered
 
@@ -324,6 +325,7 @@ async def gateway(
             **engines.describe(),
             **({} if stalls is None else {"stalls": stalls.as_message()}),
             "admission": gate.describe() if is_bounded else None,
+            "waiting": app.state.calls.waiting,
             "not_ready": not_ready(),
             "exposure": describe_exposure(
                 deployment.server, public_url=None if phone is None else phone.public_url
@@ -331,7 +333,8 @@ async def gateway(
         },
         open_door=lambda on_call: Signaling(
             on_call,
-            max_calls=deployment.server.max_calls,
+            # A caller in the queue for a line is connected too.
+            max_calls=deployment.server.max_calls + most_waiting,
             ice_servers=list(deployment.server.ice_servers),
             hang_up_s=deployment.server.hang_up_s,
         ),

@@ -15,6 +15,7 @@ from pipecat.runner.utils import create_transport
 from pipecat.transports.base_transport import BaseTransport, TransportParams, VideoInSourceParams
 
 from audio.comfort_noise import ComfortNoise
+from core.errors import CapacityError
 from core.grants import ANONYMOUS, ClientIdentity
 from pipelines.call import Call, playout_settings
 from pipelines.cascade import run_conversation
@@ -27,9 +28,12 @@ from pipelines.phone_control import PhoneFacts
 from pipelines.phone_sessions import PhoneSessions
 from pipelines.pipeline import Pipeline
 from pipelines.surface import check_of, hold_surface, reason_of
+from pipelines.waiting import wait_as_browser, wait_as_client, wait_as_socket
 from serving.gateway.chat_sockets import ChatArguments
+from serving.gateway.eval_socket import EvalArguments
 from serving.gateway.phone_routes import PhoneArguments
 from serving.gateway.talk_sockets import SocketArguments
+from serving.gateway.webrtc_routes import BrowserArguments
 from session_store.conversation import Conversation, Conversations
 from transports.twilio.stream import PhoneStream
 from transports.webrtc.transport import PacedWebRTCTransport
@@ -55,6 +59,16 @@ async def converse(
     Raises:
         UnknownSessionError: there is no such session.
     """
+    if isinstance(runner_args, BrowserArguments) and not await wait_as_browser(
+        runner_args.line,
+        runner_args.webrtc_connection,
+        vanish_ms=engines.deployment.server.vanish_ms,
+    ):
+        return
+    if isinstance(runner_args, EvalArguments) and not await wait_as_socket(
+        runner_args.line, runner_args.websocket
+    ):
+        return
     if isinstance(runner_args, SocketArguments):
         await converse_by_socket(engines, conversations, runner_args)
         return
@@ -101,7 +115,7 @@ async def converse_by_socket(
         settings=deployment.sockets,
         rate_hz=INPUT_RATE_HZ,
         check=check_of(engines, arguments.mode, rules),
-        on_first_word=arguments.on_first_word,
+        on_first_word=arguments.on_first_word if arguments.line is None else arguments.line.spoke,
     )
     body = arguments.body if isinstance(arguments.body, dict) else {}
     session_id = body.get("session")
@@ -109,6 +123,17 @@ async def converse_by_socket(
     reason, message = "server_shutdown", "the server is stopping"
     owner = arguments.identity.session_owner
     try:
+        try:
+            has_line = await wait_as_client(arguments.line, session)
+        except CapacityError as error:
+            has_line = False
+            if not engines.shutdown.stopping.is_set():
+                reason, message = "service_unavailable", str(error)
+        else:
+            if not has_line:
+                reason, message = "stopped", ""
+        if not has_line:
+            return
         async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
             facts = _facts_of(body)
             await hold_surface(engines, conversation, session, mode=arguments.mode, rules=rules, facts=facts)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from protocols.minicpm_duplex import NO_ROOM
 from protocols.surface import (
     SHUTDOWN,
     STOPPING,
@@ -128,6 +129,7 @@ class HalfDuplex:
     """
 
     name = "half_duplex"
+    queues = True
     wants_units = False
     greets = False
     prompts = False
@@ -352,6 +354,8 @@ class HalfDuplex:
         """See ``Dialect``."""
         if reason == SHUTDOWN:
             return STOPPING
+        if reason in NO_ROOM:
+            return 1013, reason
         return (1011, reason) if reason == "error" else (1000, reason)
 
 

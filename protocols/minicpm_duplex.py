@@ -211,6 +211,7 @@ class MiniCpmDuplex:
 
     name = "duplex_ws"
     input_format, output_format = HEARD, SAID
+    queues = True
     wants_units = True
     greets = False
     prompts = False

@@ -60,6 +60,7 @@ class MiniCpmRealtime:
 
     name = "realtime_ws"
     input_format, output_format = HEARD, SAID
+    queues = True
     wants_units = True
     greets = False
     prompts = False

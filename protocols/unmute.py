@@ -67,6 +67,8 @@ class Unmute:
 
     name = "unmute"
     input_format = output_format = OPUS
+    # Its client streams audio from the first moment: what is said before there is a line would be lost.
+    queues = False
     wants_units = False
     greets = True
     prompts = True

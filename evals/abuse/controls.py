@@ -24,7 +24,7 @@ from websockets.exceptions import WebSocketException
 
 from core.errors import AgentError, PeerError
 from evals.abuse.gaps import Arrival, largest_ms
-from evals.latency.client import Line, now_us
+from evals.latency.client import Line, QueuedError, now_us
 from evals.latency.conversation import Manners, hear_greeting
 from evals.latency.questions import VOICES, WHOLE, Utterance
 from evals.latency.speech import RATE_HZ, Speakers, Spoken
@@ -56,7 +56,7 @@ class Report:
 
     Attributes:
         calls: that were placed.
-        refused: calls that got 503.
+        refused: calls that got 503, or a place in the queue and no line while a greeting lasts.
         broken: why calls broke or got another refusal, one line each.
         asked: questions.
         answered: of them; what was not understood at all is not answered.
@@ -132,7 +132,7 @@ class Controls:
             try:
                 await place(report, heard)
             except (AgentError, OSError, WebSocketException, TimeoutError) as error:
-                if REFUSAL.search(str(error)):
+                if isinstance(error, QueuedError) or REFUSAL.search(str(error)):
                     report.refused += 1
                 else:
                     report.broken.append(" ".join(f"{type(error).__name__}: {error}".split())[:200])

@@ -198,16 +198,22 @@ class Message:
     body: dict[str, Any]
 
 
+class QueuedError(PeerError):
+    """The server has no line for the caller, and has them wait for one."""
+
+
 class Line:
     """One call.
 
     Args:
         url: root of the server, ``http://host:port``.
         mode: that the call asks for; None leaves it to the server.
+        address: of the caller, on this machine; None: any.
     """
 
-    def __init__(self, url: str, *, mode: str | None = None) -> None:
+    def __init__(self, url: str, *, mode: str | None = None, address: str | None = None) -> None:
         self._url = url.rstrip("/")
+        self._address = address
         self._wants: dict[str, object] = {} if mode is None else {"requestData": {"mode": mode}}
         self.microphone = Microphone()
         self.ears = Ears()
@@ -280,6 +286,21 @@ class Line:
         """Whether the media path is up."""
         return self._connection.connectionState == "connected"
 
+    @property
+    def queue_position(self) -> int:
+        """Position in the server's queue for a line, as told last; 0: not in the queue."""
+        told = self.server_messages("queue")
+        return int(told[-1]["position"]) if told else 0
+
+    async def wait_placed(self, deadline_ms: int) -> bool:
+        """Wait until the bot is ready (True) or the server has told a place in its queue (False)."""
+        end_us = now_us() + deadline_ms * 1000
+        while now_us() < end_us and self.alive and not self.queue_position:
+            if any(message.body.get("type") == "bot-ready" for message in self.messages):
+                return True
+            await asyncio.sleep(0.02)
+        return False
+
     def bot_quiet_us(self) -> int | None:
         """How long the bot has been quiet, or None while it has never been heard."""
         last_us = self.ears.last_audible_us
@@ -305,9 +326,10 @@ class Line:
         return False
 
     async def _post(self, body: dict[str, object]) -> dict[str, Any]:
+        local = None if self._address is None else (self._address, 0)
         try:
             async with (
-                aiohttp.ClientSession() as session,
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=local)) as session,
                 session.post(f"{self._url}/api/offer", json=body) as response,
             ):
                 if response.status != 200:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.latency import recording
-from evals.latency.client import SLOT_US, Line, Sent, now_us
+from evals.latency.client import SLOT_US, Line, QueuedError, Sent, now_us
 from evals.latency.figures import TurnFigures
 from evals.latency.recording import TurnEdges
 from evals.latency.spans import bot_first_us, match_marks, turn_spans, user_end_us
@@ -61,9 +61,15 @@ async def converse(
 
 
 async def hear_greeting(line: Line, manners: Manners) -> None:
-    """Wait for the end of the greeting, or for as long as one is expected."""
+    """Wait for the end of the greeting, or for as long as one is expected.
+
+    Raises:
+        QueuedError: the server has the caller wait for a line.
+    """
     if await line.wait_bot_audible(line.connected_us, manners.greeting_ms):
         await line.wait_bot_quiet(manners.greeting_quiet_ms, manners.reply_ms)
+    elif line.queue_position:
+        raise QueuedError(f"the server has no line: number {line.queue_position} in its queue")
 
 
 async def ask(line: Line, question: Spoken, manners: Manners) -> bool:

@@ -1,12 +1,15 @@
-"""Callers who all speak at once: who is admitted, who is refused, and whether each question is answered.
+"""Callers who all speak at once: who is admitted, waits or is refused, and whether each question is answered.
 
 ``python -m evals.latency.overload --callers 4 8 16`` starts a server with the embedded engines (or takes a
 ``--config``), dials so many callers at the same moment, and has all that are admitted ask the same questions
-in step: the worst that a number of calls can be. Of each crowd it reports how many were admitted and refused
-(with the status that they got), questions asked and answered, the time from the end of a question to the
-first audible answer, also as a multiple of that of a crowd of one, where that time went by the marks of the
-server (``spans_ms``), and what ``/status`` said of admission meanwhile. All callers live in this process:
-``client_lag_ms`` says how late its loop was, and ``processors`` how much of the machine was in use.
+in step: the worst that a number of calls can be. Each caller has an address of its own. Of each crowd it
+reports how many were admitted, wait in the queue (``waiting``, with the positions that they were told) and
+were refused (with the status that they got), questions of admitted callers asked and answered, the time from
+the end of a question to the first audible answer, also as a multiple of that of a crowd of one, where that
+time went by the marks of the server (``spans_ms``), and what ``/status`` said of admission meanwhile. A
+caller who waits and was told the position is not lost, and asks nothing; one who is neither on the line nor
+told a position is ``lost``. All callers live in this process: ``client_lag_ms`` says how late its loop was,
+and ``processors`` how much of the machine was in use.
 """
 
 import argparse
@@ -21,6 +24,7 @@ from typing import Any
 import aiohttp
 
 from core.errors import PeerError
+from evals.abuse.target import own_address
 from evals.latency.capacity import ANSWER_RATIO, probe_lag
 from evals.latency.client import Line, now_us
 from evals.latency.conversation import Manners, hear_greeting
@@ -35,16 +39,20 @@ from serving.gateway.admission import processor_ticks
 QUESTIONS = 2
 ANSWER_S = 20.0
 REST_S = 3.0
+PLACED_MS = 15_000
 
 
 async def crowd(server: Server, callers: int, questions: list[Spoken]) -> dict[str, Any]:
     """So many callers at a time."""
-    lines = [Line(server.url) for _ in range(callers)]
+    lines = [Line(server.url, address=own_address(number)) for number in range(callers)]
     try:
         for line in lines:
             await line.prepare()
         results = await asyncio.gather(*(line.dial() for line in lines), return_exceptions=True)
-        admitted = [line for line, result in zip(lines, results, strict=True) if result is None]
+        connected = [line for line, result in zip(lines, results, strict=True) if result is None]
+        placed = await asyncio.gather(*(line.wait_placed(PLACED_MS) for line in connected))
+        admitted = [line for line, is_placed in zip(connected, placed, strict=True) if is_placed]
+        positions = sorted(line.queue_position for line in connected if line not in admitted)
         refused = [str(result).rpartition(" ")[2] for result in results if result is not None]
         await asyncio.gather(*(hear_greeting(line, Manners()) for line in admitted))
         waits_us: list[int] = []
@@ -68,6 +76,9 @@ async def crowd(server: Server, callers: int, questions: list[Spoken]) -> dict[s
     return {
         "callers": callers,
         "admitted": len(admitted),
+        "waiting": len([position for position in positions if position]),
+        "positions": [position for position in positions if position],
+        "lost": positions.count(0),
         "refused": {status: refused.count(status) for status in sorted(set(refused))},
         "questions": len(admitted) * len(questions),
         "answered": len(admitted) * len(questions) - unanswered,

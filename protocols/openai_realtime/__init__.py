@@ -41,6 +41,8 @@ class OpenAIRealtime:
     """
 
     name = "openai"
+    # The protocol has no event for it: its clients take a 503 with Retry-After.
+    queues = False
     wants_units = False
     greets = False
     prompts = False

@@ -3,9 +3,9 @@
 In: requests of browsers and Pipecat clients, by a name that is this server's (a page that made its own name
 point here is refused). Out: one conversation per accepted call, run by ``run_call`` in a task that the app
 owns (``serving.gateway.calls``). Whatever is malformed is a 4xx that says why and disturbs nobody else. What
-may go on at a time is capped (``limits``): the one too many gets 503, or 429 where it is one client's or one
-session's share. A surface is a router of its own: ``webrtc_routes``, ``eval_socket``, ``session_api``,
-``operations``, ``page``.
+may go on at a time is capped (``limits``): the call too many waits in the queue for a line where its protocol
+has messages for that. Everything else gets 503, or 429 where it is one client's or one session's share. A
+surface is a router of its own: ``webrtc_routes``, ``eval_socket``, ``session_api``, ``operations``, ``page``.
 """
 
 import asyncio
@@ -55,6 +55,7 @@ from serving.gateway.usage import CallShares, UsageLimits
 from serving.gateway.voice_decoder import VoiceError
 from serving.gateway.webrtc_routes import OFFERING, BrowserArguments, Door, OnConnection, WebRtcRoutes
 from serving.scheduler.admission import Admitted
+from serving.scheduler.call_queue import CallQueue
 from session_store.conversation import Conversations
 
 
@@ -122,6 +123,7 @@ def create_app(
         shares=CallShares(settings),
         shutdown=shutdown,
         goodbye_s=settings.goodbye_s,
+        queue=None if settings.queue is None else CallQueue(settings.queue, _loop_s),
     )
     if admitted is not None:
         calls.admitted = admitted
@@ -160,6 +162,7 @@ def create_app(
             hang_up=lambda: door.hang_up(connection),
             identity=identity,
             hears=calls.hears(body.get("mode")),
+            may_wait=True,
         )
 
     door = open_door(on_connection)
@@ -232,6 +235,7 @@ def create_app(
                 desk=desk,
                 check=operators.check,
                 audit=audit,
+                clock_s=_loop_s,
             ).router()
         )
     if settings.eval_socket:
@@ -240,7 +244,7 @@ def create_app(
                 settings,
                 calls=calls,
                 admit=lambda websocket, body: sockets.admit(
-                    websocket, body, app="browser", hears=calls.hears(None)
+                    websocket, body, app="browser", hears=calls.hears(None), may_wait=True
                 ),
             ).router()
         )
@@ -254,6 +258,10 @@ def create_app(
     serve_page(app, access)
     check_declared(app)
     return app
+
+
+def _loop_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def add_middleware(app: FastAPI, settings: ServerSettings, *, called: Sequence[str] = ()) -> None:

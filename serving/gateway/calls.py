@@ -5,20 +5,34 @@ In: arguments of a conversation and how to hang its peer up. Out: one named task
 conversation only. A process that stops refuses new ones, lets running ones go on for ``drain_s``, has the bot
 say goodbye in those that are left, within ``goodbye_s``, then hangs all of them up at once (those of sockets
 by cancelling them: they tell their client why) and cancels what does not end.
+
+Full: a conversation that may wait begins without a line (``start(may_wait=True)``), and its task waits for
+one (``LineRequest.granted``) before anything else is built for it. There is one queue, in which telephone
+callers have their places too; everybody in it counts as a line that is taken for those that come after. A
+conversation that waits has its client's share of concurrent calls, and gives it back when its client leaves.
+When the process stops, those that wait are refused first.
 """
 
 import asyncio
 import gc
+import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import cast
 
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
 from core.grants import ANONYMOUS, ClientIdentity
+from protocols.surface import InQueue
 from runtime.shutdown import Shutdown
-from serving.gateway.limits import Place, Places
+from serving.gateway.limits import Place, Places, ShareError
+from serving.gateway.line_request import LineRequest, Queueing
 from serving.gateway.usage import CallShares, share_of
 from serving.scheduler.admission import Admitted
+from serving.scheduler.call_queue import CallQueue
+from serving.scheduler.eta import Eta
+from serving.scheduler.wants import Task
 from session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
@@ -27,6 +41,9 @@ RunCall = Callable[[RunnerArguments], Awaitable[None]]
 SILENT_SHARE, ADDRESS_SHARE = 0.75, 0.25
 # A client opens the next socket before the first word of the one before has arrived.
 LEAST_SILENT = 2
+STOPPING = "the server is stopping, try another or later"
+# The kind of conversation whose length a caller's wait is estimated from: speech by turns, like most calls.
+KIND = Task.HALF_DUPLEX
 
 
 class CallTasks:
@@ -40,8 +57,10 @@ class CallTasks:
         shares: concurrent calls of each client; None: every client may have every line.
         shutdown: that conversations watch; None: they know no goodbye.
         goodbye_s: how long a goodbye may take.
+        queue: of callers for whom there is no line; None: they are refused.
 
     Attributes:
+        queue: as given.
         promised: how many lines are promised to callers who are on their way.
         admitted: how many calls the machine can answer now, and why no more; called before a call begins with
             whether its caller is heard by the recogniser. None: as many as there are lines.
@@ -59,8 +78,14 @@ class CallTasks:
         shares: CallShares | None = None,
         shutdown: Shutdown | None = None,
         goodbye_s: float = 0,
+        queue: CallQueue | None = None,
     ) -> None:
         self._run_call = run_call
+        self.queue = queue
+        # Of the calls, those that wait for their line.
+        self._waiting: dict[str, LineRequest] = {}
+        self._holding: dict[str, LineRequest] = {}
+        self._eta = Eta()
         self._shares = shares
         self._max_calls = max_calls
         # Loop time since when every line is taken.
@@ -97,6 +122,11 @@ class CallTasks:
         """Conversations that are running and have the recogniser hear their caller."""
         return self._heard.taken
 
+    @property
+    def waiting(self) -> int:
+        """Callers in the queue, by telephone or not."""
+        return 0 if self.queue is None else len(self.queue)
+
     def lines(self, *, hears: bool = True) -> int:
         """Calls that there may be now: lines, or fewer where the machine can answer no more.
 
@@ -129,6 +159,8 @@ class CallTasks:
         is_promised: bool = False,
         identity: ClientIdentity = ANONYMOUS,
         hears: bool = True,
+        ticket: str = "",
+        may_wait: bool = False,
     ) -> None:
         """Raises CapacityError when no conversation may start besides those that are promised a line.
 
@@ -138,19 +170,57 @@ class CallTasks:
                 sent away because the machine can answer fewer calls since.
             identity: client that would begin it; a ShareError, where this one has all that it may have.
             hears: whether the recogniser would hear its caller.
+            ticket: of this conversation in the queue; empty: it comes after those that wait.
+            may_wait: a place in the queue is enough.
         """
         if self._stopping:
-            raise CapacityError("the server is stopping, try another or later", limit=0)
-        promised = self.promised() if promised is None else promised
-        self._lines.check(promised=promised)
-        if not is_promised:
-            self._check_admitted(self.admitted(False), self._lines.taken + promised)
-        if hears and not is_promised:
-            self._check_admitted(self.admitted(True), self._heard.taken + promised)
-        if self._shares is not None:
+            raise CapacityError(STOPPING, limit=0)
+        full = None
+        try:
+            self._check_lines(promised=promised, is_promised=is_promised, hears=hears, ticket=ticket)
+        except CapacityError as error:
+            if not may_wait or self.queue is None or self.queue.is_full:
+                raise
+            full = error
+        if self._shares is None:
+            return
+        try:
             self._shares.check(
                 identity, lines=self.lines(hears=False), heard_lines=self.lines() if hears else None
             )
+        except ShareError:
+            if full is None:
+                raise
+            # It would wait, and has no share left for that: that the server is full says more.
+            raise full from None
+
+    def has_room(self, *, hears: bool = True) -> bool:
+        """Return whether a conversation that begins now has a line at once."""
+        try:
+            self._check_lines(hears=hears)
+        except CapacityError:
+            return False
+        return True
+
+    def _check_lines(
+        self,
+        *,
+        promised: int | None = None,
+        is_promised: bool = False,
+        hears: bool,
+        ticket: str = "",
+    ) -> None:
+        promised = self.promised() if promised is None else promised
+        ahead = ahead_heard = 0
+        if self.queue is not None and not is_promised:
+            ahead = self.queue.ahead_of(ticket)
+            ahead_heard = self.queue.ahead_of(ticket, heard_only=True)
+        self._lines.check(promised=promised + ahead)
+        if is_promised:
+            return
+        self._check_admitted(self.admitted(False), self._lines.taken + promised + ahead)
+        if hears:
+            self._check_admitted(self.admitted(True), self._heard.taken + promised + ahead_heard)
 
     def _check_admitted(self, admitted: Admitted | None, held: int) -> None:
         if admitted is not None and held >= admitted.calls:
@@ -202,6 +272,9 @@ class CallTasks:
         is_promised: bool = False,
         identity: ClientIdentity = ANONYMOUS,
         hears: bool = True,
+        may_wait: bool = False,
+        silent: Place | None = None,
+        counts_silence: bool = False,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.
 
@@ -213,40 +286,130 @@ class CallTasks:
             promised, is_promised: see ``check_room``.
             identity: client that begins it.
             hears: whether the recogniser hears its caller.
+            may_wait: without a line it begins in the queue; ``arguments`` have the request (``Queueing``).
+            silent: that the client was counted with (``take_silent``).
+            counts_silence: the client may say nothing, and is to be counted when it has its line.
 
         Raises:
-            CapacityError: every line is taken, or the server is stopping; as a ShareError, all that this
-                client may have.
+            CapacityError: every line is taken and the queue is full or not for this conversation, or the
+                server is stopping; as a ShareError, all that this client may have.
         """
-        self.check_room(promised=promised, is_promised=is_promised, identity=identity, hears=hears)
-        places = [self._lines.take()]
-        if hears:
-            places.append(self._heard.take())
+
+        def take(request: LineRequest) -> None:
+            if self._stopping:
+                raise CapacityError(STOPPING, limit=0)
+            self._check_lines(promised=promised, is_promised=is_promised, hears=hears, ticket=request.ticket)
+            if request.counts_silence:
+                request.silent = self.take_silent(identity, hears=hears)
+            request.places.append(self._lines.take())
+            if hears:
+                request.places.append(self._heard.take())
+            if self._lines.taken >= self._max_calls:
+                self._full_since_s = asyncio.get_running_loop().time()
+            self._granted(call_id, request)
+
+        def locate(request: LineRequest) -> InQueue:
+            return self._place_of(request, hears=hears)
+
+        line = LineRequest(
+            f"l_{secrets.token_hex(8)}",
+            take=take,
+            locate=locate,
+            silent=silent,
+            counts_silence=counts_silence,
+        )
+        self.check_room(
+            promised=promised, is_promised=is_promised, identity=identity, hears=hears, may_wait=may_wait
+        )
         if self._shares is not None:
             heard_lines = self.lines() if hears else None
-            places.append(self._shares.take(identity, lines=self.lines(hears=False), heard_lines=heard_lines))
-        if self._lines.taken >= self._max_calls:
-            self._full_since_s = asyncio.get_running_loop().time()
-        task = asyncio.create_task(self._run(arguments, hang_up), name=f"call.{call_id}")
+            line.places.append(
+                self._shares.take(identity, lines=self.lines(hears=False), heard_lines=heard_lines)
+            )
+        try:
+            self._take_or_queue(line, call_id, hears=hears, may_wait=may_wait)
+        except CapacityError:
+            line.give_back()
+            raise
+        if may_wait:
+            cast(Queueing, arguments).line = line
+        task = asyncio.create_task(self._run(arguments, hang_up, line), name=f"call.{call_id}")
         self._tasks[call_id] = task
         if says_goodbye:
             self._say_goodbye.add(task)
             task.add_done_callback(self._say_goodbye.discard)
-        task.add_done_callback(lambda _task: self._ended(call_id, places))
+        task.add_done_callback(lambda _task: self._ended(call_id, line))
         return task
 
-    def _ended(self, call_id: str, places: list[Place]) -> None:
+    def _take_or_queue(self, line: LineRequest, call_id: str, *, hears: bool, may_wait: bool) -> None:
+        if may_wait and self.queue is not None:
+            with suppress(CapacityError):
+                line.take()
+            if not line.is_granted:
+                self.queue.join(line.ticket, hears=hears)
+                self._waiting[call_id] = line
+        else:
+            line.take()
+
+    def _granted(self, call_id: str, line: LineRequest) -> None:
+        line.is_granted, line.since_s = True, asyncio.get_running_loop().time()
+        self._holding[call_id] = line
+        if self._waiting.pop(call_id, None) is not None:
+            self._leave_queue(line.ticket)
+
+    def _leave_queue(self, ticket: str) -> None:
+        if self.queue is not None:
+            self.queue.leave(ticket)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have those that wait look for their line: one is free, or another caller has left the queue."""
+        for line in self._waiting.values():
+            line.wake()
+
+    def _place_of(self, line: LineRequest, *, hears: bool) -> InQueue:
+        """Return the place of a conversation that waits.
+
+        Raises:
+            CapacityError: it may not wait any longer.
+        """
+        if self.queue is None or self._stopping:
+            raise CapacityError(STOPPING, limit=0)
+        if self.queue.is_overdue(line.ticket):
+            longest_s = self.queue.settings.longest_s
+            raise CapacityError(f"no line came free within {longest_s:g} s, try again later", limit=0)
+        position = self.queue.ahead_of(line.ticket) + 1
+        # More than there may be now: so many have to end before one begins.
+        excess = max(
+            0,
+            self._lines.taken - self.lines(hears=False),
+            self._heard.taken - self.lines() if hears else 0,
+        )
+        now_s = asyncio.get_running_loop().time()
+        held_s = [now_s - held.since_s for held in self._holding.values()]
+        wait_s = self._eta.wait_s(KIND, held_s, position + excess)
+        wait_s = None if wait_s is None else round(wait_s, 1)
+        return InQueue(position, wait_s, ticket_id=line.ticket, length=len(self.queue))
+
+    def _ended(self, call_id: str, line: LineRequest) -> None:
         del self._tasks[call_id]
-        for place in places:
-            place.give_back()
-        self._full_since_s = None
+        line.give_back()
+        if self._waiting.pop(call_id, None) is not None:
+            self._leave_queue(line.ticket)
+        if self._holding.pop(call_id, None) is not None:
+            self._full_since_s = None
+            self.wake()
         if not self._tasks:
             # What calls may have left in cycles all the same. No call is on now: a pause is free.
             gc.collect()
 
-    async def _run(self, arguments: RunnerArguments, hang_up: Callable[[], Awaitable[None]]) -> None:
+    async def _run(
+        self, arguments: RunnerArguments, hang_up: Callable[[], Awaitable[None]], line: LineRequest
+    ) -> None:
         try:
             await self._run_call(arguments)
+            if line.is_granted:
+                self._eta.ended_well(KIND, asyncio.get_running_loop().time() - line.since_s)
         except Exception as error:
             # The edge of one conversation: it ends, the others go on.
             log_failure("a conversation failed", error)
@@ -266,6 +429,8 @@ class CallTasks:
             # Whoever stops the server has done it, as well as it could be.
             return
         self._stopping = True
+        # Those that wait are refused.
+        self.wake()
         if self._shutdown is not None:
             self._shutdown.stopping.set()
         await self._wait(self._drain_s)

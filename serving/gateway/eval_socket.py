@@ -2,7 +2,8 @@
 
 In: a handshake, let pass where all others are (``TalkSockets.admit``). Out: one conversation over it. It
 takes no line before it has said what it is, within ``socket_open_s``, and those that have not said it yet are
-bounded too. Whatever is refused is closed with a code and a reason.
+bounded too. From there on it waits for a line where there is none. Whatever is refused is closed with a code
+and a reason.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.access import AdmittedClient
 from serving.gateway.calls import ADDRESS_SHARE, LEAST_SILENT, CallTasks
 from serving.gateway.limits import Places
+from serving.gateway.line_request import LineRequest
 from serving.gateway.middleware import POLICY_VIOLATION
 from serving.gateway.settings import ServerSettings
 
@@ -35,9 +37,11 @@ class EvalArguments(WebSocketRunnerArguments):
 
     Attributes:
         identity: who opened it, and what they may do.
+        line: see ``serving.gateway.line_request.Queueing``.
     """
 
     identity: ClientIdentity = ANONYMOUS
+    line: LineRequest | None = None
 
 
 class EvalSocket:
@@ -103,6 +107,7 @@ class EvalSocket:
             says_goodbye=True,
             identity=identity,
             hears=self._calls.hears(None),
+            may_wait=True,
         )
 
 

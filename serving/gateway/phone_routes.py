@@ -8,11 +8,11 @@ however often its webhook comes while it waits, and none behind its stream: a we
 opens nothing. Without signatures (``signatures: false``, a local run) nothing is checked, and nothing is
 needed; nobody but this machine may ask then.
 
-Full: a caller for whom there is no line waits for one (``phone_queue``), and hears their place; one for whom
-there is no place there, or no store, is told so, in the answer. A call that was answered has its line from
-then on; one whose stream never comes, or that Twilio says has ended, is forgotten. Nothing stands behind
-``<Connect>``: it would be heard behind every call that this side ends, and a stream that is refused all the
-same ends the call in silence.
+Full: a caller for whom there is no line waits for one in the queue of all callers (``phone_queue``), and
+hears their place; one for whom there is no place there, or no store, is told so, in the answer. A call that
+was answered has its line from then on; one whose stream never comes, or that Twilio says has ended, is
+forgotten. Nothing stands behind ``<Connect>``: it would be heard behind every call that this side ends, and a
+stream that is refused all the same ends the call in silence.
 """
 
 import asyncio
@@ -171,7 +171,9 @@ class PhoneRoutes:
         self._waiting: dict[str, tuple[float, PhoneCall]] = {}
         self._spent: Newest[str, None] = Newest(MOST_SPENT)
         calls.promised = self._promised
-        self._queue = PhoneQueue(phone.queue, clock_s) if phone.queue is not None else None
+        self._queue = None
+        if phone.queue is not None and calls.queue is not None:
+            self._queue = PhoneQueue(phone.queue, calls.queue, clock_s)
         self._unsigned, self._refused = Seldom(), Seldom()
 
     def router(self) -> APIRouter:
@@ -317,7 +319,7 @@ class PhoneRoutes:
         """TwiML for a caller who waits for a line; None: they cannot."""
         if self._queue is None or self._phone.queue is None or self._calls.is_stopping or not call.call_sid:
             return None
-        words = self._queue.wait(call.call_sid)
+        words = self._queue.wait(call.call_sid, hears=self._calls.hears(self._mode))
         if words is None:
             return None
         return twiml.hold(words, self._phone.queue.every_s, f"{self._base(request)}{PREFIX}/voice")
@@ -346,25 +348,27 @@ class PhoneRoutes:
                     return token
             if call.call_sid in self._spent:
                 raise SpentError("the call has had its stream")
-        # Whoever waits for a line has the next one: nobody overtakes them.
-        ahead = self._queue.ahead_of(call.call_sid) if self._queue is not None else 0
-        promised = len(self._waiting) + ahead
-        self._calls.check_room(promised=promised, hears=self._calls.hears(self._mode))
+        if self._queue is not None:
+            self._queue.asked(call.call_sid)
+        self._calls.check_room(
+            promised=len(self._waiting), hears=self._calls.hears(self._mode), ticket=call.call_sid
+        )
         if len(self._waiting) >= self._phone.most_waiting:
             raise CapacityError(
                 "too many calls were answered and have no stream", limit=self._phone.most_waiting
             )
         waited_s = self._queue.leave(call.call_sid) if self._queue is not None else None
         if waited_s is not None:
+            self._calls.wake()
             logger.info(f"call {call.call_sid[:40]} has a line, behind {waited_s:.0f} s in the queue")
         token = secrets.token_urlsafe(32)
         self._waiting[token] = (now_s + within_s, call)
         return token
 
     def _promised(self) -> int:
-        """Lines of calls that were answered and have no stream yet, or wait for one."""
+        """Lines of calls that were answered and have no stream yet."""
         self._forget_the_late()
-        return len(self._waiting) + (len(self._queue) if self._queue is not None else 0)
+        return len(self._waiting)
 
     def _forget_the_late(self) -> None:
         now_s = self._clock_s()
@@ -373,8 +377,8 @@ class PhoneRoutes:
 
     def _follow(self, call_sid: str, state: str) -> None:
         """The token of a call that has ended is void; one that is answered has as long as any other."""
-        if self._queue is not None and state in ENDED:
-            self._queue.leave(call_sid)
+        if self._queue is not None and state in ENDED and self._queue.leave(call_sid) is not None:
+            self._calls.wake()
         token = next((each for each, (_, call) in self._waiting.items() if call.call_sid == call_sid), None)
         if not call_sid or token is None:
             # Calls that Twilio has not named yet have no name in common.

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from serving.gateway.client_settings import ClientsSettings
+from serving.scheduler.call_queue import CallQueueSettings
 
 
 class ServerSettings(BaseModel):
@@ -20,6 +21,11 @@ class ServerSettings(BaseModel):
         "auto",
         description="auto: no more conversations than this machine was seen to answer in time, at most "
         "max_calls; off: max_calls alone, for measurements",
+    )
+    queue: CallQueueSettings | None = Field(
+        CallQueueSettings(),
+        description="callers for whom there is no line, or whom the machine could not answer, wait for one; "
+        "null: they are refused",
     )
     max_body_bytes: int = Field(200_000, ge=1_000, le=10_000_000, description="larger request bodies get 413")
     max_socket_bytes: int = Field(

@@ -4,6 +4,8 @@ In: a handshake. Out: one conversation in the caller's dialect (``protocols``), 
 Whoever is refused is refused before the socket is accepted, with an HTTP status and the reason: a page of
 another origin (403), who has no token where tokens are asked for (401), a surface that is switched off (403),
 a client that begins too much (429), a server that is full or has no store (503), an unknown session (404).
+A client of a protocol that has messages for it (``Dialect.queues``) waits for a line when the server is full;
+one of another protocol is refused.
 
 ``/ws/half_duplex/{name}`` is a call by turns in the MiniCPM-o server's protocol, under its client's name.
 ``/v1/realtime`` speaks three dialects: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
@@ -38,6 +40,7 @@ from serving.gateway.apps import AppDisabledError, AppId, Apps
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
 from serving.gateway.limits import ShareError
+from serving.gateway.line_request import LineRequest
 from serving.gateway.requests import check_origin
 from serving.gateway.settings import ServerSettings
 from serving.gateway.usage import UsageLimits
@@ -63,6 +66,7 @@ class SocketArguments(RunnerArguments):
         mode: of the pipeline.
         identity: who opened it, and what they may do.
         on_first_word: to be called when the first message of the client is taken.
+        line: see ``serving.gateway.line_request.Queueing``.
     """
 
     websocket: WebSocket
@@ -70,6 +74,7 @@ class SocketArguments(RunnerArguments):
     mode: str
     identity: ClientIdentity = ANONYMOUS
     on_first_word: Callable[[], None] | None = None
+    line: LineRequest | None = None
 
 
 class TalkSockets:
@@ -178,10 +183,12 @@ class TalkSockets:
             # First: a token is not spent on a socket that its path refuses.
             dialect = make()
             hears = self._calls.hears(wanted)
-            admitted = await self.admit(websocket, body, app=app, hears=hears)
+            admitted = await self.admit(websocket, body, app=app, hears=hears, may_wait=dialect.queues)
             if admitted.next_token is not None:
                 body["next_token"] = admitted.next_token
-            silent = self._calls.take_silent(admitted.identity, hears=hears)
+            silent = None
+            if self._calls.has_room(hears=hears):
+                silent = self._calls.take_silent(admitted.identity, hears=hears)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
             return
@@ -189,30 +196,41 @@ class TalkSockets:
             # A browser that offers any takes no socket that selects none.
             offered = [name for name in subprotocols_of(websocket) if name in SUBPROTOCOLS]
             await websocket.accept(offered[0] if offered else None)
+            arguments = SocketArguments(
+                websocket=websocket,
+                dialect=dialect,
+                mode=wanted,
+                body=body,
+                identity=admitted.identity,
+                on_first_word=None if silent is None else silent.give_back,
+            )
             task = self._calls.start(
-                SocketArguments(
-                    websocket=websocket,
-                    dialect=dialect,
-                    mode=wanted,
-                    body=body,
-                    identity=admitted.identity,
-                    on_first_word=silent.give_back,
-                ),
+                arguments,
                 call_id=f"socket.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
                 identity=admitted.identity,
                 hears=hears,
+                may_wait=dialect.queues,
+                silent=silent,
+                counts_silence=silent is None,
             )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
         else:
             await asyncio.wait({task})
         finally:
-            silent.give_back()
+            if silent is not None:
+                silent.give_back()
 
     async def admit(
-        self, websocket: WebSocket, body: Mapping[str, object], *, app: AppId, hears: bool
+        self,
+        websocket: WebSocket,
+        body: Mapping[str, object],
+        *,
+        app: AppId,
+        hears: bool,
+        may_wait: bool = False,
     ) -> AdmittedClient:
         """Let a handshake pass, of any surface; the one place where that is decided.
 
@@ -221,6 +239,7 @@ class TalkSockets:
             body: what is asked for: ``mode``, ``session``.
             app: the switch of the surface.
             hears: whether the recogniser would hear the caller.
+            may_wait: a place in the queue for a line is enough.
 
         Returns:
             Identity of the client, and a token for another beginning, as ``Access.admit``.
@@ -230,9 +249,9 @@ class TalkSockets:
         """
         check_origin(websocket, allowed=self._settings.allowed_origins)
         self._apps.check(app)
-        self._calls.check_room(hears=hears)
+        self._calls.check_room(hears=hears, may_wait=may_wait)
         identity = await self._access.check(websocket, app)
-        self._calls.check_room(identity=identity, hears=hears)
+        self._calls.check_room(identity=identity, hears=hears, may_wait=may_wait)
         await self._check_body(body, identity)
         if "session" not in body:
             self._usage.take_session(identity)

@@ -3,9 +3,10 @@
 In: requests of browsers and Pipecat clients. Out: what the door answers (``transports.webrtc.signaling``).
 Decides what a started session may do: it brings the body that it was started with to its offer, and holds one
 call at a time, which it may renegotiate; with client keys a second call needs a credential of its own.
-Decides in which order an offer is checked, the cheapest first: the rate of its address or key, a free line,
-the credential, the size and fields of the SDP, the session that it names. A peer connection is built after
-all of them.
+Decides in which order an offer is checked, the cheapest first: the rate of its address or key, a free line or
+a place in the queue for one, the credential, the size and fields of the SDP, the session that it names. A
+peer connection is built after all of them, for a call in the queue too: its data channel is where the caller
+is told the place.
 """
 
 import json
@@ -22,6 +23,7 @@ from core.errors import PeerError
 from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks
+from serving.gateway.line_request import LineRequest
 from serving.gateway.requests import read_json
 from serving.gateway.sessions import StartedSession, StartedSessions
 from serving.gateway.settings import ServerSettings
@@ -43,9 +45,11 @@ class BrowserArguments(SmallWebRTCRunnerArguments):
 
     Attributes:
         identity: who opened it, and what they may do.
+        line: see ``serving.gateway.line_request.Queueing``.
     """
 
     identity: ClientIdentity = ANONYMOUS
+    line: LineRequest | None = None
 
 
 class Door(Protocol):
@@ -115,9 +119,9 @@ class WebRtcRoutes:
         self._requests.take(self._access.compare(request))
         given = body.get("body")
         hears = self._calls.hears(given.get("mode") if isinstance(given, dict) else None)
-        self._calls.check_room(hears=hears)
+        self._calls.check_room(hears=hears, may_wait=True)
         identity = await self._access.check(request, APP)
-        self._calls.check_room(identity=identity, hears=hears)
+        self._calls.check_room(identity=identity, hears=hears, may_wait=True)
         await self._check_body(given if isinstance(given, dict) else {}, identity)
         # As text: parsed, a body of empty objects takes twenty times as much.
         text = json.dumps(given if isinstance(given, dict) else {}, ensure_ascii=False)
@@ -185,7 +189,7 @@ class WebRtcRoutes:
 
         Raises:
             ShareError: too many of this address or client.
-            CapacityError: every line is taken.
+            CapacityError: every line is taken, and the queue is full.
             HTTPException, AgentError, ValidationError: the credential, the offer or its wishes are wrong.
         """
         pc_id = body.get("pc_id")
@@ -194,11 +198,12 @@ class WebRtcRoutes:
             return await self._door.offer_json(body)
         self._requests.take(self._access.compare(request) if admitted is None else admitted)
         # Which mode it is is known with its fields.
-        self._calls.check_room(hears=False)
+        self._calls.check_room(hears=False, may_wait=True)
         identity = await self._access.check(request, APP) if admitted is None else admitted
         self._access.check_current(identity)
         given = self._door.check_json(body)
-        self._calls.check_room(identity=identity, hears=self._calls.hears(given.get("mode")))
+        hears = self._calls.hears(given.get("mode"))
+        self._calls.check_room(identity=identity, hears=hears, may_wait=True)
         await self._check_body(given, identity)
         if given.get("session") is None:
             self._usage.take_session(identity)

@@ -5,6 +5,9 @@ of them. A conversation that failed says nothing of how long one lasts: counting
 fall to 2 s behind a few workers that die. Pure.
 """
 
+import heapq
+from collections.abc import Iterable
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.scheduler.wants import Task
@@ -60,6 +63,27 @@ class Eta:
         """The estimate of what is left of one that has lasted so long."""
         left_s = self.lasts_s(task) - elapsed_s
         return left_s if left_s > 0 else self.settings.overrun_s
+
+    def wait_s(self, task: Task, elapsed_s: Iterable[float], ends: int) -> float | None:
+        """Estimate how long it is until so many conversations have ended, each followed by another one.
+
+        Args:
+            task: of all of them.
+            elapsed_s: how long those that run have lasted.
+            ends: how many have to end.
+
+        Returns:
+            None where none runs.
+        """
+        left_s = [self.left_s(task, each) for each in elapsed_s]
+        if not left_s:
+            return None
+        heapq.heapify(left_s)
+        wait_s = 0.0
+        for _ in range(ends):
+            wait_s = heapq.heappop(left_s)
+            heapq.heappush(left_s, wait_s + self.lasts_s(task))
+        return wait_s
 
     def ended_well(self, task: Task, lasted_s: float) -> None:
         """One more to learn from."""

@@ -105,6 +105,7 @@ def serving(
     port: int = 0,
     more: str = "",
     calls: int = 1,
+    of_one_address: int | None = None,
     takes_instructions: bool = False,
 ) -> Iterator[Served]:
     """A server whose sessions are in this folder: started again there, it has them again."""
@@ -113,7 +114,8 @@ def serving(
         f"name: one\nthinking:\n  {thinking}\n"
         'remembering: {store: {url: "sqlite:///sessions.db"}}\n'
         f'server: {{max_calls: {calls}, drain_s: 0, goodbye_s: 0, admission: "off", '
-        f"clients: {{anonymous: {{instructions: {str(takes_instructions).lower()}}}}}}}\n{more}"
+        f"clients: {{anonymous: {{instructions: {str(takes_instructions).lower()}, "
+        f"max_calls: {of_one_address or 'null'}}}}}}}\n{more}"
     )
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(

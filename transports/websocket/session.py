@@ -191,6 +191,8 @@ class SurfaceSession:
         self._limit: asyncio.TimerHandle | None = None
         self._on_first_word = on_first_word
         self._has_spoken = False
+        # In the queue for a line: it need not say anything.
+        self._is_queued = False
         # When the last message of the client was taken.
         self._spoke_us = self._began_us
         self._quiet_timer: asyncio.TimerHandle | None = None
@@ -216,6 +218,8 @@ class SurfaceSession:
             if self.dialect.wants_units:
                 # It waits for an engine, and is to prepare the conversation then: see ``placed``.
                 self._spoke_us = now_us
+        if self._is_queued:
+            self._spoke_us = now_us
         left_s = limit_s - (now_us - self._spoke_us) / 1_000_000
         if left_s <= 0:
             self.over("timeout", f"nothing was said for {limit_s:g} s")
@@ -264,6 +268,14 @@ class SurfaceSession:
             self.happen(Over(reason, message))
             self._close = self._close or self.dialect.goodbye(reason)
 
+    def queued(self, place: InQueue) -> None:
+        """Tell the client its place in the queue for a line; position 0: it has one."""
+        self._is_queued = place.position > 0
+        if self._is_queued or not self.dialect.wants_units:
+            # A client that wants units waits for an engine now, and is told when it has one: see ``placed``.
+            self._tell(place)
+        self._spoke_us = self._clock.now_us()
+
     def placed(self) -> None:
         """An engine is there: the client is told, and has to say how the conversation is to be."""
         self.happen(InQueue(0))
@@ -292,6 +304,9 @@ class SurfaceSession:
         if isinstance(happening, InQueue):
             # By its protocol it says nothing until an engine is there.
             self._give_place_back()
+        self._tell(happening)
+
+    def _tell(self, happening: Happening) -> None:
         try:
             messages = self.dialect.tell(happening, self.now_ms)
         except Exception as error:

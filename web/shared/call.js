@@ -77,6 +77,7 @@ export class Call {
   #late = [];
   #messages = 0;
   #ended = new AbortController();
+  #queuedAt = -Infinity; // when the server last said where the caller stands in the queue
   #pinging = 0;
   #lost = 0;
   #botReady = Promise.withResolvers?.() ?? deferred();
@@ -133,11 +134,22 @@ export class Call {
     await peer.setRemoteDescription({ sdp: answer.sdp, type: answer.type });
     this.#callId = answer.pc_id;
     this.#sendCandidates();
-    await within(CONNECT_MS, this.#botReady.promise).catch((error) => {
+    await this.#untilReady().catch((error) => {
       throw error instanceof CallError || this.#ended.signal.aborted
         ? error
         : new CallError("The server answered, but no connection came about. A firewall may be in the way.");
     });
+  }
+
+  /** Resolves when the bot is ready; a caller in the queue is told every few seconds that they still wait. */
+  async #untilReady() {
+    for (;;) {
+      try {
+        return await within(CONNECT_MS, this.#botReady.promise);
+      } catch (error) {
+        if (this.closed || performance.now() - this.#queuedAt > CONNECT_MS) throw error;
+      }
+    }
   }
 
   get closed() {
@@ -205,6 +217,9 @@ export class Call {
       return;
     }
     if (message.type === "bot-ready") this.#botReady.resolve();
+    if (message.type === "server-message" && message.data?.kind === "queue") {
+      this.#queuedAt = performance.now();
+    }
     this.on.message(message);
   }
 

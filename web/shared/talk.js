@@ -58,7 +58,7 @@ class TalkPage {
   #silent = 0;
   #binding = new Binding(bubbles);
   #lost = ""; // why the conversation is no longer in this call
-  #refused = ""; // why there is no worker for it
+  #refused = ""; // why there is no line or no worker for it
   #telephone = ""; // number by which a conversation goes on; empty: by none
 
   constructor() {
@@ -344,7 +344,7 @@ class TalkPage {
     this.#call.close();
     this.#settle("failed");
     const why = error instanceof CallError ? error.message : `The call failed: ${error.message}`;
-    this.#say(this.#lost || why, { bad: true });
+    this.#say(this.#lost || this.#refused || why, { bad: true });
     if (!(error instanceof CallError)) console.error(error);
   }
 

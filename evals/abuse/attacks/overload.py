@@ -1,4 +1,9 @@
-"""More callers than the machine can answer: some are refused or wait, and those who are in are answered."""
+"""More callers than the machine can answer: some are refused or wait, and those who are in are answered.
+
+The callers speak OpenAI's protocol, which has no message for a place in the queue: they are refused at the
+handshake. The browser gets an answer to its offer and waits (``browser_waits``), or is refused when the queue
+is full. Nothing of a caller who waits counts as a question, and every admitted caller is answered in time.
+"""
 
 import asyncio
 from functools import partial
@@ -32,12 +37,13 @@ async def overload(run: AttackRun, *, callers: int) -> Outcome:
     refusals = [result for result in results if result[0]]
     waits_ms = sorted(wait for caller in admitted for wait in caller.latencies_ms)
     asked, answered = TURNS * len(admitted), len(waits_ms)
-    browser, browser_reason = await browsing
+    browser, browser_reason, browser_waits = await browsing
     did = {
         "admitted": len(admitted),
         "refused": len(refusals),
         "reasons": sorted({reason for _, reason in refusals})[:3],
         "browser": browser,
+        "browser_waits": browser_waits,
         "asked": asked,
         "answered": answered,
         "p50_ms": round(waits_ms[len(waits_ms) // 2]) if waits_ms else None,
@@ -76,15 +82,21 @@ async def _hold(caller: Caller, seconds: float) -> tuple[int, str]:
     return 0, ""
 
 
-async def _offer(run: AttackRun, number: int) -> tuple[int, str]:
-    """Offer a browser's call while the others are on; return the status and the reason of a refusal."""
+async def _offer(run: AttackRun, number: int) -> tuple[int, str, bool]:
+    """Offer a browser's call while the others are on.
+
+    Returns:
+        The status, the reason of a refusal, and whether callers wait in the queue after it.
+    """
     await asyncio.sleep(BROWSER_S)
     try:
         async with run.client(number) as client, client.post("/api/offer", json=OFFER) as response:
             body = await response.json()
+            async with client.get("/status") as found:
+                waiting = int((await found.json()).get("waiting", 0))
     except (*GONE, ValueError) as error:
-        return 1, f"{type(error).__name__}: {error}"[:100]
-    return response.status, str(body.get("error") or body.get("detail") or "")[:100]
+        return 1, f"{type(error).__name__}: {error}"[:100], False
+    return response.status, str(body.get("error") or body.get("detail") or "")[:100], waiting > 0
 
 
 for _callers in CALLERS:

@@ -19,6 +19,10 @@ from tests.peers.webrtc_caller import Caller, until_state
 from tests.virtual_time import run
 from transports.webrtc.signaling import Signaling
 
+# Every test calls from one address.
+UNSHARED = {"anonymous": {"max_calls": 100}}
+MOST_QUEUED = 20
+
 
 class Calls:
     """Conversations that last until they are told to end.
@@ -78,7 +82,9 @@ def make(calls: Calls, *, admitted: Callable[[bool], Admitted] | None = None, **
         run_call=calls.run,
         describe=lambda: {"name": "test"},
         admitted=admitted,
-        open_door=lambda on_call: Signaling(on_call, max_calls=bounds.max_calls, hang_up_s=bounds.hang_up_s),
+        open_door=lambda on_call: Signaling(
+            on_call, max_calls=bounds.max_calls + MOST_QUEUED, hang_up_s=bounds.hang_up_s
+        ),
     )
 
 
@@ -262,14 +268,20 @@ async def test_an_oversized_sdp_is_refused(client: httpx.AsyncClient):
     assert answer.status_code == 422
 
 
-async def test_one_call_too_many_gets_503(client: httpx.AsyncClient):
-    callers = [Caller() for _ in range(3)]
-    statuses = [
-        (await client.post("/api/offer", json=await caller.offer())).status_code for caller in callers
-    ]
-    assert statuses == [200, 200, 503]
-    for caller in callers:
-        await caller.hang_up()
+@pytest.mark.parametrize("queue", [None, {"most": 1}])
+async def test_one_call_too_many_gets_503(calls: Calls, queue: dict[str, Any] | None):
+    """Without a queue the third of two, and with one place in it the fourth."""
+    app = make(calls, max_calls=2, clients=UNSHARED, queue=queue)
+    in_all = 2 if queue is None else 3
+    async with serve(app) as client:
+        callers = [Caller() for _ in range(in_all + 1)]
+        answers = [await client.post("/api/offer", json=await caller.offer()) for caller in callers]
+        assert [answer.status_code for answer in answers] == [200] * in_all + [503]
+        assert "every line is taken (2 in all)" in answers[-1].json()["error"]
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert (app.state.calls.active, app.state.calls.waiting) == (2, in_all - 2)
+        for caller in callers:
+            await caller.hang_up()
 
 
 async def test_candidates_for_an_unknown_call_or_of_nonsense_are_refused(client: httpx.AsyncClient):
@@ -299,11 +311,20 @@ async def test_a_page_of_another_origin_may_not_call(calls: Calls):
     await caller.hang_up()
 
 
-async def test_a_caller_whom_the_machine_cannot_answer_in_time_is_refused_and_given_the_reason(
+async def test_an_address_that_has_its_share_gets_no_place_in_the_queue(client: httpx.AsyncClient):
+    callers = [Caller() for _ in range(3)]
+    answers = [await client.post("/api/offer", json=await caller.offer()) for caller in callers]
+    assert [answer.status_code for answer in answers] == [200, 200, 503]
+    assert "every line is taken (2 in all)" in answers[-1].json()["error"]
+    for caller in callers:
+        await caller.hang_up()
+
+
+async def test_a_caller_whom_the_machine_cannot_answer_is_refused_with_the_reason_where_there_is_no_queue(
     calls: Calls,
 ):
     admitted = [Admitted(1, "this machine hears 1 at once")]
-    app = make(calls, admitted=lambda _hears: admitted[0], max_calls=8)
+    app = make(calls, admitted=lambda _hears: admitted[0], max_calls=8, queue=None)
     async with serve(app) as client:
         caller, other = Caller(), Caller()
         await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())

@@ -26,6 +26,7 @@ from serving.gateway.phone_routes import PhoneArguments, PhoneRoutes
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerSettings
 from serving.scheduler.admission import Admitted
+from serving.scheduler.call_queue import CallQueue, CallQueueSettings
 from tests.unit.serving.test_phone_desk import Posts
 
 TOKEN = "12345678901234567890123456789012"
@@ -35,15 +36,18 @@ PUBLIC = "https://talk.example.org"
 class Line:
     """Routes of telephone calls with conversations that last until their caller is gone."""
 
-    def __init__(self, *, most_calls: int = 2, desk: PhoneDesk | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *, most_calls: int = 2, desk: PhoneDesk | None = None, bounds: Any = None, **settings: Any
+    ) -> None:
         self.now_s = 100.0
         self.calls: list[PhoneArguments] = []
         self.is_store_away = False
         given = {"public_url": PUBLIC, "call_prefixes": ("+1555",), **settings}
+        self.waiting = CallQueue(CallQueueSettings(**(bounds or {})), lambda: self.now_s)
         self.routes = PhoneRoutes(
             PhoneRoutesSettings(**given),
             ServerSettings(),
-            calls=CallTasks(self._hold, max_calls=most_calls, drain_s=0.0, hang_up_s=0.1),
+            calls=CallTasks(self._hold, max_calls=most_calls, drain_s=0.0, hang_up_s=0.1, queue=self.waiting),
             check_body=self._check,
             default_mode="cascade",
             desk=desk,
@@ -241,7 +245,7 @@ def test_who_hangs_up_while_nothing_is_said_keeps_a_line_for_a_moment():
 
 
 def test_a_queue_that_is_full_or_too_long_says_so_and_one_that_stops_holds_nobody():
-    line = Line(most_calls=1, queue={"most": 1, "longest_s": 20})
+    line = Line(most_calls=1, bounds={"most": 1, "longest_s": 20})
     assert line.token("CA1") is not None
     assert line.held("CA2") == queued(1)
     assert "call again later" in line.voice("CA3").text and line.held("CA3") is None
@@ -253,7 +257,7 @@ def test_a_queue_that_is_full_or_too_long_says_so_and_one_that_stops_holds_nobod
     assert "call again later" in line.post("/twilio/voice", form).text
     asyncio.run(line.routes._calls.close(nothing))
     assert line.held("CA4") is None
-    engaged = Line(most_calls=1, busy="", queue={"longest_s": 20})
+    engaged = Line(most_calls=1, busy="", bounds={"longest_s": 20})
     assert engaged.token("CA1") is not None and engaged.held("CA2") == queued(1)
     engaged.now_s += 20
     text = engaged.post("/twilio/voice", form).text

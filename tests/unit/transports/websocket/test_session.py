@@ -16,6 +16,7 @@ from protocols.surface import (
     Began,
     Codec,
     Format,
+    InQueue,
     Pictures,
     Refusal,
     ReplyBegan,
@@ -366,6 +367,24 @@ def test_a_client_that_says_nothing_is_given_up():
 def test_a_client_that_says_nothing_that_matters_is_given_up_too():
     peer = ScriptedPeer([(1.0, "{}")] * 49, stays_s=3_600)
     assert gone_after_s(peer, open_s=30) == pytest.approx(30, abs=0.1)
+
+
+def test_a_client_in_the_queue_for_a_line_has_its_time_from_the_moment_that_it_has_one():
+    peer = ScriptedPeer([], stays_s=3_600)
+    gone_s: list[float] = []
+
+    async def during(session: SurfaceSession) -> None:
+        for position in (2, 1):
+            session.queued(InQueue(position))
+            await asyncio.sleep(100)
+        assert not session.gone.is_set()
+        session.queued(InQueue(0))
+        began_ms = session.now_ms
+        await until_gone(session)
+        gone_s.append((session.now_ms - began_ms) / 1000)
+
+    held(peer, during, open_s=30)
+    assert gone_s == [pytest.approx(30, abs=0.1)]
 
 
 def test_a_client_that_has_spoken_has_longer_from_its_last_word_on():

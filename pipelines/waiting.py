@@ -1,0 +1,152 @@
+"""Callers in the queue for a line: messages of their place for each kind of client, and who has left.
+
+In: the request of a conversation for its line (``serving.gateway.line_request``). Out: places in the queue as
+messages that the client knows: RTVI server messages of kind ``queue``, as for a worker of a pool
+(``pipelines.in_queue``), or those of its dialect. Nothing else of the conversation exists meanwhile: no
+session is opened, no engine is used. Each function returns whether the conversation has its line; it has
+none when the caller has left or may not wait any longer, and its caller has been told why.
+
+What a client sends before it has its line is kept for its conversation, and little of it: a browser's
+``client-ready``, ``MOST_EARLY`` messages of a socket. One that sends more is given up.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from core.errors import CapacityError
+from protocols.surface import InQueue
+from serving.gateway.line_request import LineRequest, Tell
+from transports.webrtc.early_peer import EarlyPeer
+from transports.websocket.session import SurfaceSession
+
+MOST_EARLY = 64
+TRY_AGAIN_LATER = 1013
+
+
+async def wait_as_browser(
+    line: LineRequest | None, connection: SmallWebRTCConnection, *, vanish_ms: int
+) -> bool:
+    """Wait for the line of a browser's call.
+
+    Args:
+        line: of the call; None: it has one.
+        connection: of the browser.
+        vanish_ms: quiet time after which the browser counts as gone.
+    """
+    if line is None or line.is_granted:
+        return True
+    peer = EarlyPeer(connection, vanish_ms=vanish_ms)
+
+    async def tell(place: InQueue) -> None:
+        peer.send(server_message(place))
+
+    try:
+        await _until_granted(line, tell, peer.left())
+    except CapacityError as error:
+        peer.send(server_message(InQueue(0), refused=str(error)))
+    finally:
+        peer.release()
+    if line.is_granted:
+        peer.send(server_message(InQueue(0)))
+    return line.is_granted
+
+
+async def wait_as_socket(line: LineRequest | None, websocket: WebSocket) -> bool:
+    """Wait for the line of a socket that speaks RTVI; arguments as ``wait_as_browser``."""
+    if line is None or line.is_granted:
+        return True
+    early: deque[Mapping[str, Any]] = deque()
+
+    async def tell(place: InQueue) -> None:
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await websocket.send_text(json.dumps(server_message(place)))
+
+    async def left() -> None:
+        while len(early) < MOST_EARLY:
+            early.append(await websocket.receive())
+            if early[-1]["type"] == "websocket.disconnect":
+                return
+
+    try:
+        await _until_granted(line, tell, left())
+    except CapacityError as error:
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await websocket.close(TRY_AGAIN_LATER, str(error)[:100])
+    if line.is_granted:
+        # Starlette has no public way to put a message back.
+        websocket._receive = _replaying(early, websocket._receive)
+        await tell(InQueue(0))
+    return line.is_granted
+
+
+async def wait_as_client(line: LineRequest | None, session: SurfaceSession) -> bool:
+    """Wait for the line of a client that speaks a protocol of its own.
+
+    Args:
+        line: of the call; None: it has one.
+        session: of the client, open.
+
+    Raises:
+        CapacityError: the call may not wait any longer; the dialect has words for it.
+    """
+    if line is None or line.is_granted:
+        return True
+
+    async def tell(place: InQueue) -> None:
+        session.queued(place)
+
+    async def left() -> None:
+        await session.gone.wait()
+
+    await _until_granted(line, tell, left())
+    if line.is_granted:
+        session.queued(InQueue(0))
+    return line.is_granted
+
+
+def server_message(place: InQueue, *, refused: str = "") -> dict[str, Any]:
+    """Return a place in the queue as RTVI; position 0: the caller does not wait any longer.
+
+    Args:
+        place: of the caller.
+        refused: why they have no line; empty: they have, or wait.
+    """
+    wait_s = None if place.wait_s is None else round(place.wait_s)
+    data: dict[str, Any] = {"kind": "queue", "position": place.position, "wait_s": wait_s}
+    if place.ticket_id:
+        data["ticket_id"] = place.ticket_id
+    if refused:
+        data["refused"] = refused
+    return {"label": "rtvi-ai", "type": "server-message", "data": data}
+
+
+async def _until_granted(line: LineRequest, tell: Tell, left: Awaitable[None]) -> None:
+    """Return when the line is granted or the caller has left; raise what the request raises."""
+    granted = asyncio.ensure_future(line.granted(tell))
+    leaving = asyncio.ensure_future(left)
+    try:
+        await asyncio.wait({granted, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if granted.done():
+            # A caller who takes nothing in has left.
+            with suppress(TimeoutError):
+                granted.result()
+    finally:
+        for task in (granted, leaving):
+            task.cancel()
+        await asyncio.gather(granted, leaving, return_exceptions=True)
+
+
+def _replaying(
+    early: deque[Mapping[str, Any]], receive: Callable[[], Awaitable[Any]]
+) -> Callable[[], Awaitable[Any]]:
+    async def replay() -> Any:
+        return early.popleft() if early else await receive()
+
+    return replay

@@ -1,0 +1,127 @@
+"""Queue of callers for a line, in order of arrival, whatever way they came in. Pure: a clock is passed in.
+
+Decides the order, how many callers may wait and for how long. In: callers that join under a ticket of their
+own, and leave. Out: how many are ahead of a caller. The owner grants lines: it counts the callers ahead as
+lines that are taken, so a newcomer has one only when there are more than those who wait need.
+
+A caller on a connection leaves when the connection ends. A telephone caller is polled for, and is removed
+when the next poll is late (``expires_s``).
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import CapacityError
+
+
+class CallQueueSettings(BaseModel):
+    """Bounds of the queue for a line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    most: int = Field(
+        20, ge=1, le=10_000, description="callers who wait, by telephone or not; more are refused"
+    )
+    longest_s: float = Field(
+        600.0, ge=1, le=14_400, description="a caller who has no line after this is refused"
+    )
+
+
+@dataclass(slots=True)
+class _Queued:
+    """One caller.
+
+    Attributes:
+        hears: the recogniser would hear them.
+        since_s: when they joined.
+        expires_s: when they are removed unless ``refresh`` comes first; None: they leave by themselves.
+    """
+
+    hears: bool
+    since_s: float
+    expires_s: float | None
+
+
+class CallQueue:
+    """Queue of one server.
+
+    Args:
+        settings: bounds.
+        clock_s: monotonic.
+    """
+
+    def __init__(self, settings: CallQueueSettings, clock_s: Callable[[], float]) -> None:
+        self.settings = settings
+        self._clock_s = clock_s
+        self._queued: OrderedDict[str, _Queued] = OrderedDict()
+
+    def __contains__(self, ticket: object) -> bool:
+        return ticket in self._queued
+
+    def __len__(self) -> int:
+        self._remove_expired()
+        return len(self._queued)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further caller may wait."""
+        return len(self) >= self.settings.most
+
+    def join(self, ticket: str, *, hears: bool = True, expires_s: float | None = None) -> None:
+        """Put a caller at the end.
+
+        Args:
+            ticket: of the caller; not one that is queued.
+            hears: the recogniser would hear them.
+            expires_s: clock time of their removal without ``refresh``; None: never.
+
+        Raises:
+            CapacityError: the queue is full.
+        """
+        if self.is_full:
+            raise CapacityError("the queue for a line is full, try again later", limit=self.settings.most)
+        self._queued[ticket] = _Queued(hears, self._clock_s(), expires_s)
+
+    def refresh(self, ticket: str, expires_s: float) -> None:
+        """Move the removal of a caller; one that is not queued changes nothing."""
+        queued = self._queued.get(ticket)
+        if queued is not None:
+            queued.expires_s = expires_s
+
+    def ahead_of(self, ticket: str, *, heard_only: bool = False) -> int:
+        """Return how many callers are ahead of this one; all of them, for one that is not queued.
+
+        Args:
+            ticket: of the caller.
+            heard_only: count those that the recogniser would hear.
+        """
+        self._remove_expired()
+        ahead = 0
+        for each, queued in self._queued.items():
+            if each == ticket:
+                break
+            ahead += queued.hears or not heard_only
+        return ahead
+
+    def is_overdue(self, ticket: str) -> bool:
+        """Return whether a caller has waited as long as one may."""
+        queued = self._queued.get(ticket)
+        return queued is not None and self._clock_s() - queued.since_s >= self.settings.longest_s
+
+    def leave(self, ticket: str) -> float | None:
+        """Remove a caller; return how long they waited, in seconds, or None when they are not queued."""
+        queued = self._queued.pop(ticket, None)
+        return None if queued is None else self._clock_s() - queued.since_s
+
+    def _remove_expired(self) -> None:
+        now_s = self._clock_s()
+        expired = [
+            ticket
+            for ticket, queued in self._queued.items()
+            if queued.expires_s is not None and queued.expires_s < now_s
+        ]
+        for ticket in expired:
+            del self._queued[ticket]

@@ -1,0 +1,70 @@
+"""The queue of callers for a line: order, bounds, callers who are gone."""
+
+import pytest
+
+from core.errors import CapacityError
+from serving.scheduler.call_queue import CallQueue, CallQueueSettings
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def queue_of(clock: Clock, **settings: float) -> CallQueue:
+    return CallQueue(CallQueueSettings(**settings), clock)
+
+
+def test_callers_keep_the_order_in_which_they_came():
+    queue = queue_of(Clock())
+    for ticket in ("first", "second", "third"):
+        queue.join(ticket)
+    assert [queue.ahead_of(ticket) for ticket in ("first", "second", "third", "newcomer")] == [0, 1, 2, 3]
+    queue.leave("first")
+    assert [queue.ahead_of(ticket) for ticket in ("second", "third")] == [0, 1]
+
+
+def test_callers_whom_the_recogniser_does_not_hear_are_not_ahead_of_one_in_what_it_can_hear():
+    queue = queue_of(Clock())
+    queue.join("typed", hears=False)
+    queue.join("spoken")
+    assert queue.ahead_of("newcomer") == 2
+    assert queue.ahead_of("newcomer", heard_only=True) == 1
+    assert queue.ahead_of("spoken", heard_only=True) == 0
+
+
+def test_a_full_queue_refuses_and_a_place_that_is_left_is_free():
+    queue = queue_of(Clock(), most=1)
+    queue.join("first")
+    with pytest.raises(CapacityError, match="queue for a line is full"):
+        queue.join("second")
+    queue.leave("first")
+    queue.join("second")
+
+
+def test_a_caller_who_is_polled_for_is_removed_when_the_poll_is_late():
+    clock = Clock()
+    queue = queue_of(clock)
+    queue.join("telephone", expires_s=8)
+    queue.join("browser")
+    clock.now_s = 8
+    queue.refresh("telephone", 16)
+    clock.now_s = 16
+    assert queue.ahead_of("browser") == 1
+    clock.now_s = 16.1
+    assert queue.ahead_of("browser") == 0 and "telephone" not in queue
+
+
+def test_a_caller_is_overdue_when_they_have_waited_as_long_as_one_may():
+    clock = Clock()
+    queue = queue_of(clock, longest_s=60)
+    queue.join("first")
+    clock.now_s = 59.9
+    assert not queue.is_overdue("first")
+    clock.now_s = 60
+    assert queue.is_overdue("first") and not queue.is_overdue("newcomer")
+    assert queue.leave("first") == 60
+    assert queue.leave("first") is None

@@ -1,0 +1,340 @@
+"""Calls that wait for a line, on virtual time: their order, what they are told, how waiting ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pipecat.runner.types import RunnerArguments
+
+from core.errors import CapacityError
+from core.grants import ClientIdentity
+from protocols.surface import InQueue
+from serving.gateway.calls import CallTasks
+from serving.gateway.line_request import LineRequest
+from serving.gateway.settings import ServerSettings
+from serving.gateway.usage import CallShares
+from serving.scheduler.admission import Admitted
+from serving.scheduler.call_queue import CallQueue, CallQueueSettings
+from tests import virtual_time
+
+
+def now_s() -> float:
+    """Since the beginning of the test."""
+    return asyncio.get_running_loop().time() - virtual_time.START_S
+
+
+@dataclass(kw_only=True)
+class Caller(RunnerArguments):
+    """A caller who notes what they are told.
+
+    Attributes:
+        leaves: set when they hang up.
+        told: places in the queue, each with its time.
+        began_s: time of the beginning of their conversation.
+        refused: why they may not wait any longer.
+        stalls: they take in nothing of what they are told.
+    """
+
+    line: LineRequest | None = None
+    leaves: asyncio.Event = field(default_factory=asyncio.Event)
+    told: list[tuple[float, InQueue]] = field(default_factory=list)
+    began_s: float | None = None
+    refused: str = ""
+    stalls: bool = False
+
+    async def tell(self, place: InQueue) -> None:
+        self.told.append((now_s(), place))
+        if self.stalls:
+            await asyncio.Event().wait()
+
+    @property
+    def positions(self) -> list[int]:
+        """Positions that they were told, each once in a row."""
+        told = [place.position for _, place in self.told]
+        return [each for at, each in enumerate(told) if at == 0 or told[at - 1] != each]
+
+
+async def hold(caller: Any) -> None:
+    """A conversation that waits for its line as those of the product do."""
+    assert caller.line is not None
+    waiting = asyncio.ensure_future(caller.line.granted(caller.tell))
+    leaving = asyncio.ensure_future(caller.leaves.wait())
+    try:
+        await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            return
+        await waiting
+        caller.began_s = now_s()
+        await leaving
+    except (CapacityError, TimeoutError) as error:
+        caller.refused = str(error) or "gone"
+    finally:
+        waiting.cancel()
+        leaving.cancel()
+
+
+async def nothing() -> None:
+    return None
+
+
+class House:
+    """A server with a number of lines, and its callers."""
+
+    def __init__(self, *, lines: int, max_calls: int = 8, shares: bool = False, **bounds: Any) -> None:
+        self.queue = CallQueue(CallQueueSettings(**bounds), now_s)
+        self.calls = CallTasks(
+            hold,
+            max_calls=max_calls,
+            drain_s=20,
+            hang_up_s=1,
+            queue=self.queue,
+            shares=CallShares(ServerSettings(max_calls=8)) if shares else None,
+        )
+        self.admitted = Admitted(lines, f"this machine hears {lines} at once")
+        self.calls.admitted = lambda hears: self.admitted if hears else Admitted(8, "every line is taken")
+
+    def call(self, *, hears: bool = True, may_wait: bool = True, **more: Any) -> Caller:
+        caller = Caller(stalls=more.pop("stalls", False))
+        identity = ClientIdentity(address=more.pop("address", ""))
+        self.calls.start(
+            caller,
+            call_id=f"call.{id(caller)}",
+            hang_up=nothing,
+            hears=hears,
+            may_wait=may_wait,
+            identity=identity,
+            **more,
+        )
+        return caller
+
+
+@asynccontextmanager
+async def house(*, lines: int = 1, max_calls: int = 8, **bounds: Any) -> AsyncIterator[House]:
+    opened = House(lines=lines, max_calls=max_calls, **bounds)
+    try:
+        yield opened
+    finally:
+        opened.calls._drain_s = 0
+        await opened.calls.close(nothing)
+
+
+def scenario(run: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test on virtual time."""
+
+    def test() -> None:
+        virtual_time.run(run())
+
+    test.__name__ = run.__name__
+    return test
+
+
+@scenario
+async def test_callers_have_the_lines_in_the_order_in_which_they_came():
+    async with house() as server:
+        first, second, third = (server.call() for _ in range(3))
+        await asyncio.sleep(5)
+        assert (first.began_s, second.began_s, third.began_s) == (0, None, None)
+        assert (server.calls.active, server.calls.waiting) == (1, 2)
+        first.leaves.set()
+        await asyncio.sleep(0.1)
+        assert (second.began_s, third.began_s) == (5, None)
+        second.leaves.set()
+        await asyncio.sleep(0.1)
+        assert third.began_s == pytest.approx(5.1)
+        assert (first.positions, second.positions, third.positions) == ([], [1], [2, 1])
+        assert second.told[0][1].ticket_id and second.told[0][1].length == 2
+
+
+@scenario
+async def test_a_newcomer_does_not_overtake_callers_who_wait():
+    async with house() as server:
+        first, second = server.call(), server.call()
+        await asyncio.sleep(1)
+        # Both happen before any task of a caller runs again.
+        first.leaves.set()
+        await asyncio.sleep(0)
+        third = server.call()
+        await asyncio.sleep(0.1)
+        assert second.began_s == 1 and third.began_s is None
+        with pytest.raises(CapacityError, match="hears 1 at once"):
+            server.call(may_wait=False)
+
+
+@scenario
+async def test_a_newcomer_does_not_take_the_last_of_all_lines_from_callers_who_wait_for_it():
+    async with house(lines=8, max_calls=1) as server:
+        first, second = server.call(), server.call()
+        await asyncio.sleep(1)
+        first.leaves.set()
+        await asyncio.sleep(0)
+        typed = server.call(hears=False)
+        await asyncio.sleep(0.1)
+        assert second.began_s == 1 and typed.began_s is None
+
+
+@scenario
+async def test_a_telephone_caller_keeps_their_place_among_the_others():
+    async with house() as server:
+        first = server.call()
+        server.queue.join("CA1", expires_s=30)
+        second = server.call()
+        await asyncio.sleep(1)
+        assert second.positions == [2]
+        first.leaves.set()
+        await asyncio.sleep(5)
+        # The line is the telephone caller's until their next poll.
+        assert second.began_s is None
+        server.calls.check_room(promised=0, ticket="CA1")
+        with pytest.raises(CapacityError):
+            server.calls.check_room(promised=0, ticket="CA2")
+        await asyncio.sleep(26)
+        # It did not come.
+        assert second.began_s is not None and 30 <= second.began_s <= 31.1
+
+
+@scenario
+async def test_a_caller_who_leaves_is_removed_at_once():
+    async with house() as server:
+        first, second, third = (server.call() for _ in range(3))
+        await asyncio.sleep(1)
+        second.leaves.set()
+        await asyncio.sleep(0.05)
+        assert server.calls.waiting == 1
+        assert third.positions == [2, 1] and third.told[-1][0] == pytest.approx(1, abs=0.05)
+        first.leaves.set()
+        await asyncio.sleep(0.05)
+        assert third.began_s is not None and second.began_s is None
+
+
+@scenario
+async def test_a_full_queue_refuses_with_what_the_machine_is_full_of():
+    async with house(most=1) as server:
+        server.call()
+        server.call()
+        server.calls.check_room(identity=ClientIdentity(), hears=False)
+        for attempt in (lambda: server.calls.check_room(may_wait=True), server.call):
+            with pytest.raises(CapacityError, match="hears 1 at once; try again later"):
+                attempt()
+
+
+@scenario
+async def test_a_caller_who_has_waited_as_long_as_one_may_is_refused():
+    async with house(longest_s=60) as server:
+        server.call()
+        second = server.call()
+        await asyncio.sleep(62)
+        assert second.refused == "no line came free within 60 s, try again later"
+        assert server.calls.waiting == 0
+
+
+@scenario
+async def test_a_place_that_stays_is_told_again_with_a_new_estimate():
+    async with house() as server:
+        server.call()
+        second = server.call()
+        await asyncio.sleep(10)
+        assert [round(at_s) for at_s, _ in second.told] == [0, 3, 6, 9]
+        waits_s = [place.wait_s for _, place in second.told]
+        # A call by turns is taken to last 180 s.
+        assert waits_s == [180, 177, 174, 171]
+
+
+@scenario
+async def test_a_bound_that_rises_lets_the_next_caller_in_within_a_second():
+    async with house() as server:
+        server.call()
+        second, third = server.call(), server.call()
+        await asyncio.sleep(10.5)
+        server.admitted = Admitted(2, "this machine hears 2 at once")
+        await asyncio.sleep(1.1)
+        assert second.began_s is not None and third.began_s is None
+
+
+@scenario
+async def test_a_bound_below_the_calls_that_are_held_keeps_waiting_callers_out_until_enough_have_ended():
+    async with house(lines=3) as server:
+        held = [server.call() for _ in range(3)]
+        waits = server.call()
+        await asyncio.sleep(1)
+        server.admitted = Admitted(2, "answers are late")
+        held[0].leaves.set()
+        await asyncio.sleep(5)
+        assert waits.began_s is None
+        held[1].leaves.set()
+        await asyncio.sleep(0.1)
+        assert waits.began_s == 6
+
+
+@scenario
+async def test_a_caller_whom_the_recogniser_does_not_hear_is_not_kept_out_by_those_it_has_no_room_for():
+    async with house() as server:
+        server.call()
+        spoken = server.call()
+        typed = server.call(hears=False)
+        await asyncio.sleep(0.1)
+        assert typed.began_s == 0 and spoken.began_s is None
+
+
+@scenario
+async def test_a_caller_in_the_queue_has_a_part_of_the_share_of_their_address():
+    async with house(lines=3, shares=True) as server:
+        for _ in range(2):
+            server.call(address="192.0.2.1")
+        server.call(address="192.0.2.9")
+        with pytest.raises(CapacityError, match="hears 3 at once"):
+            server.call(address="192.0.2.1")
+        other = server.call(address="192.0.2.2")
+        server.call(address="192.0.2.2")
+        with pytest.raises(CapacityError, match="hears 3 at once"):
+            server.call(address="192.0.2.2")
+        await asyncio.sleep(1)
+        other.leaves.set()
+        await asyncio.sleep(0.1)
+        server.call(address="192.0.2.2")
+
+
+@scenario
+async def test_a_stopping_server_refuses_callers_who_wait_and_lets_calls_go_on():
+    async with house() as server:
+        first, second = server.call(), server.call()
+        await asyncio.sleep(1)
+        stopping = asyncio.ensure_future(server.calls.close(nothing))
+        await asyncio.sleep(0.1)
+        assert "the server is stopping" in second.refused
+        assert first.began_s == 0 and not first.refused and not stopping.done()
+        assert (server.calls.active, server.calls.waiting) == (1, 0)
+        first.leaves.set()
+        await stopping
+
+
+@scenario
+async def test_a_caller_who_takes_in_nothing_does_not_hold_up_the_others_for_long():
+    async with house() as server:
+        first = server.call()
+        stalled = server.call(stalls=True)
+        third = server.call()
+        await asyncio.sleep(1)
+        first.leaves.set()
+        await asyncio.sleep(3)
+        assert stalled.began_s is None and stalled.refused == "gone"
+        assert third.began_s is not None and third.began_s <= 3.1
+
+
+@scenario
+async def test_silent_clients_from_the_queue_hold_no_more_lines_than_others():
+    async with house(lines=4) as server:
+        held = [server.call() for _ in range(4)]
+        # Of four lines an address may hold two without a word.
+        waits = [server.call(address="192.0.2.1", counts_silence=True) for _ in range(3)]
+        await asyncio.sleep(1)
+        for each in held:
+            each.leaves.set()
+        await asyncio.sleep(2)
+        assert [each.began_s is not None for each in waits] == [True, True, False]
+        assert waits[0].line is not None
+        waits[0].line.spoke()
+        await asyncio.sleep(1.1)
+        assert waits[2].began_s is not None

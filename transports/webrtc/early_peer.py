@@ -1,0 +1,83 @@
+"""A browser that is connected before there is a pipeline for it: told things, and watched.
+
+Decides what is kept of it. Audio and pictures are dropped where they arrive, undecoded; of its messages the
+first ``client-ready`` is kept, which Pipecat hands to the pipeline later. A browser that sends nothing, no
+media, no message and no ping, for ``vanish_ms`` has left, as in a call; one that never connects is hung up
+by the signalling. Reads private members of aiortc and Pipecat, which have no public ones for this.
+
+Owns no task: ``left`` runs in its caller's. ``release`` leaves the connection to a pipeline.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+
+LOOK_S = 0.25
+CLIENT_READY = "client-ready"
+MOST_READY_CHARS = 10_000
+
+
+class EarlyPeer:
+    """One browser.
+
+    Args:
+        connection: negotiated.
+        vanish_ms: quiet time after which it has left.
+    """
+
+    def __init__(self, connection: SmallWebRTCConnection, *, vanish_ms: int) -> None:
+        self._connection = connection
+        self._vanish_s = vanish_ms / 1000
+        self._closed = asyncio.Event()
+        connection.add_event_handler("closed", self._on_closed)
+        self._drop_media()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message when the data channel is open; never blocks."""
+        if not self._closed.is_set():
+            self._connection.send_app_message(message)
+
+    async def left(self) -> None:
+        """Return when the browser has left."""
+        loop = asyncio.get_running_loop()
+        seen, seen_s = self._signs(), loop.time()
+        while not self._closed.is_set():
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._closed.wait()
+            except TimeoutError:
+                pass
+            # A negotiation may have brought more of them.
+            self._drop_media()
+            self._drop_messages()
+            signs = self._signs()
+            if signs != seen or self._connection.pc.connectionState != "connected":
+                seen, seen_s = signs, loop.time()
+            elif loop.time() - seen_s > self._vanish_s:
+                return
+
+    def release(self) -> None:
+        """Stop watching."""
+        self._connection.remove_event_handler("closed", self._on_closed)
+        self._drop_messages()
+
+    async def _on_closed(self, _connection: SmallWebRTCConnection) -> None:
+        self._closed.set()
+
+    def _drop_media(self) -> None:
+        for transceiver in self._connection.pc.getTransceivers():
+            # As Pipecat does while a track is not read; the pipeline's reading turns it on again.
+            transceiver.receiver._enabled = False
+
+    def _drop_messages(self) -> None:
+        pending = self._connection._pending_app_messages
+        ready = [message for message in pending if message.get("type") == CLIENT_READY][:1]
+        pending[:] = [message for message in ready if len(json.dumps(message)) <= MOST_READY_CHARS]
+
+    def _signs(self) -> tuple[object, ...]:
+        """Return what changes while anything comes from the browser."""
+        transports = {sender.transport for sender in self._connection.pc.getSenders()}
+        packets = sum(stats.packetsReceived for each in transports for stats in each._get_stats().values())
+        return packets, self._connection._last_received_time
