@@ -204,10 +204,12 @@ class Line:
     Args:
         url: root of the server, ``http://host:port``.
         mode: that the call asks for; None leaves it to the server.
+        token: sent as a bearer token; empty: none.
     """
 
-    def __init__(self, url: str, *, mode: str | None = None) -> None:
+    def __init__(self, url: str, *, mode: str | None = None, token: str = "") -> None:
         self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._wants: dict[str, object] = {} if mode is None else {"requestData": {"mode": mode}}
         self.microphone = Microphone()
         self.ears = Ears()
@@ -307,7 +309,7 @@ class Line:
     async def _post(self, body: dict[str, object]) -> dict[str, Any]:
         try:
             async with (
-                aiohttp.ClientSession() as session,
+                aiohttp.ClientSession(headers=self._headers) as session,
                 session.post(f"{self._url}/api/offer", json=body) as response,
             ):
                 if response.status != 200:
