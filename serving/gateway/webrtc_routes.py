@@ -43,9 +43,11 @@ class BrowserArguments(SmallWebRTCRunnerArguments):
 
     Attributes:
         identity: who opened it, and what they may do.
+        on_first_word: to be called when the first media or message of the client has come.
     """
 
     identity: ClientIdentity = ANONYMOUS
+    on_first_word: Callable[[], None] | None = None
 
 
 class Door(Protocol):
