@@ -26,7 +26,7 @@ told of them, in their place in the row, for as long as it answers this turn.
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -59,6 +59,7 @@ from session_store.conversation import Conversation
 from session_store.events import Draft, Event, Kind
 from session_store.memory import has_client_text, text_in
 
+TakeRequest = Callable[[ClientRules], bool]
 # As JSON, in ASCII. More than a model can use, and far under what the store takes as one event.
 MAX_ARGUMENT_BYTES = 65_536
 MAX_RESULT_BYTES = 262_144
@@ -77,6 +78,7 @@ WITHDRAWN = "the call was interrupted before it began and was not run"
 UNKNOWN = "nobody knows whether the call took effect; do not make it again unless the person asks for it"
 NO_RECORD = "the call was made, and its result is not written down yet"
 NOT_OFFERED = "this tool is not offered in this conversation any more; the call was not run"
+NO_REQUEST = "the client has no model request left; the call was not run"
 GONE = "the session is no longer held here"
 NOT_SHOWN = "the call was carried out; its answer is too long, or is not JSON, and is not shown"
 NO_ANSWER = "the call was carried out; it has no answer"
@@ -189,6 +191,8 @@ class DurableTools:
         tools: of the process.
         conversation: open.
         clients: for which a tool of the process may be called, by its name; one that is not named: for all.
+        take_request: counts the model request behind the result of a call for its client, before the tool
+            runs, and returns whether there is one left; None: always.
         commit_wait_s: longest wait for a commit before the model is told that there is none.
         drain_s: see ``drain``.
 
@@ -202,6 +206,7 @@ class DurableTools:
         conversation: Conversation,
         *,
         clients: Mapping[str, ToolClients] | None = None,
+        take_request: TakeRequest | None = None,
         commit_wait_s: float = COMMIT_WAIT_S,
         drain_s: float = DRAIN_S,
     ) -> None:
@@ -209,6 +214,7 @@ class DurableTools:
         self._tools = {tool.name: tool for tool in tools}
         self._first = dict(self._tools)
         self._clients = dict(clients or {})
+        self._take_request = take_request
         # Of the clients whose tools were added, by the tool's name.
         self._rules: dict[str, ClientRules] = {}
         self._conversation = conversation
@@ -399,6 +405,12 @@ class DurableTools:
 
     async def _answer(self, offer: _Offer, params: FunctionCallParams) -> None:
         exchange, tool = offer.exchange, self._tools.get(params.function_name)
+        if self._take_request is not None and not self._take_request(offer.rules):
+            # Before it runs: of an effect that the model cannot tell, the person would not know.
+            logger.info(f"tool {params.function_name}: its client has no model request left, it is not run")
+            unread = FunctionCallResultProperties(run_llm=False)
+            await params.result_callback(_failure(NO_REQUEST), properties=unread)
+            return
         # Text of a client may have come since the tools were offered, also over another transport.
         self._note_client_text(offer.rules)
         try:
@@ -777,16 +789,23 @@ class SharedTools:
 
     Args:
         tools: of the process.
-        clients: see ``DurableTools``.
+        clients, take_request: see ``DurableTools``.
 
     Raises:
         ConfigError: see ``DurableTools``.
     """
 
-    def __init__(self, tools: Sequence[Tool], clients: Mapping[str, ToolClients] | None = None) -> None:
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        clients: Mapping[str, ToolClients] | None = None,
+        *,
+        take_request: TakeRequest | None = None,
+    ) -> None:
         check_tools(tools)
         self._tools = tuple(tools)
         self._clients = clients
+        self._take_request = take_request
         self._open: dict[Conversation, _Shared] = {}
 
     @property
@@ -811,7 +830,9 @@ class SharedTools:
         shared = self._open.get(conversation)
         if shared is None:
             shared = self._open[conversation] = _Shared(
-                DurableTools(self._tools, conversation, clients=self._clients)
+                DurableTools(
+                    self._tools, conversation, clients=self._clients, take_request=self._take_request
+                )
             )
         shared.tools.add(more, rules=rules or ClientRules())
         shared.users += 1

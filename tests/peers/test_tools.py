@@ -251,7 +251,7 @@ async def talking(
     *turns: Turn,
     hook: WebhookServer | None = None,
     session_id: str | None = None,
-    limits: dict[str, float] | None = None,
+    limits: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Talk]:
     async with (
@@ -291,6 +291,27 @@ async def test_a_call_is_committed_takes_effect_is_committed_and_the_model_answe
         first, second = talk.server.requests
         assert provider.offered(first) == provider.offered(second) == ["order"]
         assert provider.results(second) == [{"number": 7}]
+
+
+async def test_a_tool_is_not_run_where_its_client_has_no_request_left_for_the_answer(
+    provider: Provider, tmp_path: Path
+):
+    left = [True]
+    limits = {"take_request": lambda _rules: left.pop() if left else False}
+    milk = Calls(calls=[("order", '{"item": "milk"}')])
+    async with talking(tmp_path / "s.db", provider, TEA, milk, SAY, limits=limits) as talk:
+        await talk.ask()
+        await talk.answered(2)
+        await talk.came(FunctionCallResultFrame)
+        async with asyncio.timeout(DONE_S):
+            while sum(isinstance(frame, FunctionCallResultFrame) for _, frame in talk.bench.ear.frames) < 2:
+                await asyncio.sleep(0.01)
+        assert talk.hook.requests == [{"item": "tea"}]
+        assert told(talk.conversation) == ["tool_call", "tool_result done"]
+        await talk.ask("Anything else?")
+        await talk.answered(3)
+        # The refused call was followed by no request of its own.
+        assert len(talk.server.requests) == 3
 
 
 async def test_the_next_turn_sees_the_call_in_the_form_that_the_provider_takes(
