@@ -69,8 +69,8 @@ class PacedWebRTCClient(SmallWebRTCClient):
         callbacks: SmallWebRTCCallbacks,
         *,
         on_packet: Callable[[bytes], None] | None,
-        on_first_word: Callable[[], None] | None,
         jitter_buffer: bool,
+        on_first_word: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(connection, callbacks)
         self._on_first_word = on_first_word
