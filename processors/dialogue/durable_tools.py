@@ -175,6 +175,7 @@ class _Offer:
         rules: of the client that the pipeline answers; they may change during the call.
         names: of the tools that it knows.
         is_followed: its questions are made from the session.
+        refused: turn and number of the model request whose calls were the first without a request left.
     """
 
     exchange: "_Exchange"
@@ -182,6 +183,7 @@ class _Offer:
     rules: ClientRules
     names: frozenset[str] = frozenset()
     is_followed: bool = False
+    refused: tuple[int, int] | None = None
 
 
 class DurableTools:
@@ -406,10 +408,7 @@ class DurableTools:
     async def _answer(self, offer: _Offer, params: FunctionCallParams) -> None:
         exchange, tool = offer.exchange, self._tools.get(params.function_name)
         if self._take_request is not None and not self._take_request(offer.rules):
-            # Before it runs: of an effect that the model cannot tell, the person would not know.
-            logger.info(f"tool {params.function_name}: its client has no model request left, it is not run")
-            unread = FunctionCallResultProperties(run_llm=False)
-            await params.result_callback(_failure(NO_REQUEST), properties=unread)
+            await self._refuse(offer, params)
             return
         # Text of a client may have come since the tools were offered, also over another transport.
         self._note_client_text(offer.rules)
@@ -427,6 +426,24 @@ class DurableTools:
         except (CapacityError, StoreError):
             told = _Told(_failure(NOT_RUN))
         exchange.tell(params, told)
+        await params.result_callback(told.result)
+
+    async def _refuse(self, offer: _Offer, params: FunctionCallParams) -> None:
+        """Answer a call for whose result no model request is left; the tool is not run.
+
+        The model answers once more, so that the person hears something, and not again in this turn: a model
+        that goes on calling would never end.
+        """
+        logger.info(f"tool {params.function_name}: its client has no model request left, it is not run")
+        asked = offer.exchange.turn_seq, offer.exchange.requests
+        if offer.refused is None or offer.refused[0] != offer.exchange.turn_seq:
+            offer.refused = asked
+        told = _Told(_failure(NO_REQUEST))
+        if offer.refused != asked:
+            unread = FunctionCallResultProperties(run_llm=False)
+            await params.result_callback(told.result, properties=unread)
+            return
+        offer.exchange.tell(params, told)
         await params.result_callback(told.result)
 
     def _new_call(self, tool: Tool, arguments: Mapping[str, Any], turn_seq: int) -> _Call:
@@ -618,12 +635,14 @@ class _Exchange:
     Attributes:
         turn_seq: of the turn that is answered.
         own: names of the tools that were ever offered here, whose calls are in the timeline.
+        requests: that the model was sent here.
     """
 
     def __init__(self, conversation: Conversation, context: LLMContext, turn: Event | None) -> None:
         self._conversation = conversation
         self._context = context
         self.own: set[str] = set()
+        self.requests = 0
         self._turn = turn
         self.turn_seq = 0 if turn is None else turn.seq
         # Ids under which results stand in views of the session. All others are the provider's.
@@ -648,6 +667,7 @@ class _Exchange:
             return
         if not isinstance(frame, LLMContextFrame) or frame.context is not self._context:
             return
+        self.requests += 1
         if not self._new_results():
             # The person's turn, which the gate has put into the context as it is in the session.
             self._begin()
