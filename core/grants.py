@@ -25,7 +25,7 @@ class Grants:
         turns_per_minute: turns of this owner that a model answers, over all calls and typed turns. Further
             model requests within a turn, after tool results, are not counted.
         max_calls: concurrent calls of this owner.
-        max_requests: requests to a model in all, those behind results of tools included, of the token and of
+        max_requests: requests to a model in all, those after tool results included, of the token and of
             those that renew it.
         budget: id under which ``max_requests`` is counted; empty without one.
         expires_s: Unix time after which the grants end; None: with the call.

@@ -193,7 +193,7 @@ class DurableTools:
         tools: of the process.
         conversation: open.
         clients: for which a tool of the process may be called, by its name; one that is not named: for all.
-        take_request: counts the model request behind the result of a call for its client, before the tool
+        take_request: counts the model request after the result of a call for its client, before the tool
             runs, and returns whether there is one left; None: always.
         commit_wait_s: longest wait for a commit before the model is told that there is none.
         drain_s: see ``drain``.

@@ -152,7 +152,7 @@ class UsageLimits:
             self._requests.put_back(client, limit=limit)
 
     def try_take_further(self, identity: ClientIdentity) -> bool:
-        """Count a model request behind the result of a tool; return whether the client may have it."""
+        """Count a model request after a tool result; return whether the client may have it."""
         try:
             self._budgets.take(identity.grants)
         except ShareError:

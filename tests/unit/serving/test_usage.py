@@ -204,7 +204,7 @@ def test_a_total_ends_the_turns_of_its_token_and_of_no_other():
     run(scenario())
 
 
-def test_requests_behind_results_of_tools_are_part_of_a_total_and_of_no_rate():
+def test_requests_after_tool_results_are_part_of_a_total_and_of_no_rate():
     async def scenario() -> None:
         usage = UsageLimits(ServerSettings())
         client = spender("a", 3)

@@ -40,7 +40,7 @@ class SilentMicrophone:
 
 
 async def words_of(track: SilentMicrophone, *, messages: int = 0) -> int:
-    """How often a first word was reported of a peer with this track and so many messages."""
+    """Count the reports of a first word of a peer with this track and so many messages."""
     words: list[None] = []
     client = PacedWebRTCClient(
         Connection(),  # type: ignore[arg-type]
