@@ -25,6 +25,9 @@ class Grants:
         turns_per_minute: turns of this owner that a model answers, over all calls and typed turns. Further
             model requests within a turn, after tool results, are not counted.
         max_calls: concurrent calls of this owner.
+        max_requests: requests to a model in all, those after tool results included, of the token and of
+            those that renew it.
+        budget: id under which ``max_requests`` is counted; empty without one.
         expires_s: Unix time after which the grants end; None: with the call.
     """
 
@@ -35,6 +38,8 @@ class Grants:
     sessions: frozenset[str] | None = None
     turns_per_minute: int | None = None
     max_calls: int | None = None
+    max_requests: int | None = None
+    budget: str = ""
     expires_s: float | None = None
 
 

@@ -69,11 +69,13 @@ class Caller:
         url: of the socket.
         turns: questions.
         address: local address of the caller; empty: the system's choice.
+        token: sent as a bearer token; empty: none.
     """
 
-    def __init__(self, url: str, turns: int, *, address: str = "") -> None:
+    def __init__(self, url: str, turns: int, *, address: str = "", token: str = "") -> None:
         self._url = url
         self._address = address
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._turns = turns
         self._speech = b""
         self._said_s = 0.0
@@ -91,7 +93,9 @@ class Caller:
     async def call(self) -> None:
         """Ask all questions."""
         local = (self._address, 0) if self._address else None
-        async with connect(self._url, max_size=None, local_addr=local) as socket:
+        async with connect(
+            self._url, max_size=None, local_addr=local, additional_headers=self._headers
+        ) as socket:
             tasks = [asyncio.create_task(self._speak(socket)), asyncio.create_task(self._listen(socket))]
             try:
                 await asyncio.sleep(1)

@@ -185,6 +185,7 @@ class Answering:
         self._tools = SharedTools(
             [TOOLS.create(name, settings, self.http) for name, settings in plan.tools],
             {settings.name: settings.clients for _, settings in plan.tools},
+            take_request=lambda rules: self.usage.try_take_further(rules.counted),
         )
 
     @classmethod

@@ -236,6 +236,7 @@ async def open_transport(
             vanish_ms=engines.deployment.server.vanish_ms,
             jitter_buffer=engines.deployment.server.jitter_buffer,
             on_packet=call.on_packet,
+            on_first_word=getattr(runner_args, "on_first_word", None),
         )
         call.playout.peer_quiet_ms = transport.quiet_ms
         return transport

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -153,6 +153,7 @@ class SqliteReader:
 
     async def open(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._reader_threads, self._look_at_file)
+        await self._connect_readers()
 
     async def read(self, work: Work[T]) -> T:
         unwanted = threading.Event()
@@ -208,6 +209,17 @@ class SqliteReader:
         if begin is not None:
             event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
         return engine
+
+    async def _connect_readers(self) -> None:
+        """Open every connection that reads: a call takes none of their descriptors later."""
+        await asyncio.get_running_loop().run_in_executor(self._reader_threads, self._fill_readers)
+
+    def _fill_readers(self) -> None:
+        with self._explained(), ExitStack() as stack:
+            for _ in range(READERS):
+                connection = stack.enter_context(self._readers.connect())
+                # SQLite opens the log with the first read.
+                connection.exec_driver_sql("SELECT count(*) FROM sqlite_schema").close()
 
     def _look(self, work: Work[T], unwanted: threading.Event) -> T:
         with _translated("SQLite"), self._readers.connect() as connection:
@@ -317,6 +329,7 @@ class SqliteDatabase(SqliteReader):
 
     async def open(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._prepare)
+        await self._connect_readers()
 
     async def write(self, work: Work[T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)

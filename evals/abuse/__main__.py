@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--without-controls",
         action="store_true",
-        help="no control calls, and no verdict on memory: what the attackers get is all that is looked at",
+        help="no control calls: what the attackers get and what is left of them is all that is looked at",
     )
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--list", action="store_true", help="say what there is, and what each stands for")

@@ -19,6 +19,7 @@ from evals.abuse.registry import Attack
 from evals.abuse.report import GAP_BEYOND_MS, Row, footprint_faults
 from evals.abuse.settings import setting
 from evals.abuse.target import Target, serving
+from evals.abuse.warming import warm
 from evals.serving_process import healthy
 
 SAMPLE_S, LOOK_S, IDLE_S = 0.5, 1.0, 2.0
@@ -30,8 +31,7 @@ class Bench:
 
     Attributes:
         target: the server.
-        base: of its control calls; empty for a server that has had none, whose memory is not judged: what a
-            first call loads stays.
+        base: of its control calls; empty for a server that has had none.
     """
 
     target: Target
@@ -122,8 +122,7 @@ class Rounds:
                 row.before = None
             else:
                 row.after = await target.footprint()
-                if bench.base:
-                    await self._settle(target, row)
+                await self._settle(target, row)
         except PeerError as error:
             row.broken = str(error)
         finally:
@@ -163,12 +162,12 @@ class Rounds:
 
     @asynccontextmanager
     async def _bench(self, name: str, *, base_s: float) -> AsyncIterator[Bench]:
-        """A new server.
+        """A new server that has held calls: what a first one loads stays, and is no growth.
 
         Args:
             name: of its setting.
             base_s: its first control calls last as long as those with the longest attack, because the largest
-                of more gaps is larger; 0: there are none.
+                of more gaps is larger; 0: there are none, and one call of each kind is held instead.
         """
         self._servers += 1
         async with (
@@ -178,6 +177,9 @@ class Rounds:
             bench = Bench(target)
             if base_s:
                 bench.base = await self._without_attack(target, base_s)
+            else:
+                await warm(target)
+                await asyncio.sleep(IDLE_S)
             yield bench
 
     async def _without_attack(self, target: Target, seconds: float) -> Mapping[str, Report]:

@@ -5,19 +5,23 @@ in the environment. ``generated-token`` has none there: the server generates one
 with an account of Twilio's, whose REST interface is on this machine and notes what is asked. ``keys`` asks
 callers for a key. ``model`` answers by a language model on this machine that notes its prompts, with a tool
 of the operator's; in ``model-granted`` clients may add instructions. ``ending`` says a goodbye of its own
-when it is stopped.
+when it is stopped. ``retention`` deletes sessions after 30 days, looks once a second, and has a wall clock
+that an attack sets.
 """
 
 import json
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from configs.deployment import Bot
 from core.errors import ConfigError
+from evals.abuse.shifted_clock import shift
 from evals.abuse.target import Setting
 from evals.phone.front import CALLED
 
@@ -28,6 +32,7 @@ REFUND = "refund_money"
 # Without a comma: a voice says it in one piece, and so it is compared.
 GOODBYE = "The zebra goes home to sleep now."
 DRAIN_S = 3.0
+RETENTION_DAYS = 30
 UNCOUNTED: dict[str, Any] = {
     "server": {"sessions_per_minute": 100_000, "admission": "off"},
     "phone": {"call_codes": {"per_minute": 10_000}},
@@ -92,6 +97,15 @@ async def _ending() -> AsyncIterator[Setting]:
     bot = {"shutdown_phrase": GOODBYE} if "shutdown_phrase" in Bot.model_fields else {}
     # The greeting is under way when the drain is over.
     yield Setting({"bot": bot, "server": {"drain_s": DRAIN_S}})
+
+
+@asynccontextmanager
+async def _retention() -> AsyncIterator[Setting]:
+    with tempfile.TemporaryDirectory() as folder:
+        clock = Path(folder) / "clock"
+        shift(clock, 0.0)
+        store = {"retention_days": RETENTION_DAYS, "retention_every_s": 1}
+        yield Setting({"remembering": {"store": store}}, facts={"clock": str(clock)}, clock=clock)
 
 
 @asynccontextmanager
@@ -174,6 +188,7 @@ _SETTINGS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
     "table-open": _table_open,
     "outbound": _outbound,
     "ending": _ending,
+    "retention": _retention,
     "model": _model,
     "model-granted": partial(_model, grants_instructions=True),
 }

@@ -51,6 +51,7 @@ class Setting:
         facts: that an attack of this setting needs to know (addresses of peers).
         operator_token: whether the environment names the operator's token.
         keys: of applications.
+        clock: file that shifts the server's wall clock (``evals.abuse.shifted_clock``); None: it is right.
     """
 
     deployment: Mapping[str, Any] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class Setting:
     facts: Mapping[str, str] = field(default_factory=dict)
     operator_token: bool = True
     keys: tuple[str, ...] = ()
+    clock: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,10 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
         KEYS_ENV: ",".join(setting.keys),
         **setting.environment,
     }
-    limited = ("/bin/sh", "-c", LIMITED, "sh", *command("parley", config, port))
+    python, *program = command("parley", config, port)
+    if setting.clock is not None:
+        program = ["-m", "evals.abuse.shifted_clock", str(setting.clock), *program]
+    limited = ("/bin/sh", "-c", LIMITED, "sh", python, *program)
     async with started(limited, port, log, environment=environment) as server:
         if server.pid is None:
             raise PeerError("the server has no process")
@@ -157,10 +162,18 @@ def deployment(folder: Path, more: Mapping[str, Any]) -> dict[str, Any]:
         # A server that others reach and that asks for no key has to say that this is meant.
         "server": {"open": True} if "open" in ServerSettings.model_fields else {},
     }
+    return {name: part for name, part in _merged(parts, more).items() if part is not None}
+
+
+def _merged(parts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(parts)
     for name, part in more.items():
-        known = parts.get(name)
-        parts[name] = {**known, **part} if isinstance(known, dict) and isinstance(part, Mapping) else part
-    return {name: part for name, part in parts.items() if part is not None}
+        known = merged.get(name)
+        if isinstance(known, Mapping) and isinstance(part, Mapping):
+            merged[name] = _merged(known, part)
+        else:
+            merged[name] = part
+    return merged
 
 
 def generated_token(folder: Path) -> str:

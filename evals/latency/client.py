@@ -209,11 +209,15 @@ class Line:
         url: root of the server, ``http://host:port``.
         mode: that the call asks for; None leaves it to the server.
         address: of the caller, on this machine; None: any.
+        token: sent as a bearer token; empty: none.
     """
 
-    def __init__(self, url: str, *, mode: str | None = None, address: str | None = None) -> None:
+    def __init__(
+        self, url: str, *, mode: str | None = None, address: str | None = None, token: str = ""
+    ) -> None:
         self._url = url.rstrip("/")
         self._address = address
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._wants: dict[str, object] = {} if mode is None else {"requestData": {"mode": mode}}
         self.microphone = Microphone()
         self.ears = Ears()
@@ -329,7 +333,9 @@ class Line:
         local = None if self._address is None else (self._address, 0)
         try:
             async with (
-                aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=local)) as session,
+                aiohttp.ClientSession(
+                    headers=self._headers, connector=aiohttp.TCPConnector(local_addr=local)
+                ) as session,
                 session.post(f"{self._url}/api/offer", json=body) as response,
             ):
                 if response.status != 200:

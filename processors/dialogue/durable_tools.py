@@ -26,7 +26,7 @@ told of them, in their place in the row, for as long as it answers this turn.
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -59,6 +59,7 @@ from session_store.conversation import Conversation
 from session_store.events import Draft, Event, Kind
 from session_store.memory import has_client_text, text_in
 
+TakeRequest = Callable[[ClientRules], bool]
 # As JSON, in ASCII. More than a model can use, and far under what the store takes as one event.
 MAX_ARGUMENT_BYTES = 65_536
 MAX_RESULT_BYTES = 262_144
@@ -77,6 +78,7 @@ WITHDRAWN = "the call was interrupted before it began and was not run"
 UNKNOWN = "nobody knows whether the call took effect; do not make it again unless the person asks for it"
 NO_RECORD = "the call was made, and its result is not written down yet"
 NOT_OFFERED = "this tool is not offered in this conversation any more; the call was not run"
+NO_REQUEST = "the client has no model request left; the call was not run"
 GONE = "the session is no longer held here"
 NOT_SHOWN = "the call was carried out; its answer is too long, or is not JSON, and is not shown"
 NO_ANSWER = "the call was carried out; it has no answer"
@@ -173,6 +175,7 @@ class _Offer:
         rules: of the client that the pipeline answers; they may change during the call.
         names: of the tools that it knows.
         is_followed: its questions are made from the session.
+        refused: turn and number of the model request whose calls were the first without a request left.
     """
 
     exchange: "_Exchange"
@@ -180,6 +183,7 @@ class _Offer:
     rules: ClientRules
     names: frozenset[str] = frozenset()
     is_followed: bool = False
+    refused: tuple[int, int] | None = None
 
 
 class DurableTools:
@@ -189,6 +193,8 @@ class DurableTools:
         tools: of the process.
         conversation: open.
         clients: for which a tool of the process may be called, by its name; one that is not named: for all.
+        take_request: counts the model request after the result of a call for its client, before the tool
+            runs, and returns whether there is one left; None: always.
         commit_wait_s: longest wait for a commit before the model is told that there is none.
         drain_s: see ``drain``.
 
@@ -202,6 +208,7 @@ class DurableTools:
         conversation: Conversation,
         *,
         clients: Mapping[str, ToolClients] | None = None,
+        take_request: TakeRequest | None = None,
         commit_wait_s: float = COMMIT_WAIT_S,
         drain_s: float = DRAIN_S,
     ) -> None:
@@ -209,6 +216,7 @@ class DurableTools:
         self._tools = {tool.name: tool for tool in tools}
         self._first = dict(self._tools)
         self._clients = dict(clients or {})
+        self._take_request = take_request
         # Of the clients whose tools were added, by the tool's name.
         self._rules: dict[str, ClientRules] = {}
         self._conversation = conversation
@@ -399,6 +407,9 @@ class DurableTools:
 
     async def _answer(self, offer: _Offer, params: FunctionCallParams) -> None:
         exchange, tool = offer.exchange, self._tools.get(params.function_name)
+        if self._take_request is not None and not self._take_request(offer.rules):
+            await self._refuse(offer, params)
+            return
         # Text of a client may have come since the tools were offered, also over another transport.
         self._note_client_text(offer.rules)
         try:
@@ -415,6 +426,24 @@ class DurableTools:
         except (CapacityError, StoreError):
             told = _Told(_failure(NOT_RUN))
         exchange.tell(params, told)
+        await params.result_callback(told.result)
+
+    async def _refuse(self, offer: _Offer, params: FunctionCallParams) -> None:
+        """Answer a call for whose result no model request is left; the tool is not run.
+
+        The model answers once more, so that the person hears something, and not again in this turn: a model
+        that goes on calling would never end.
+        """
+        logger.info(f"tool {params.function_name}: its client has no model request left, it is not run")
+        asked = offer.exchange.turn_seq, offer.exchange.requests
+        if offer.refused is None or offer.refused[0] != offer.exchange.turn_seq:
+            offer.refused = asked
+        told = _Told(_failure(NO_REQUEST))
+        if offer.refused != asked:
+            unread = FunctionCallResultProperties(run_llm=False)
+            await params.result_callback(told.result, properties=unread)
+            return
+        offer.exchange.tell(params, told)
         await params.result_callback(told.result)
 
     def _new_call(self, tool: Tool, arguments: Mapping[str, Any], turn_seq: int) -> _Call:
@@ -606,12 +635,14 @@ class _Exchange:
     Attributes:
         turn_seq: of the turn that is answered.
         own: names of the tools that were ever offered here, whose calls are in the timeline.
+        requests: that the model was sent here.
     """
 
     def __init__(self, conversation: Conversation, context: LLMContext, turn: Event | None) -> None:
         self._conversation = conversation
         self._context = context
         self.own: set[str] = set()
+        self.requests = 0
         self._turn = turn
         self.turn_seq = 0 if turn is None else turn.seq
         # Ids under which results stand in views of the session. All others are the provider's.
@@ -636,6 +667,7 @@ class _Exchange:
             return
         if not isinstance(frame, LLMContextFrame) or frame.context is not self._context:
             return
+        self.requests += 1
         if not self._new_results():
             # The person's turn, which the gate has put into the context as it is in the session.
             self._begin()
@@ -777,16 +809,23 @@ class SharedTools:
 
     Args:
         tools: of the process.
-        clients: see ``DurableTools``.
+        clients, take_request: see ``DurableTools``.
 
     Raises:
         ConfigError: see ``DurableTools``.
     """
 
-    def __init__(self, tools: Sequence[Tool], clients: Mapping[str, ToolClients] | None = None) -> None:
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        clients: Mapping[str, ToolClients] | None = None,
+        *,
+        take_request: TakeRequest | None = None,
+    ) -> None:
         check_tools(tools)
         self._tools = tuple(tools)
         self._clients = clients
+        self._take_request = take_request
         self._open: dict[Conversation, _Shared] = {}
 
     @property
@@ -811,7 +850,9 @@ class SharedTools:
         shared = self._open.get(conversation)
         if shared is None:
             shared = self._open[conversation] = _Shared(
-                DurableTools(self._tools, conversation, clients=self._clients)
+                DurableTools(
+                    self._tools, conversation, clients=self._clients, take_request=self._take_request
+                )
             )
         shared.tools.add(more, rules=rules or ClientRules())
         shared.users += 1

@@ -76,6 +76,7 @@ class TokenRequest(BaseModel):
     sessions: list[Annotated[str, Field(pattern=SESSION_ID_PATTERN)]] | None = Field(None, max_length=20)
     turns_per_minute: int | None = Field(None, ge=1, le=1_000_000)
     max_calls: int | None = Field(None, ge=1, le=10_000)
+    max_requests: int | None = Field(None, ge=1, le=1_000_000)
     expires_s: float | None = Field(None, ge=1, le=7 * 86_400)
 
     def grants(self, default: Grants) -> Grants:
@@ -93,6 +94,7 @@ class TokenRequest(BaseModel):
             narrowed(wanted, most),
             turns_per_minute=self.turns_per_minute or default.turns_per_minute,
             max_calls=self.max_calls or default.max_calls,
+            max_requests=self.max_requests,
         )
 
 

@@ -36,6 +36,7 @@ from serving.gateway.calls import CallTasks, RunCall
 from serving.gateway.chat_sockets import ChatSockets
 from serving.gateway.client_keys import ClientKeys
 from serving.gateway.eval_socket import EvalSocket
+from serving.gateway.first_word import FirstWord
 from serving.gateway.limits import RETRY_S, ShareError
 from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
 from serving.gateway.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
@@ -156,14 +157,22 @@ def create_app(
         if identity is None:
             raise PeerError("the call has ended")
         await check_browser(body, identity)
-        calls.start(
-            BrowserArguments(webrtc_connection=connection, body=body, identity=identity),
+        hears = calls.hears(body.get("mode"))
+        first_word = FirstWord(partial(calls.take_silent, identity, hears=hears))
+        arguments = BrowserArguments(
+            webrtc_connection=connection, body=body, identity=identity, on_first_word=first_word.came
+        )
+        call = calls.start(
+            arguments,
             call_id=connection.pc_id,
             hang_up=lambda: door.hang_up(connection),
             identity=identity,
-            hears=calls.hears(body.get("mode")),
+            hears=hears,
             may_wait=True,
         )
+        if arguments.line is not None:
+            # In the queue nothing of the browser is read, and it holds no line.
+            arguments.line.when_granted(partial(first_word.watch, call))
 
     door = open_door(on_connection)
 

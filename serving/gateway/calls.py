@@ -352,7 +352,7 @@ class CallTasks:
             line.take()
 
     def _granted(self, call_id: str, line: LineRequest) -> None:
-        line.is_granted, line.since_s = True, asyncio.get_running_loop().time()
+        line.grant(asyncio.get_running_loop().time())
         self._holding[call_id] = line
         if self._waiting.pop(call_id, None) is not None:
             self._leave_queue(line.ticket)

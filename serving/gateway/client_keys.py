@@ -140,6 +140,9 @@ class ClientKeys:
         granted = narrowed(grants or self._settings.clients.user.grants(), self.grants_of_key())
         if for_s is not None:
             granted = replace(granted, expires_s=now_s + for_s)
+        if granted.max_requests is not None:
+            # Tokens that renew this one carry the same id.
+            granted = replace(granted, budget=secrets.token_urlsafe(12))
         name = secrets.token_hex(16) if user is None else _digest(b"user", user.encode("utf-8", "replace"))
         # A conversation that begins before the token is renewed no more is read for as long as it begins.
         return self._signed(
@@ -218,6 +221,8 @@ def narrowed(wanted: Grants, most: Grants) -> Grants:
         sessions=wanted.sessions,
         turns_per_minute=_least(wanted.turns_per_minute, most.turns_per_minute),
         max_calls=_least(wanted.max_calls, most.max_calls),
+        max_requests=_least(wanted.max_requests, most.max_requests),
+        budget=wanted.budget,
         expires_s=wanted.expires_s,
     )
 

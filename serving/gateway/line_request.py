@@ -63,6 +63,21 @@ class LineRequest:
         self._take_line = take
         self._locate = locate
         self._changed = asyncio.Event()
+        self._on_granted: Callable[[], None] | None = None
+
+    def when_granted(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when the call has its line: now, where it has one."""
+        if self.is_granted:
+            then()
+        else:
+            self._on_granted = then
+
+    def grant(self, at_s: float) -> None:
+        """Note that the call has its line, since ``at_s`` of the loop."""
+        self.is_granted, self.since_s = True, at_s
+        then, self._on_granted = self._on_granted, None
+        if then is not None:
+            then()
 
     def take(self) -> None:
         """Take the line.

@@ -1,7 +1,8 @@
-"""Usage of one client: sessions and turns per minute, and concurrent calls.
+"""Usage of one client: sessions and turns per minute, model requests in all, and concurrent calls.
 
-A turn is counted when a model is asked to answer it; further requests within it, after tool results,
-are not.
+A turn is counted when a model is asked to answer it. Further requests within it, after tool results, are not
+counted as turns; in the total of a token (``Grants.max_requests``) every request is. Totals are counted in
+the memory of this process: another process counts anew, and so does this one after a restart.
 
 Counted by identity (``core.grants``): for an application and its users by owner, for an anonymous client by
 address. The operator is not counted, and neither is an identity without owner and address (a call on this
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from core.grants import ClientIdentity
+from core.grants import ClientIdentity, Grants
 from serving.gateway.limits import Place, Rate, ShareError
 from serving.gateway.settings import ServerSettings
 
@@ -21,6 +22,9 @@ from serving.gateway.settings import ServerSettings
 ADDRESS_LINES = 0.75
 # Of the turns of a minute, so many at once: 60 of 240 by default.
 REQUESTS_AT_ONCE = 0.25
+# Totals of tokens that are counted at a time, some 20 MB, and how long after its last request one is kept:
+# longer than any token is good for.
+MOST_BUDGETS, BUDGET_S = 100_000, 8 * 86_400.0
 
 
 class RequestRate:
@@ -51,8 +55,57 @@ class RequestRate:
             self._rate.take(identity.address)
 
 
+class RequestBudgets:
+    """Model requests in all, of tokens that carry a total.
+
+    Args:
+        most: totals that are counted at a time; a token with another one gets no request until some are
+            forgotten, because one that is forgotten early could be spent again.
+        wall_s: Unix time.
+    """
+
+    def __init__(self, *, most: int = MOST_BUDGETS, wall_s: Callable[[], float] = time.time) -> None:
+        self._most = most
+        self._wall_s = wall_s
+        # Requests of each and the time of the last one, the least recently used first.
+        self._spent: dict[str, tuple[int, float]] = {}
+
+    def check(self, grants: Grants) -> None:
+        """Find out whether a request is left. Raises ShareError when none is."""
+        total = grants.max_requests
+        if total is None:
+            return
+        spent, _ = self._spent.get(grants.budget, (0, 0.0))
+        if spent >= total:
+            raise ShareError(
+                f"the {total} model requests of this token have been made, get another token", limit=total
+            )
+        if grants.budget not in self._spent and len(self._spent) >= self._most:
+            self._forget()
+            if len(self._spent) >= self._most:
+                raise ShareError("too many tokens with a total are in use, try again later", limit=self._most)
+
+    def take(self, grants: Grants) -> None:
+        """Count a request. Errors as ``check``."""
+        self.check(grants)
+        if grants.max_requests is not None:
+            spent, _ = self._spent.pop(grants.budget, (0, 0.0))
+            self._spent[grants.budget] = spent + 1, self._wall_s()
+
+    def put_back(self, grants: Grants) -> None:
+        """Take back the count of a request that was not made."""
+        if grants.max_requests is not None and grants.budget in self._spent:
+            spent, at_s = self._spent[grants.budget]
+            self._spent[grants.budget] = max(0, spent - 1), at_s
+
+    def _forget(self) -> None:
+        before_s = self._wall_s() - BUDGET_S
+        while self._spent and next(iter(self._spent.values()))[1] < before_s:
+            del self._spent[next(iter(self._spent))]
+
+
 class UsageLimits:
-    """Rates of every client.
+    """Rates of every client, and totals of tokens.
 
     Args:
         settings: of the server.
@@ -62,6 +115,7 @@ class UsageLimits:
     def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._wall_s = wall_s
+        self._budgets = RequestBudgets(wall_s=wall_s)
         self._requests = Rate(
             1,
             "over {limit} turns a minute of this client, try again later",
@@ -87,19 +141,30 @@ class UsageLimits:
         limits = self._limits(identity)
         for client, limit in limits:
             self._requests.check(client, limit=limit)
+        self._budgets.take(identity.grants)
         for client, limit in limits:
             self._requests.take(client, limit=limit)
-        return Place(partial(self._put_back, limits))
+        return Place(partial(self._put_back, identity, limits))
 
-    def _put_back(self, limits: Sequence[tuple[str, int]]) -> None:
+    def _put_back(self, identity: ClientIdentity, limits: Sequence[tuple[str, int]]) -> None:
+        self._budgets.put_back(identity.grants)
         for client, limit in limits:
             self._requests.put_back(client, limit=limit)
+
+    def try_take_further(self, identity: ClientIdentity) -> bool:
+        """Count a model request after a tool result; return whether the client may have it."""
+        try:
+            self._budgets.take(identity.grants)
+        except ShareError:
+            return False
+        return True
 
     def has_request(self, identity: ClientIdentity) -> bool:
         """Tell whether ``take`` would count another turn; counts none."""
         try:
             for client, limit in self._limits(identity):
                 self._requests.check(client, limit=limit)
+            self._budgets.check(identity.grants)
         except ShareError:
             return False
         return True

@@ -46,10 +46,12 @@ class BrowserArguments(SmallWebRTCRunnerArguments):
     Attributes:
         identity: who opened it, and what they may do.
         line: see ``serving.gateway.line_request.Queueing``.
+        on_first_word: to be called when the first media or message of the client has come.
     """
 
     identity: ClientIdentity = ANONYMOUS
     line: LineRequest | None = None
+    on_first_word: Callable[[], None] | None = None
 
 
 class Door(Protocol):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.alone
 
 # A few seconds each. What needs longer, or ends its server, is in the evaluation alone.
 ATTACKS = (
-    "regex-pattern", "big-offers", "mutate:openai", "mutate:chat", "half-open:http",
+    "regex-pattern", "tiny-opus", "big-offers", "mutate:openai", "mutate:chat", "half-open:http",
     "two-sockets", "operator-by-proxy", "wrong-tokens", "session-id-alone",
 )  # fmt: skip
 SECONDS, SETTLE_S = 3.0, 10.0

@@ -251,7 +251,7 @@ async def talking(
     *turns: Turn,
     hook: WebhookServer | None = None,
     session_id: str | None = None,
-    limits: dict[str, float] | None = None,
+    limits: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Talk]:
     async with (
@@ -291,6 +291,40 @@ async def test_a_call_is_committed_takes_effect_is_committed_and_the_model_answe
         first, second = talk.server.requests
         assert provider.offered(first) == provider.offered(second) == ["order"]
         assert provider.results(second) == [{"number": 7}]
+
+
+MILK = Calls(calls=[("order", '{"item": "milk"}')])
+
+
+async def test_a_tool_for_whose_result_no_request_is_left_is_not_run_and_the_model_says_so(
+    provider: Provider, tmp_path: Path
+):
+    left = [True]
+    limits = {"take_request": lambda _rules: left.pop() if left else False}
+    async with talking(tmp_path / "s.db", provider, TEA, MILK, SAY, limits=limits) as talk:
+        await talk.ask()
+        await talk.answered(3)
+        assert talk.bench.text == TEXT
+        assert talk.hook.requests == [{"item": "tea"}]
+        assert told(talk.conversation) == ["tool_call", "tool_result done"]
+        *_, refused = provider.results(talk.server.requests[2])
+        assert refused == {"outcome": "failed", "error": durable_tools.NO_REQUEST}
+
+
+async def test_a_model_that_goes_on_calling_without_a_request_left_is_not_asked_again(
+    provider: Provider, tmp_path: Path
+):
+    limits = {"take_request": lambda _rules: False}
+    async with talking(tmp_path / "s.db", provider, TEA, MILK, SAY, limits=limits) as talk:
+        await talk.ask()
+        async with asyncio.timeout(DONE_S):
+            while sum(isinstance(frame, FunctionCallResultFrame) for _, frame in talk.bench.ear.frames) < 2:
+                await asyncio.sleep(0.01)
+        await talk.ask("Anything else?")
+        await talk.answered(3)
+        assert len(talk.server.requests) == 3
+        assert talk.bench.text == TEXT
+        assert talk.hook.requests == []
 
 
 async def test_the_next_turn_sees_the_call_in_the_form_that_the_provider_takes(

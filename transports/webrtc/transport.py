@@ -70,8 +70,10 @@ class PacedWebRTCClient(SmallWebRTCClient):
         *,
         on_packet: Callable[[bytes], None] | None,
         jitter_buffer: bool,
+        on_first_word: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(connection, callbacks)
+        self._on_first_word = on_first_word
         self._jitter_buffer = jitter_buffer
         self._on_packet = on_packet
         self._paced: PacedAudioTrack | None = None
@@ -129,6 +131,7 @@ class PacedWebRTCClient(SmallWebRTCClient):
             if not isinstance(decoded, AudioFrame):
                 await asyncio.sleep(NO_AUDIO_S)
                 continue
+            self._note_word()
             for piece in self._at_input_rate(decoded):
                 self._last_media_s = loop.time()
                 frame = InputAudioRawFrame(
@@ -214,6 +217,12 @@ class PacedWebRTCClient(SmallWebRTCClient):
     def note_message(self) -> None:
         """A message is a sign of life too."""
         self._last_media_s = asyncio.get_running_loop().time()
+        self._note_word()
+
+    def _note_word(self) -> None:
+        first, self._on_first_word = self._on_first_word, None
+        if first is not None:
+            first()
 
     def quiet_ms(self) -> int:
         """How long nothing came from the peer: no audio, no message, no ping. 0 before the call is up."""
@@ -242,7 +251,7 @@ class PacedWebRTCClient(SmallWebRTCClient):
         self._stop_paced()
         # Without it a connection that comes up now starts no track.
         self._params = None
-        self._on_packet = None
+        self._on_packet = self._on_first_word = None
         self._audio_input_track = self._video_input_track = self._screen_video_track = None
         self._audio_in_resampler = None
 
@@ -343,6 +352,7 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
         params: Pipecat's transport parameters.
         vanish_ms: quiet time after which the peer counts as gone.
         on_packet: told the PCM of every packet of bot audio as it leaves; must not block.
+        on_first_word: called when the first audio or message of the peer has come; must not block.
         jitter_buffer: leave the caller's packets in aiortc's.
     """
 
@@ -353,6 +363,7 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
         *,
         vanish_ms: int = 3_500,
         on_packet: Callable[[bytes], None] | None = None,
+        on_first_word: Callable[[], None] | None = None,
         jitter_buffer: bool = False,
     ) -> None:
         # Not SmallWebRTCTransport's: it would build a second client, and every message would be handled
@@ -366,7 +377,11 @@ class PacedWebRTCTransport(SmallWebRTCTransport):
             on_track_status=self._on_track_status,
         )
         self._paced_client = PacedWebRTCClient(
-            connection, self._callbacks, on_packet=on_packet, jitter_buffer=jitter_buffer
+            connection,
+            self._callbacks,
+            on_packet=on_packet,
+            on_first_word=on_first_word,
+            jitter_buffer=jitter_buffer,
         )
         self._client = self._paced_client
         self._input = None

@@ -5,7 +5,7 @@ from importlib import import_module
 # In the order of the report.
 MODULES = (
     "floods", "identity", "places", "engines", "ending", "sharing", "overload", "prompts", "mutating",
-    "readers",
+    "readers", "storage",
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ HOSTS = {
 WRONG_TOKENS = 40
 STRANGER = 2
 TYPED = 100
+TOTAL, OVER_TOTAL = 3, 10
 PREFIX_NOBODY_CALLS = "+99900012345"
 
 
@@ -175,3 +176,29 @@ async def key_session_rate(run: AttackRun) -> Outcome:
     refused = sum(status != 201 for status in statuses)
     faults = [f"{refused} of 90 sessions are refused to a valid key"] if refused else []
     return Outcome(sum(status != 0 for status in statuses), {"refused": refused}, faults)
+
+
+@attack(
+    "token-total",
+    "a token of a user spends without end: its rate is limited, and nothing in all",
+    setting="keys",
+    controls=False,
+)
+async def token_total(run: AttackRun) -> Outcome:
+    """Type more turns with one token, and with the one that renews it, than its total allows."""
+    async with run.client(token=run.target.keys[0]) as application:
+        body = {"user": "abuse", "max_requests": TOTAL}
+        async with application.post("/api/token", json=body) as response:
+            if response.status != 200:
+                return Outcome(1, faults=[f"a token with a total is refused ({response.status})"])
+            token = (await response.json())["token"]
+    statuses: list[int] = []
+    async with run.client(STRANGER, token=token) as user:
+        path = f"/api/sessions/{await new_session(user)}"
+        for _ in range(OVER_TOTAL):
+            statuses.append(await _types(user, path))
+    answered = statuses.count(200)
+    faults = [] if answered == TOTAL else [f"{answered} turns are answered, {TOTAL} are allowed"]
+    if other := set(statuses) - {200, 429}:
+        faults.append(f"typed turns get other answers than 200 and 429: {sorted(other)}")
+    return Outcome(len(statuses), {"statuses": statuses}, faults)

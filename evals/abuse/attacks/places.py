@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 import aiohttp
+from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
@@ -17,8 +18,10 @@ from evals.abuse.routes import sockets
 from evals.abuse.samples import path_of
 
 SILENT_SOCKETS, HALF_HEADS = 40, 1_500
+SILENT_PEERS, PING_S = 12, 1.0
 GIVEN_BACK_S = 40.0
 NEWCOMER, NEWCOMER_AGAIN_S = 200, 2.0
+CONNECT_S = 10.0
 GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError)
 
 
@@ -98,6 +101,112 @@ for _entry in sockets():
                 least_s=GIVEN_BACK_S,
             )
         )
+
+
+class SilentPeer:
+    """A peer of a WebRTC call that takes audio, pings once a second, and sends neither media nor a message.
+
+    Attributes:
+        over: set when the connection is closed.
+    """
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+        self._connected = asyncio.Event()
+        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._connection.addTransceiver("audio", direction="recvonly")
+        self._channel = self._connection.createDataChannel("rtvi-ai")
+        self._pinging: asyncio.Task[None] | None = None
+        self._connection.on("connectionstatechange", self._on_state)
+        self._channel.on("close", self.over.set)
+
+    def _on_state(self) -> None:
+        match self._connection.connectionState:
+            case "connected":
+                self._connected.set()
+            case "failed" | "closed":
+                self.over.set()
+
+    async def dial(self, client: aiohttp.ClientSession) -> int:
+        """Offer a call and wait until it stands; return the status of the answer.
+
+        Raises:
+            TimeoutError: it does not connect.
+        """
+        await self._connection.setLocalDescription(await self._connection.createOffer())
+        local = self._connection.localDescription
+        async with client.post("/api/offer", json={"sdp": local.sdp, "type": local.type}) as response:
+            if response.status != 200:
+                return response.status
+            answer = await response.json()
+        await self._connection.setRemoteDescription(RTCSessionDescription(answer["sdp"], answer["type"]))
+        async with asyncio.timeout(CONNECT_S):
+            await self._connected.wait()
+        self._pinging = asyncio.create_task(self._ping(), name="silent.ping")
+        return 200
+
+    async def hang_up(self) -> None:
+        """Close the connection."""
+        if self._pinging is not None:
+            self._pinging.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_S):
+                await self._connection.close()
+
+    async def _ping(self) -> None:
+        while not self.over.is_set():
+            if self._channel.readyState == "open":
+                self._channel.send("ping")
+            await asyncio.sleep(PING_S)
+
+
+@attack(
+    "silent:webrtc",
+    "WebRTC calls that connect, ping, and send neither media nor a message hold their lines",
+    least_s=GIVEN_BACK_S,
+)
+async def silent_webrtc(run: AttackRun) -> Outcome:
+    """Open calls from one address that send nothing, and see when the server ends them."""
+    loop = asyncio.get_running_loop()
+    begun_s, lasted_s, held, statuses = loop.time(), [], [], []
+
+    async def wait_over(peer: SilentPeer) -> None:
+        opened_s = loop.time()
+        await peer.over.wait()
+        lasted_s.append(loop.time() - opened_s)
+
+    waiting: list[asyncio.Task[None]] = []
+    try:
+        async with run.client() as client:
+            for _ in range(SILENT_PEERS):
+                peer = SilentPeer()
+                held.append(peer)
+                with suppress(*GONE):
+                    statuses.append(await peer.dial(client))
+                    if statuses[-1] == 200:
+                        waiting.append(asyncio.create_task(wait_over(peer), name="silent.over"))
+        newcomer_s = await _newcomer(run, within_s=GIVEN_BACK_S)
+        if waiting:
+            await asyncio.wait(waiting, timeout=max(0.0, begun_s + run.seconds - loop.time()))
+        open_still = sum(not task.done() for task in waiting)
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, *(peer.hang_up() for peer in held), return_exceptions=True)
+    did: dict[str, object] = {
+        "refused": sum(status != 200 for status in statuses),
+        "connected": len(waiting),
+        "slowest_s": round(max(lasted_s, default=0.0), 1),
+        "newcomer_s": newcomer_s,
+    }
+    faults = []
+    if newcomer_s is None:
+        faults.append("a newcomer from another address gets no line")
+    if not waiting:
+        faults.append(f"no call connects: {sorted(set(statuses))}")
+    if open_still:
+        faults.append(f"{open_still} silent calls hold a line for more than {run.seconds:.0f} s")
+    return Outcome(len(waiting), did, faults)
 
 
 @attack(

@@ -297,6 +297,18 @@ async def test_a_token_names_what_its_user_may(keys: ClientKeys, access: Access,
     await refused(access.identify(connection(token)))
 
 
+async def test_the_tokens_that_renew_one_share_its_total(keys: ClientKeys, access: Access):
+    wanted = TokenRequest(user="ann", max_requests=7)
+    grants = wanted.grants(ServerSettings().clients.user.grants())
+    admission = await access.admit(connection(mint(keys, user="ann", grants=grants)))
+    assert admission.identity.grants.max_requests == 7 and admission.identity.grants.budget
+    assert admission.next_token is not None
+    renewed = await access.admit(connection(admission.next_token))
+    assert renewed.identity.grants == admission.identity.grants
+    other = await access.admit(connection(mint(keys, user="ann", grants=grants)))
+    assert other.identity.grants.budget != admission.identity.grants.budget
+
+
 async def test_a_token_is_no_longer_than_a_handshake_carries(keys: ClientKeys):
     most = Grants(sessions=frozenset(f"{number:08x}{SESSION[8:]}" for number in range(20)))
     assert len(mint(keys, grants=most)) <= MOST_TOKEN_CHARS

@@ -7,7 +7,7 @@ import pytest
 from core.grants import ClientIdentity, Grants
 from serving.gateway.limits import ShareError
 from serving.gateway.settings import ServerSettings
-from serving.gateway.usage import CallShares, UsageLimits
+from serving.gateway.usage import BUDGET_S, CallShares, RequestBudgets, UsageLimits
 from tests.virtual_time import run
 
 STRANGER = ClientIdentity(address="203.0.113.7")
@@ -185,3 +185,59 @@ def test_grants_end_in_a_call_too():
             usage.take(identity)
 
     run(scenario())
+
+
+def spender(budget: str, total: int) -> ClientIdentity:
+    return ClientIdentity(owner=USER.owner, grants=Grants(max_requests=total, budget=budget))
+
+
+def test_a_total_ends_the_turns_of_its_token_and_of_no_other():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerSettings())
+        assert taken(usage, spender("a", 5)) == 5
+        assert not usage.has_request(spender("a", 5))
+        # The rate has given all of them back by now; the total gives none.
+        await asyncio.sleep(3_600)
+        assert taken(usage, spender("a", 5)) == 0
+        assert usage.try_take(spender("b", 5))
+
+    run(scenario())
+
+
+def test_requests_after_tool_results_are_part_of_a_total_and_of_no_rate():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerSettings())
+        client = spender("a", 3)
+        usage.take(client)
+        assert [usage.try_take_further(client) for _ in range(3)] == [True, True, False]
+        with pytest.raises(ShareError, match="the 3 model requests of this token"):
+            usage.take(client)
+        assert all(usage.try_take_further(USER) for _ in range(1_000))
+
+    run(scenario())
+
+
+def test_a_turn_that_no_model_was_asked_for_is_given_back_to_its_total():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerSettings())
+        usage.take(spender("a", 1)).give_back()
+        assert usage.has_request(spender("a", 1))
+        # What the rate refuses is taken from no total.
+        assert taken(usage, spender("b", 1_000)) == 15
+        assert usage.try_take_further(spender("b", 16)) and not usage.try_take_further(spender("b", 16))
+
+    run(scenario())
+
+
+def test_a_total_that_is_counted_is_not_forgotten_for_others():
+    now = [0.0]
+    budgets = RequestBudgets(most=2, wall_s=lambda: now[0])
+    for budget in "ab":
+        budgets.take(spender(budget, 1).grants)
+    with pytest.raises(ShareError, match="too many tokens"):
+        budgets.take(spender("c", 1).grants)
+    with pytest.raises(ShareError):
+        budgets.take(spender("a", 1).grants)
+    # No token of then is good for anything any more.
+    now[0] = BUDGET_S + 1
+    budgets.take(spender("c", 1).grants)

@@ -338,3 +338,18 @@ async def test_silent_clients_from_the_queue_hold_no_more_lines_than_others():
         waits[0].line.spoke()
         await asyncio.sleep(1.1)
         assert waits[2].began_s is not None
+
+
+@scenario
+async def test_a_caller_in_the_queue_is_watched_for_a_first_word_when_they_have_their_line():
+    async with house() as server:
+        first, second = server.call(), server.call()
+        watched_s: list[float] = []
+        for caller in (first, second):
+            assert caller.line is not None
+            caller.line.when_granted(lambda: watched_s.append(now_s()))
+        await asyncio.sleep(40)
+        assert watched_s == [0]
+        first.leaves.set()
+        await asyncio.sleep(0.1)
+        assert watched_s == [0, 40]

@@ -284,3 +284,26 @@ async def test_a_folder_and_a_file_that_are_there_keep_their_mode(tmp_path: Path
     }
     for store in stores:
         await store.close()
+
+
+def descriptors_of(path: Path) -> int:
+    """Open descriptors of this process on a file and on those that SQLite keeps with it."""
+    found = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found += os.readlink(entry).startswith(str(path))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="descriptors are counted in /proc")
+async def test_reads_at_the_same_time_open_no_further_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    session = await filled(path)
+    store = await opened(path)
+    await store.info(session)
+    before = descriptors_of(path)
+    await asyncio.gather(*(store.events(session, limit=10) for _ in range(20)))
+    assert descriptors_of(path) == before
+    await store.close()

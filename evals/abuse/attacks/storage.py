@@ -1,0 +1,210 @@
+"""Trouble of the machine below the session store: a wrong clock, a full disk, a store that is away.
+
+No client causes these. What a client sees of them is judged: what was said is kept, a typed turn is refused
+in time and taken again afterwards, ``/ready`` says that the store is away, and ``/health`` stays as it is.
+"""
+
+import asyncio
+import resource
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+
+from evals.abuse.attacks.floods import GONE, new_session
+from evals.abuse.registry import AttackRun, Outcome, attack
+from evals.abuse.shifted_clock import shift
+from evals.abuse.target import Target
+
+WRONG_S, AHEAD_DAYS = 12.0, 40.0
+SECONDS_A_DAY = 86_400.0
+# ``session_store.retention`` reports a jump of the wall clock so.
+JUMP = "days from where it was expected"
+# ``remembering.store.turn_deadline_s``, and 1.5 s for the request itself.
+REFUSED_S = 6.5
+# Every probe of ``/ready`` reads the store again after 2 s.
+NOTICED_S, BACK_S, LOOK_S = 8.0, 15.0, 0.5
+HEALTH_S = 1.0
+QUESTION = "What are your opening hours?"
+# More than one page of the database, so that no free one is enough.
+LONG = QUESTION + " I ask because I am on my way." * 200
+
+
+@attack(
+    "wrong-clock",
+    "a clock that is 40 days ahead for 12 s deletes today's session by retention_days: 30",
+    setting="retention",
+    controls=False,
+    least_s=WRONG_S + 10.0,
+)
+async def wrong_clock(run: AttackRun) -> Outcome:
+    """Type a turn, set the server's clock ahead for a while, and read the session."""
+    clock = Path(run.target.facts["clock"])
+    async with run.client() as client:
+        session = await new_session(client)
+        typed = await _type(client, session, QUESTION)
+        shift(clock, AHEAD_DAYS * SECONDS_A_DAY)
+        try:
+            await asyncio.sleep(WRONG_S)
+            ahead = await _status(client, f"/api/sessions/{session}/timeline")
+        finally:
+            shift(clock, 0.0)
+        # Retention looks once a second here.
+        await asyncio.sleep(3.0)
+        after = await _status(client, f"/api/sessions/{session}/timeline")
+        again = await _type(client, session, QUESTION)
+    faults = (
+        []
+        if await asyncio.to_thread(_saw_jump, run.target)
+        else ["retention did not see the wrong clock: nothing was attacked"]
+    )
+    if (typed, ahead, after, again) != (200, 200, 200, 200):
+        faults.append(f"a session of today: typed {typed}, read {ahead} and {after}, typed again {again}")
+    return Outcome(1, {"typed": typed, "ahead": ahead, "after": after, "again": again}, faults)
+
+
+@attack(
+    "full-disk",
+    "a typed turn on a full disk hangs for 90 s before it is refused",
+    controls=False,
+    least_s=20.0,
+)
+async def full_disk(run: AttackRun) -> Outcome:
+    """Let no file of the server grow (RLIMIT_FSIZE), type, and give it room again."""
+    return await _away(run, _without_room(run.target))
+
+
+@attack(
+    "store-away",
+    "health stays ok when the session store is away, and nothing says that it is",
+    controls=False,
+    least_s=20.0,
+)
+async def store_away(run: AttackRun) -> Outcome:
+    """Lock the database from another process, type, and let it go again."""
+    return await _away(run, _locked(_database(run.target)))
+
+
+@contextmanager
+def _without_room(target: Target) -> Iterator[None]:
+    """Have the log of the database, and every larger file, refuse to grow."""
+    before = resource.prlimit(target.pid, resource.RLIMIT_FSIZE)
+    written = Path(f"{_database(target)}-wal").stat().st_size
+    resource.prlimit(target.pid, resource.RLIMIT_FSIZE, (written, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(target.pid, resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def _locked(database: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            other.execute("ROLLBACK")
+
+
+def _saw_jump(target: Target) -> bool:
+    return JUMP in Path(target.log).read_text(errors="replace")
+
+
+def _database(target: Target) -> Path:
+    """Return the file of the sessions, as ``target.deployment`` places it."""
+    return Path(target.log).with_name("sessions.db")
+
+
+@contextmanager
+def _timed(seconds: list[float]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    try:
+        yield
+    finally:
+        seconds.append(round(loop.time() - begun_s, 1))
+
+
+async def _away(run: AttackRun, trouble: AbstractContextManager[None]) -> Outcome:
+    """Type a turn before, in and after a time in which the store takes nothing."""
+    took_s: list[float] = []
+    health: list[tuple[int, float]] = []
+    ready: list[int] = []
+
+    async def look(client: aiohttp.ClientSession) -> None:
+        while True:
+            seconds: list[float] = []
+            with _timed(seconds):
+                status = await _status(client, "/health")
+            health.append((status, seconds[0]))
+            ready.append(await _status(client, "/ready"))
+            await asyncio.sleep(LOOK_S)
+
+    async with run.client() as client:
+        session = await new_session(client)
+        before = await _type(client, session, QUESTION)
+        looking = asyncio.create_task(look(client), name="storage.look")
+        try:
+            with trouble:
+                ready.clear()
+                with _timed(took_s):
+                    during = await _type(client, session, LONG)
+                # It is away still, and nothing is written at this moment.
+                await asyncio.sleep(NOTICED_S)
+                said_away = 503 in ready
+            after, ready_after = await _back(client, session)
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+    did: dict[str, object] = {
+        "before": before,
+        "during": during,
+        "refused_s": took_s[0],
+        "ready": sorted(set(ready)),
+        "after": after,
+        "ready after": ready_after,
+        "health_s": max((seconds for _, seconds in health), default=0.0),
+    }
+    faults = []
+    if before != 200:
+        faults.append(f"a turn before gets {before}: nothing is measured")
+    if during != 503 or took_s[0] > REFUSED_S:
+        faults.append(f"a typed turn gets {during} after {took_s[0]} s, 503 within {REFUSED_S:g} s is asked")
+    if not said_away:
+        faults.append("/ready does not say that the store is away")
+    if (after, ready_after) != (200, 200):
+        faults.append(f"afterwards a typed turn gets {after} and /ready {ready_after}")
+    if bad := [each for each in health if each[0] != 200 or each[1] > HEALTH_S]:
+        faults.append(f"/health: {bad[0][0]} after {bad[0][1]} s")
+    return Outcome(1, did, faults)
+
+
+async def _back(client: aiohttp.ClientSession, session: str) -> tuple[int, int]:
+    """Return the status of a typed turn and of ``/ready`` once both are 200, or after ``BACK_S``."""
+    typed = ready = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(BACK_S):
+            while (typed, ready) != (200, 200):
+                typed = await _type(client, session, QUESTION)
+                ready = await _status(client, "/ready")
+                await asyncio.sleep(LOOK_S)
+    return typed, ready
+
+
+async def _type(client: aiohttp.ClientSession, session: str, text: str) -> int:
+    with suppress(*GONE):
+        async with client.post(f"/api/sessions/{session}/messages", json={"text": text}) as response:
+            await response.read()
+            return response.status
+    return 0
+
+
+async def _status(client: aiohttp.ClientSession, path: str) -> int:
+    with suppress(*GONE):
+        async with client.get(path) as response:
+            await response.read()
+            return response.status
+    return 0

@@ -1,0 +1,60 @@
+"""First calls of a server that has no control calls: what they load stays, and is in every later figure."""
+
+from contextlib import suppress
+
+import aiohttp
+from websockets.exceptions import WebSocketException
+
+from core.errors import AgentError, PeerError
+from evals.abuse.target import Target
+from evals.latency.client import Line
+from evals.openai_realtime import Caller
+
+HEARD_MS = 15_000
+REQUEST_S = 15.0
+QUESTION = "What are your opening hours on Saturday?"
+
+
+async def warm(target: Target) -> None:
+    """Hold a call over a socket and by WebRTC and type a turn, with a key where the server asks for one.
+
+    Raises:
+        PeerError: a call does not come up, or is not answered.
+    """
+    token = target.keys[0] if target.keys else ""
+    try:
+        await _call_by_socket(target, token)
+        await _call_by_webrtc(target, token)
+        await _type(target, token)
+    except (AgentError, OSError, WebSocketException, aiohttp.ClientError, TimeoutError) as error:
+        raise PeerError(f"the first calls of the server fail: {error}") from error
+
+
+async def _call_by_socket(target: Target, token: str) -> None:
+    caller = Caller(f"{target.socket_url}/v1/realtime?model=parley-cascade", 1, token=token)
+    await caller.call()
+    if not caller.latencies_ms:
+        raise PeerError(f"a question over a socket is not answered: {caller.errors[:3]}")
+
+
+async def _call_by_webrtc(target: Target, token: str) -> None:
+    line = Line(target.url, token=token)
+    try:
+        await line.dial()
+        if not await line.wait_bot_audible(line.connected_us, HEARD_MS):
+            raise PeerError("the bot is not heard by WebRTC")
+    finally:
+        with suppress(TimeoutError):
+            await line.hang_up()
+
+
+async def _type(target: Target, token: str) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    timeout = aiohttp.ClientTimeout(total=REQUEST_S)
+    async with aiohttp.ClientSession(target.url, headers=headers, timeout=timeout) as client:
+        async with client.post("/api/sessions") as response:
+            response.raise_for_status()
+            session = (await response.json())["id"]
+        async with client.post(f"/api/sessions/{session}/messages", json={"text": QUESTION}) as response:
+            response.raise_for_status()
+            await response.read()

@@ -1,0 +1,83 @@
+"""The first audio or message of a WebRTC peer is reported, once."""
+
+import asyncio
+import fractions
+from typing import Any
+
+import numpy as np
+from aiortc.mediastreams import MediaStreamError
+from av import AudioFrame
+
+from tests import virtual_time
+from transports.webrtc.transport import PacedWebRTCClient
+
+RATE_HZ, FRAME_SAMPLES = 16_000, 320
+
+
+class Connection:
+    """As much of one as a client needs."""
+
+    def event_handler(self, _name: str) -> Any:
+        return lambda handler: handler
+
+
+class SilentMicrophone:
+    """Sends frames of silence, then ends."""
+
+    def __init__(self, frames: int) -> None:
+        self._left = frames
+
+    async def recv(self) -> AudioFrame:
+        if not self._left:
+            raise MediaStreamError
+        self._left -= 1
+        await asyncio.sleep(0.02)
+        frame = AudioFrame.from_ndarray(np.zeros((1, FRAME_SAMPLES), "<i2"), format="s16", layout="mono")
+        frame.sample_rate = RATE_HZ
+        frame.pts = 0
+        frame.time_base = fractions.Fraction(1, RATE_HZ)
+        return frame
+
+
+async def words_of(track: SilentMicrophone, *, messages: int = 0) -> int:
+    """Count the reports of a first word of a peer with this track and so many messages."""
+    words: list[None] = []
+    client = PacedWebRTCClient(
+        Connection(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        on_packet=None,
+        jitter_buffer=False,
+        on_first_word=lambda: words.append(None),
+    )
+    client._in_sample_rate = RATE_HZ
+    client._audio_in_layout = "mono"
+    client._audio_in_channels = 1
+    client._audio_input_track = track  # type: ignore[assignment]
+
+    async def read() -> None:
+        async for _ in client.read_audio_frame():
+            pass
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(1)
+    for _ in range(messages):
+        client.note_message()
+    reading.cancel()
+    await asyncio.wait({reading})
+    return len(words)
+
+
+def test_media_are_a_first_word_silence_too():
+    async def scenario() -> None:
+        assert await words_of(SilentMicrophone(frames=0)) == 0
+        assert await words_of(SilentMicrophone(frames=10)) == 1
+
+    virtual_time.run(scenario())
+
+
+def test_a_message_is_a_first_word_without_media():
+    async def scenario() -> None:
+        assert await words_of(SilentMicrophone(frames=0), messages=3) == 1
+        assert await words_of(SilentMicrophone(frames=10), messages=3) == 1
+
+    virtual_time.run(scenario())
