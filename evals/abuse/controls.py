@@ -42,6 +42,8 @@ MANNERS = Manners(
     greeting_ms=15_000, greeting_quiet_ms=800, answer_ms=10_000, reply_quiet_ms=1_000, reply_ms=20_000
 )
 SETTLE_S = 1.0
+# Two callers of different places, and Twilio: with one address they would share what an address may have.
+BROWSER_ADDRESS, SOCKET_ADDRESS = "127.0.0.2", "127.0.0.3"
 SOCKET_TURNS = 3
 # A caller who is refused calls again a moment later.
 AGAIN_S = 1.0
@@ -141,7 +143,7 @@ class Controls:
         heard.set()
 
     async def _webrtc(self, report: Report, heard: asyncio.Event) -> None:
-        line = Line(self._url)
+        line = Line(self._url, address=BROWSER_ADDRESS)
         try:
             await line.dial()
             listening = asyncio.create_task(
@@ -198,7 +200,7 @@ class Controls:
 
     async def _socket(self, report: Report, heard: asyncio.Event) -> None:
         url = f"{self._url.replace('http', 'ws', 1)}/v1/realtime?model=parley-cascade"
-        caller = SocketCaller(url, self._turns)
+        caller = SocketCaller(url, self._turns, address=SOCKET_ADDRESS)
         listening = asyncio.create_task(_when(lambda: any(caller.pieces), heard), name="controls.first_sound")
         try:
             await caller.call()

@@ -53,7 +53,7 @@ class AttackRun:
         """An HTTP client with an address of its own.
 
         Args:
-            number: of the address; the control callers have 127.0.0.1.
+            number: of the address; the control callers have 127.0.0.1 to 127.0.0.3.
             token: sent as a bearer token.
         """
         return aiohttp.ClientSession(
