@@ -1,12 +1,16 @@
 """Bound of the calls that a machine may hold at once, learnt from figures of its calls. Pure: times come in.
 
-The bound is the least of three:
+The bound is the least of four:
 
 * ``most``, which the deployment sets.
 * What the recognisers can take: their time for a second of speech, measured at the start and in every call,
   on the clock. A machine that is slower, or busy with something else, takes longer, so this needs no table of
   machines. Callers count as speaking all of the time until it was seen how much of it they do; from there on
   as many are admitted as will hardly ever speak at the same moment beyond what is heard in time.
+* What was tried, of the calls that the recognisers hear. Speech is not all of the work: where all callers end
+  their question at the same moment, each answer waits for those of the others. So a server begins with
+  ``FIRST_SHARE`` of the callers who can be heard at the same moment, and takes a quarter more each time that
+  as many as it takes were on for ``TRY_MS`` and three in four answers were in time. Trouble takes that back.
 * What was learnt. An event loop that is late, or answers that take longer than ``SLOWER`` times those of a
   call alone while the machine is busy, take the bound to one below the calls that are held. It falls further
   when no more calls than that are held and the trouble remains: until then the step has not taken effect.
@@ -33,6 +37,13 @@ LEAST_CALLS = 2
 # Callers who speak independently of each other are more than their mean by so many standard deviations in two
 # of a hundred moments: words come some tenths of a second late then, and are not lost.
 DEVIATIONS = 2.0
+# Of the callers who can be heard at the same moment, so many are admitted first. Measured on two cores with
+# callers in step (``evals.latency.overload``), nine of whom PocketSphinx can hear: the median answer to four
+# takes 1.3 times that to one, to eight 2.4 times, to sixteen 8.7 times.
+FIRST_SHARE = 0.5
+# More are tried after so long without trouble; where no answer was heard of, later.
+TRY_MS, TRY_SILENT_MS = 20_000, 60_000
+TRY_GROWTH = 0.25
 # What was seen of how much callers speak counts half after so many seconds of calls. The share is never taken
 # for less than this: a crowd that listens now may speak next.
 SPEAKING_HALF_LIFE_S = 120.0
@@ -75,14 +86,21 @@ class Admission:
 
     Args:
         most: calls that there may be on any machine.
+        first_share: see ``FIRST_SHARE``.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, first_share: float = FIRST_SHARE) -> None:
         self._most = most
+        self._first_share = first_share
         self._least = min(LEAST_CALLS, most)
         # Callers who can be heard at the same moment.
         self._heard: float | None = None
         self._factor = 0.0
+        # Calls that are tried (None: the first share), for how long, and what the answers took meanwhile.
+        self._tried: int | None = None
+        self._tried_ms = 0
+        self._looked_ms: int | None = None
+        self._tried_answers: deque[int] = deque(maxlen=ANSWERS)
         self._speaking = 1.0
         self._learnt = most
         self._learnt_why = ""
@@ -92,6 +110,8 @@ class Admission:
         self._processors = 0.0
         self._heard_calls = 0
         self._alone_ms: deque[int] = deque(maxlen=ALONE_ANSWERS)
+        # The same with so many calls on.
+        self._by_calls_ms: dict[int, deque[int]] = {}
         # At what time, how long they took.
         self._answers: deque[tuple[int, int]] = deque(maxlen=ANSWERS)
         self._lags: deque[tuple[int, int]] = deque(maxlen=LAGS)
@@ -118,6 +138,8 @@ class Admission:
                 f"recogniser {self._factor * 1000:.0f} ms, and callers speak {self._speaking:.0%} of the time"
             )
             bounds.append(Admitted(self._room(self._heard), why))
+            tried = self._tried_calls(self._heard)
+            bounds.append(Admitted(tried, f"more than {tried} calls are tried when these go well"))
         return min(bounds, key=lambda bound: bound.calls)
 
     def on_hearing(self, *, processes: int, real_time_factor: float | None) -> None:
@@ -157,10 +179,12 @@ class Admission:
             latency_ms: the wait.
             calls: that were held meanwhile.
         """
+        self._by_calls_ms.setdefault(calls, deque(maxlen=LEAST_ALONE)).append(latency_ms)
         if calls <= 1:
             self._alone_ms.append(latency_ms)
         else:
             self._answers.append((at_ms, latency_ms))
+            self._tried_answers.append(latency_ms)
 
     def on_lag(self, at_ms: int, lag_ms: int) -> None:
         """Take how late the event loop came to something that was due."""
@@ -177,6 +201,7 @@ class Admission:
             while seen and at_ms - seen[0][0] > RECENT_MS:
                 seen.popleft()
         trouble = self._trouble()
+        self._try_more(at_ms, in_trouble=bool(trouble) and calls > 1)
         if trouble and calls > 1:
             self._unsettled_ms = at_ms
             is_settled = self._fallen_ms is None or at_ms - self._fallen_ms >= FALL_MS
@@ -185,6 +210,8 @@ class Admission:
                 self._learnt = max(self._least, calls - 1)
                 self._learnt_why = trouble
                 self._fallen_ms = at_ms
+                if self._heard is not None:
+                    self._tried = min(self._tried_calls(self._heard), self._learnt)
                 # What was seen with more calls says nothing of fewer.
                 self._answers.clear()
                 self._lags.clear()
@@ -193,6 +220,48 @@ class Admission:
             if at_ms - self._unsettled_ms >= wait_ms:
                 self._learnt += 1
                 self._unsettled_ms = at_ms
+
+    def _tried_calls(self, heard: float) -> int:
+        if self._tried is not None:
+            return self._tried
+        return min(self._most, max(self._least, int(self._first_share * heard)))
+
+    def _try_more(self, at_ms: int, *, in_trouble: bool) -> None:
+        """Take more calls when as many as are tried have gone well for long enough."""
+        if self._heard is None:
+            return
+        tried = self._tried_calls(self._heard)
+        since_ms = 0 if self._looked_ms is None else at_ms - self._looked_ms
+        self._looked_ms = at_ms
+        if in_trouble or self._heard_calls < tried / 2:
+            self._try_anew()
+        elif self._heard_calls >= tried:
+            # A call that ends before the next one begins does not take this back.
+            self._tried_ms += since_ms
+        count = len(self._tried_answers)
+        if self._tried_ms < (TRY_MS if count >= LEAST_ANSWERS else TRY_SILENT_MS):
+            return
+        usual_ms = self._usual_ms
+        slow_ms = sorted(self._tried_answers)[count * 3 // 4] if count else 0
+        if usual_ms is None or slow_ms <= max(SLOWER * usual_ms, usual_ms + LEAST_SLOWER_MS):
+            self._tried = min(self._most, tried + max(1, int(tried * TRY_GROWTH)))
+        self._try_anew()
+
+    def _try_anew(self) -> None:
+        self._tried_ms = 0
+        self._tried_answers.clear()
+
+    @property
+    def _usual_ms(self) -> int | None:
+        """How long an answer takes in a call alone, or with few calls on; None: not known."""
+        if self.alone_ms is not None:
+            return self.alone_ms
+        few: list[int] = []
+        for calls in sorted(self._by_calls_ms):
+            few += self._by_calls_ms[calls]
+            if len(few) >= LEAST_ALONE:
+                return round(median(few[:LEAST_ALONE]))
+        return None
 
     def _room(self, heard: float) -> int:
         """The most callers of whom no more than ``heard`` speak at the same moment, nearly always.
@@ -213,14 +282,17 @@ class Admission:
         return lags[len(lags) * 95 // 100]
 
     def _trouble(self) -> str:
-        alone_ms, late_ms = self.alone_ms, self._late_ms()
-        if alone_ms is not None and len(self._answers) >= LEAST_ANSWERS and self._is_busy(late_ms):
-            usual_ms = round(median(latency_ms for _, latency_ms in self._answers))
-            if usual_ms > max(SLOWER * alone_ms, alone_ms + LEAST_SLOWER_MS):
-                return f"answers take {usual_ms} ms, and {alone_ms} ms in a call alone"
+        usual_ms, late_ms = self._usual_ms, self._late_ms()
+        if usual_ms is not None and len(self._answers) >= LEAST_ANSWERS and self._is_busy(late_ms):
+            now_ms = round(median(latency_ms for _, latency_ms in self._answers))
+            if now_ms > max(SLOWER * usual_ms, usual_ms + LEAST_SLOWER_MS):
+                usual = "in a call alone" if self.alone_ms is not None else "with few calls"
+                return f"answers take {now_ms} ms, and {usual_ms} ms {usual}"
         return f"the event loop is {late_ms} ms late" if late_ms > LATE_MS else ""
 
     def _is_busy(self, late_ms: int) -> bool:
         if late_ms > BUSY_LATE_MS or self._processors >= BUSY_PROCESSORS:
             return True
-        return self._heard is not None and self._heard_calls >= BUSY_HEARING * self._room(self._heard)
+        if self._heard is None:
+            return False
+        return self._heard_calls >= BUSY_HEARING * min(self._heard, self._room(self._heard))
