@@ -7,7 +7,8 @@ written before the code that they judge, and its failures are not printed, so th
 them. ``golden/noise_*.json`` have more turns that are no question in the language of the documents.
 
 ``--heard FILE`` takes what a recogniser understood: JSON, an object of written to heard texts.
-``--word-errors RATE`` simulates one with real confusions.
+``--turns`` prints those that can be read aloud; ``--word-errors RATE`` simulates a recogniser with real
+confusions.
 """
 
 import argparse
@@ -134,6 +135,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--heard", type=Path, help="JSON: what a recogniser understood of each written turn")
     parser.add_argument("--word-errors", type=float, default=0.0, metavar="RATE", help="0 to 1")
+    parser.add_argument(
+        "--turns", action="store_true", help="print the turns that a recogniser may hear, as JSON"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the word errors")
     parser.add_argument("--json", type=Path, help="where the figures go as well")
     return parser
@@ -142,6 +146,9 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the evaluation and return the exit status."""
     given = build_parser().parse_args(arguments)
+    if given.turns:
+        print(json.dumps(spoken_turns(), indent=2, ensure_ascii=False))
+        return 0
     figures = asyncio.run(_measure(given))
     text = json.dumps(figures | {"machine": machine()}, indent=2)
     print(text)
@@ -150,7 +157,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _channel(given: argparse.Namespace) -> Callable[[str], str]:
+def spoken_turns() -> list[str]:
+    """Return the turns of both halves that can be read aloud to a recogniser, each once."""
+    rows = [*read_golden("tuning"), *read_golden("report")]
+    return list(dict.fromkeys(turn for row in rows if row.kind not in NOT_UNDERSTOOD for turn in row.turns))
+
+
+def channel(given: argparse.Namespace) -> Callable[[str], str]:
+    """Return what is heard of a turn, by the command line."""
     if given.heard is not None:
         heard: dict[str, str] = json.loads(given.heard.read_text(encoding="utf-8"))
         return lambda text: heard.get(text, text)
@@ -177,7 +191,7 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
         name: await asyncio.to_thread(DocumentLlm, DocumentLlmSettings(folder=folder))
         for name, folder in FOLDERS.items()
     }
-    hear = _channel(given)
+    hear = channel(given)
     figures: dict[str, Any] = {}
     for half in SETS:
         tally = await run_half(read_golden(half), models, statements, hear)

@@ -150,7 +150,7 @@ class Intelligible:
         spoken = [word for word in words if not word.isdigit()]
         if is_noise(words) or not spoken:
             return True
-        content = [word for word in spoken if word not in _ENGLISH]
+        content = [word for word in spoken if word not in _ENGLISH and word.replace("'", "").isalpha()]
         unknown = [word for word in content if not self._is_known(word)]
         return (
             bool(content)

@@ -1,11 +1,22 @@
 """The golden questions, and what the embedded answerer reaches on them as they are written."""
 
 import asyncio
+import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from evals.answers.__main__ import FOLDERS, Tally, read_golden, read_statements, run_half
+from evals.answers.__main__ import (
+    FOLDERS,
+    Tally,
+    build_parser,
+    channel,
+    read_golden,
+    read_statements,
+    run_half,
+    spoken_turns,
+)
 from models.llm.documents import DocumentLlm, DocumentLlmSettings
 
 
@@ -49,3 +60,17 @@ def test_questions_are_answered_rightly_and_never_by_the_opposite(
     assert tally.right.total() >= least
     assert tally.reversed == 0
     assert tally.facts_for_noise == 0
+
+
+def test_what_a_recogniser_understood_takes_the_place_of_a_turn(tmp_path: Path) -> None:
+    said = spoken_turns()[0]
+    (tmp_path / "heard.json").write_text(json.dumps({said: "who knows"}), encoding="utf-8")
+    hear = channel(build_parser().parse_args(["--heard", str(tmp_path / "heard.json")]))
+    assert hear(said) == "who knows"
+    assert hear("never said") == "never said"
+
+
+def test_noise_and_other_languages_are_not_read_aloud() -> None:
+    turns = spoken_turns()
+    assert 80 <= len(turns) == len(set(turns))
+    assert all(turn.isascii() for turn in turns)
