@@ -203,4 +203,6 @@ def _bare(text: str) -> str:
 
 def _plain(text: str) -> str:
     words = re.sub(r"[,.!?;:]", " ", text.lower().replace("\u2019", "'")).split()
-    return " ".join(words) if len(words) <= MOST_WORDS else ""
+    # A recogniser may write these in two words.
+    joined = re.sub(r"\b(some|any) (one|body)\b", r"\1\2", " ".join(words))
+    return joined if len(words) <= MOST_WORDS else ""

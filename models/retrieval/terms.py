@@ -13,6 +13,13 @@ from core.spoken_numbers import with_digits
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[a-z]+\d[a-z0-9]*|\w+(?:'\w+)?")
 _NAME = re.compile(r"([a-z]+)(\d+)([a-z]*)")
 _PREFIX_LETTERS = 3
+# What a recogniser writes for a letter in front of a number.
+_LETTER_NAMES = {
+    "ay": "a", "bee": "b", "be": "b", "see": "c", "sea": "c", "dee": "d", "ee": "e", "he": "e", "ef": "f",
+    "gee": "g", "jay": "j", "kay": "k", "okay": "k", "el": "l", "em": "m", "en": "n", "pea": "p", "pee": "p",
+    "cue": "q", "queue": "q", "are": "r", "ess": "s", "tea": "t", "tee": "t", "you": "u", "vee": "v",
+    "ex": "x", "why": "y", "zee": "z", "zed": "z",
+}  # fmt: skip
 _ARTICLES = frozenset(("a", "i", "am", "is", "of", "to", "in", "at", "or", "the", "on", "up", "by"))
 # Words that say nothing about what is asked for.
 EMPTY = frozenset(
@@ -121,7 +128,7 @@ class Names:
             if _NAME.fullmatch(word):
                 result.append(_canonical(word))
             elif word.isdigit() and self._goes_on(before, word):
-                result[-1] = _canonical(before + word)
+                result[-1] = _canonical(_LETTER_NAMES.get(before, before) + word)
             else:
                 result.append(word)
         return result
@@ -132,9 +139,13 @@ class Names:
         return {name for name in names if name.rstrip("0123456789") in self._prefixes}
 
     def _goes_on(self, before: str, digits: str) -> bool:
-        if not before.isalpha() or len(before) > _PREFIX_LETTERS:
+        if not before.isalpha():
             # "e 0" goes on with "5".
             return bool(_NAME.fullmatch(before)) and _canonical(before + digits) in self._known
+        if before in _LETTER_NAMES:
+            return _canonical(_LETTER_NAMES[before] + digits) in self._known
+        if len(before) > _PREFIX_LETTERS:
+            return False
         if before in _ARTICLES:
             return _canonical(before + digits) in self._known
         return before in self._prefixes

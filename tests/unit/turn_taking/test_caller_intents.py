@@ -120,6 +120,7 @@ def test_a_long_turn_costs_nothing(text: str):
         ("is there anybody I could talk to", CallerIntent.HUMAN),
         ("I'd really rather speak to a real person", CallerIntent.HUMAN),
         ("put me through", CallerIntent.HUMAN),
+        ("can you put me through to some one please", CallerIntent.HUMAN),
     ],
 )
 def test_a_request_is_recognised(text: str, intent: CallerIntent):

@@ -34,7 +34,7 @@ def test_one_is_a_number_only_where_it_counts() -> None:
     assert words_of("it costs one dollar") == "it costs 1 dollar".split()
 
 
-@pytest.mark.parametrize("said", ["E05", "e5", "e five", "e zero five", "E 05", "e-05"])
+@pytest.mark.parametrize("said", ["E05", "e5", "e five", "e zero five", "E 05", "e-05", "ee five"])
 def test_a_name_is_recognised_however_it_is_spoken(said: str) -> None:
     names = Names([DOCUMENT])
     assert names.of(names.joined(words_of(f"what does {said} mean"))) == {"e5"}
@@ -44,6 +44,12 @@ def test_a_name_that_no_document_has_is_still_a_name() -> None:
     names = Names([DOCUMENT])
     assert names.of(names.joined(words_of("what is e ninety nine"))) == {"e99"}
     assert names.of(names.joined(words_of("what is x9"))) == set()
+
+
+def test_a_letter_may_be_written_as_it_is_called_only_where_that_is_a_name() -> None:
+    names = Names([DOCUMENT])
+    assert names.joined(words_of("the kay two hundred")) == ["the", "k200"]
+    assert names.joined(words_of("are 200 enough")) == ["are", "200", "enough"]
 
 
 def test_an_article_before_a_number_is_no_name() -> None:
