@@ -32,7 +32,7 @@ from core.errors import AgentError, EngineError
 from models.tools import Tool
 from processors.playout.heard import HeardReply
 from serving.gateway.phone_settings import PhoneRoutesSettings
-from turn_taking.leaving import asks_for_a_person, says_goodbye
+from turn_taking.caller_intents import is_farewell, requests_human
 
 # Keys are one thing until nobody presses one for so long, or "#".
 KEYS_S, MOST_KEYS = 2.0, 32
@@ -188,13 +188,13 @@ class PhoneControl:
         """The caller has said this; nothing, where it was a noise."""
         self._is_speaking = False
         if text.strip():
-            self._is_leaving = self._settings.ends_on_goodbye and says_goodbye(text)
+            self._is_leaving = self._settings.ends_on_goodbye and is_farewell(text)
         self._leave_at_s = self._now_s() + ANSWER_S if self._is_leaving else None
         self._news.set()
 
     def answer(self, said: str, *, is_again: bool) -> str | None:
         """What the call answers to a turn by itself: see ``processors.dialogue.commit_gate.Answers``."""
-        if not self.can_transfer or not asks_for_a_person(said):
+        if not self.can_transfer or not requests_human(said):
             return None
         if self._facts.direction == "outbound":
             # Where we rang a menu may offer "an operator": the model may want one.

@@ -1,8 +1,8 @@
 """A conversation typed in the terminal: turns of a session, no audio.
 
-Lines come in, answers are printed as they stream; end of input ends the conversation after the last answer.
-A question is asked when the answer before it is complete; one that takes longer than its deadline is given up
-in one line, and the conversation goes on.
+Lines come in, answers are printed as they stream; end of input, or a farewell ("quit" is one), ends the
+conversation after the last answer. A question is asked when the answer before it is complete; one that takes
+longer than its deadline is given up in one line, and the conversation goes on.
 
 The reader waits on the loop, which is told when there is something to read: a thread that waits for a
 terminal cannot be ended, and would hold up the end of the process.
@@ -23,6 +23,7 @@ from pipelines.chat import Piece, ask
 from pipelines.sessions import open_conversations
 from serving.pool.pool import Pool
 from session_store.conversation import Conversation
+from turn_taking.caller_intents import is_farewell
 
 ANSWER_TIMEOUT_S = 60.0
 READ_BYTES = 65_536
@@ -82,6 +83,8 @@ async def _ask_all(
     async for line in _lines(source.fileno()):
         if line:
             await _print_answer(conversation, answering, line, out, answer_timeout_s)
+            if is_farewell(line):
+                return
         prompt()
 
 

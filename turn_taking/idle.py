@@ -26,22 +26,10 @@ from enum import Enum
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import IllegalTransition
+from turn_taking.caller_intents import asks_for_a_moment, ends_in, ends_in_farewell
 from turn_taking.utterances import plain
 
-# In a farewell little else is said: "okay thank you bye", not "how do I say goodbye to my old bank".
-_FAREWELL_WORDS = 8
 _GROWTH_LIMIT = 16
-_BEHIND_FAREWELLS = ("thanks", "thank you", "then", "for now", "for today", "so much", "very much")
-FAREWELLS = (
-    "bye", "goodbye", "good bye", "bye bye", "see you", "see you later", "talk to you later", "good night",
-    "have a nice day", "have a good day", "that's all", "that is all", "that was all",
-)  # fmt: skip
-MOMENTS = (
-    "wait", "wait a moment", "wait a minute", "wait a second", "one moment", "one second", "one minute",
-    "just a moment", "just a second", "just a minute", "hold on", "hang on", "let me think", "let me see",
-    "let me look", "let me check", "let me find it", "give me a moment", "give me a second",
-    "give me a minute", "i am looking", "i'm looking", "i have to look",
-)  # fmt: skip
 
 
 class State(Enum):
@@ -195,30 +183,9 @@ class TurnLimit:
 Decision = Prompt | Goodbye | HangUp | TurnLimit
 
 
-def is_farewell(text: str) -> bool:
-    """Whether a short text ends in a farewell."""
-    words = plain(text)
-    if len(words) > _FAREWELL_WORDS:
-        return False
-    while not (found := _ends_in(words, FAREWELLS)) and _ends_in(words, _BEHIND_FAREWELLS):
-        behind = next(phrase for phrase in _BEHIND_FAREWELLS if _ends_in(words, (phrase,)))
-        words = words[: -len(behind.split())]
-    return found
-
-
 def says_goodbye(text: str) -> bool:
     """Whether a text of any length, the bot's, ends with "bye"."""
-    return _ends_in(plain(text), ("bye", "goodbye"))
-
-
-def asks_for_a_moment(text: str) -> bool:
-    """Whether a short text asks to be waited for."""
-    words = [word for word in plain(text) if word not in ("please", "okay", "uh", "um", "oh", "yes", "just")]
-    return " ".join(words) in {phrase.removeprefix("just ") for phrase in MOMENTS}
-
-
-def _ends_in(words: list[str], phrases: tuple[str, ...]) -> bool:
-    return any(words[-len(phrase.split()) :] == phrase.split() for phrase in phrases)
+    return ends_in(plain(text), ("bye", "goodbye"))
 
 
 class IdleWatch:
@@ -277,7 +244,7 @@ class IdleWatch:
             return
         self._prompts = 0
         self._asked_for_a_moment = written or asks_for_a_moment(text)
-        self._said_farewell = self._settings.hang_up_on_farewell and is_farewell(text)
+        self._said_farewell = self._settings.hang_up_on_farewell and ends_in_farewell(text)
         self._move(Event.ASKED, at_ms)
 
     def on_bot_started(self, at_ms: int) -> None:

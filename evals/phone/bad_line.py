@@ -29,7 +29,8 @@ from models.llm.documents import DocumentLlm
 
 TARGET = "every call completes; at least 90 % of the turns that are heard on the clean line are heard"
 GOAL_PERCENT = 90.0
-_QUOTED = re.compile(r"(?:From [^:]+:|In [^:]+:|[^:]+ says:) (.*)", re.DOTALL)
+# How an answer begins that says nothing of the documents.
+_NOT_QUOTED = re.compile(r"\s*(?:$|I don't know|Sorry|I did not understand|I am a computer program|Hello)")
 QUIET_S, GREETING_S, ANSWER_S, ANSWERED_S = 1.0, 20.0, 8.0, 30.0
 
 
@@ -74,8 +75,7 @@ class Turn:
 
 def quoted(answer: str) -> set[str]:
     """The sentences of documents in an answer; nothing in one that knows nothing."""
-    match = _QUOTED.match(answer)
-    return set() if match is None else set(re.split(r"(?<=[.!?])\s+", match[1].strip()))
+    return set() if _NOT_QUOTED.match(answer) else set(re.split(r"(?<=[.!?])\s+", answer.strip()))
 
 
 async def typed(questions: Iterable[str]) -> dict[str, str]:

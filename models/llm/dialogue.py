@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 from models.llm import Message
 from models.llm.small_talk import spoken_words
+from models.retrieval import Statement
 
 # However the session marks a reply that was cut off: a bracketed remark, dashes or dots at its end.
 _CUT_OFF_MARK = re.compile(r"\s*(?:\[[^\]]*\]|\([^)]*\)|<[^>]*>|\u2014|\u2013|\u2026|\.{3}|-+)\s*$")
 # The longest remark is a sentence, and two of them stand together at most.
 _MARK_CHARS, _MOST_MARKS = 200, 8
 _KEY_WORDS = 3
+_MOST_NEIGHBOURS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Dialogue:
         opened: whether the user has said anything at all.
         previous_words: the user message before, when no answer from the documents came in between; else
             empty.
+        asked_words: the user message before, whatever came in between; empty when there is none.
         last_reply: the last assistant message without its cut-off mark; empty when there is none.
         last_said: numbers of the sentences in the last assistant message, in order, a started one included.
         started: number of the sentence in which the last assistant message breaks off, or None.
@@ -39,6 +42,7 @@ class Dialogue:
     words: tuple[str, ...]
     opened: bool
     previous_words: tuple[str, ...]
+    asked_words: tuple[str, ...]
     last_reply: str
     last_said: tuple[int, ...]
     started: int | None
@@ -52,11 +56,22 @@ class DialogueReader:
     """Finds document sentences again in what was said. Read-only after construction, thread-safe.
 
     Args:
-        sentences: the sentences that answers are made of; their positions are the numbers in ``Dialogue``.
+        statements: what answers are made of; their positions are the numbers in ``Dialogue``. A plain text is
+            a statement without a lead.
     """
 
-    def __init__(self, sentences: Sequence[str]) -> None:
-        self._sentences = [tuple(spoken_words(sentence)) for sentence in sentences]
+    def __init__(self, statements: Sequence[Statement | str]) -> None:
+        whole = [Statement(each) if isinstance(each, str) else each for each in statements]
+        self._sentences = [tuple(spoken_words(statement.text)) for statement in whole]
+        # After a statement its neighbours may follow without the lead that they share.
+        self._next_bare: list[tuple[tuple[int, tuple[str, ...]], ...]] = [
+            tuple(
+                (at, tuple(spoken_words(whole[at].bare)))
+                for at in range(number + 1, min(number + 1 + _MOST_NEIGHBOURS, len(whole)))
+                if statement.bare and whole[at].bare and whole[at].lead == statement.lead
+            )
+            for number, statement in enumerate(whole)
+        ]
         self._by_key: dict[tuple[str, ...], list[int]] = {}
         for number, words in enumerate(self._sentences):
             if words:
@@ -83,6 +98,7 @@ class DialogueReader:
             words=tuple(spoken_words(spoken[users[-1]].text)) if users else (),
             opened=bool(users),
             previous_words=previous,
+            asked_words=tuple(spoken_words(spoken[users[-2]].text)) if len(users) > 1 else (),
             last_reply=without_cut_off_mark(spoken[last_reply].text) if last_reply is not None else "",
             last_said=last_said,
             started=started,
@@ -96,9 +112,13 @@ class DialogueReader:
         """Sentence numbers in a reply, in order, and the one of them in which it breaks off."""
         words = tuple(spoken_words(reply))
         numbers: list[int] = []
-        at = 0
+        at, ended_at = 0, -1
         while at < len(words):
             best, matched, cut = self._match(words[at:])
+            if numbers and ended_at == at:
+                for number, bare in self._next_bare[numbers[-1]]:
+                    if words[at : at + len(bare)] == bare and len(bare) > matched:
+                        best, matched, cut = number, len(bare), False
             if best is None:
                 at += 1
                 continue
@@ -106,6 +126,7 @@ class DialogueReader:
             if cut:
                 return tuple(numbers), best
             at += matched
+            ended_at = at
         return tuple(numbers), None
 
     def _match(self, words: tuple[str, ...]) -> tuple[int | None, int, bool]:

@@ -42,10 +42,10 @@ class DocumentLlmSettings(BaseModel):
         folder: markdown files, read with their sub-folders; default: the shipped examples.
         name: what the agent calls itself.
         greeting: said when nobody has spoken yet; None makes one from the name and some topics.
-        threshold: score of the best passage, -1..1, below which the answer is "I don't know". Out-of-scope
-            questions score 0.3 at most, with few exceptions; see tests/golden/questions.json.
-        max_words: longest answer, without the name of the source.
-        max_sentences: sentences in one answer.
+        threshold: score of the best passage, likeness and words in common, below which the answer is "I don't
+            know". Out-of-scope questions score less, with few exceptions; see tests/golden/questions.json.
+        max_words: longest answer; a single statement is said whole.
+        max_sentences: statements in one answer, items of a list that was asked for not counted.
         timeout_s: longest wait for a look-up.
         cache_folder: where sentence vectors are kept between starts; None computes them at every start.
         embedder: the sentence embedder.
@@ -56,7 +56,7 @@ class DocumentLlmSettings(BaseModel):
     folder: Path = Field(default_factory=_shipped_documents)
     name: str = Field(default="Parley", min_length=1, max_length=60)
     greeting: str | None = Field(default=None, min_length=1, max_length=500)
-    threshold: float = Field(default=0.29, ge=-1.0, le=1.0)
+    threshold: float = Field(default=0.42, ge=-1.0, le=2.0)
     max_words: int = Field(default=45, ge=5, le=200)
     max_sentences: int = Field(default=3, ge=1, le=10)
     timeout_s: float = Field(default=5.0, gt=0.0, le=60.0)
@@ -85,14 +85,16 @@ class DocumentLlm:
     ) -> None:
         self.settings = settings or DocumentLlmSettings()
         passages = load_passages(self.settings.folder)
+        embedder = embedder or MiniLm(self.settings.embedder)
         self._index = PassageIndex(
             passages,
-            embedder or MiniLm(self.settings.embedder),
+            embedder,
             phrases=PHRASES,
             cache_folder=self.settings.cache_folder,
         )
         self._answer = DocumentAnswer(
             self._index,
+            known_words=embedder.known_words,
             name=self.settings.name,
             threshold=self.settings.threshold,
             max_words=self.settings.max_words,

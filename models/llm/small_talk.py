@@ -9,11 +9,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# "umm", "hmmm", "aaah", however long it is drawn.
+_SOUND = re.compile(r"u+[hm]+|e+r+m*|h+m+|m+h*m+|a+h+|o+h+|e+h+")
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 
 # What people say before the question itself. Longest first where one begins another.
 _OPENINGS = (
     "can you please tell me",
+    "can you tell me about",
+    "please tell me about",
+    "tell me about",
     "could you please tell me",
     "can you tell me",
     "could you tell me",
@@ -68,7 +73,7 @@ class Intent:
         name: what it is called.
         phrases: what callers say, lower case without punctuation.
         answers: ready to speak; ``{name}`` is the agent, ``{topics}`` a spoken list of topics.
-        similar: whether words like these mean the same; no for commands, where "why do you stop talking" is a
+        similar: whether words like these mean the same; no for commands, where "why do you start over" is a
             question.
     """
 
@@ -107,6 +112,8 @@ INTENTS = (
             "thanks",
             "thank you",
             "thank you very much",
+            "thank you so much",
+            "thanks so much",
             "thanks a lot",
             "many thanks",
             "okay thank you",
@@ -116,6 +123,7 @@ INTENTS = (
         ),
         ("You are welcome.", "You are welcome. Anything else?"),
     ),
+    # As spoken ``turn_taking.caller_intents`` recognises it; here for what was misheard.
     Intent(
         "goodbye",
         (
@@ -249,37 +257,27 @@ INTENTS = (
         similar=False,
     ),
     Intent(
-        "wait",
-        (
-            "wait",
-            "wait a moment",
-            "wait a minute",
-            "one moment",
-            "one moment please",
-            "just a moment",
-            "just a second",
-            "hold on",
-            "hang on",
-            "let me think",
-            "give me a second",
-        ),
-        ("Take your time.",),
+        "start over",
+        ("start over", "start again", "begin again", "restart", "from the beginning", "go back"),
+        ("All right, once more from the beginning. What would you like to know?",),
         similar=False,
     ),
     Intent(
-        "stop",
+        "way of speaking",
         (
-            "stop",
-            "stop it",
-            "stop talking",
-            "be quiet",
-            "quiet",
-            "shut up",
-            "silence",
-            "enough",
-            "that's enough",
+            "speak louder",
+            "speak up",
+            "louder",
+            "louder please",
+            "speak slower",
+            "speak more slowly",
+            "slower",
+            "slow down",
+            "speak faster",
+            "faster",
+            "quieter",
         ),
-        ("All right.",),
+        ("I cannot change how I speak. I can say it again, though.",),
         similar=False,
     ),
     Intent(
@@ -299,22 +297,6 @@ INTENTS = (
         ),
         ("I am sorry. Could you ask again in other words?",),
     ),
-)
-
-_REPEAT = re.compile(
-    r"(?:sorry )?(?:can you |could you |would you )?(?:please )?"
-    r"(?:repeat|repeat (?:that|it|this)|say (?:that|it) (?:again|once more)|what did you (?:just )?say|"
-    r"what was that|come again|one more time|once more|again|pardon|pardon me|excuse me|sorry|what|"
-    r"sorry what|i (?:did not|didn't|could not|couldn't) (?:hear|catch|get|understand) (?:that|it|you))"
-    r"(?: again)?(?: please)?"
-)
-_MORE = re.compile(
-    r"(?:can you |could you )?(?:please )?(?:and )?"
-    r"(?:(?:tell|give) me (?:some |a bit |a little )?more(?: about (?:it|that|this))?|"
-    r"tell me (?:everything|all|the rest)|more|more details|more please|some more|what else|anything else|"
-    r"is there (?:more|anything else)|go on|continue|keep going|carry on|read on|the rest|and then|"
-    r"what (?:more|else) (?:is there|do you know)(?: about (?:it|that|this))?|"
-    r"more (?:about|on) (?:it|that|this)|go ahead)"
 )
 
 
@@ -353,19 +335,9 @@ def question_words(words: Sequence[str]) -> list[str]:
     return text.split()
 
 
-def wants_repeat(words: Sequence[str]) -> bool:
-    """Whether the caller asks for the last answer again."""
-    return _REPEAT.fullmatch(" ".join(words)) is not None
-
-
-def wants_more(words: Sequence[str]) -> bool:
-    """Whether the caller asks for the rest of the last answer."""
-    return _MORE.fullmatch(" ".join(question_words(words))) is not None
-
-
 def is_noise(words: Sequence[str]) -> bool:
     """Whether nothing was said that could be a question: hesitation, or one letter."""
-    return all(word in _NOISE or len(word) == 1 for word in words)
+    return all(word in _NOISE or len(word) == 1 or _SOUND.fullmatch(word) for word in words)
 
 
 ALL_PHRASES: tuple[str, ...] = tuple(dict.fromkeys(phrase for intent in INTENTS for phrase in intent.phrases))

@@ -1,35 +1,57 @@
-"""Decides what a passage of the deployment's documents is: a paragraph of markdown under a heading.
+"""Decides what a passage of the deployment's documents is: a block of markdown under its headings.
 
-In: a folder of ``*.md`` files, read recursively in name order. Out: ``Passage`` objects in reading order.
-Blocking file access, done once at start; nothing here keeps state. A folder without documents is a
-``ConfigError``, because a server that can only say "I don't know" is a mistake and not a deployment.
+In: a folder of ``*.md`` files, read recursively in name order. Out: ``Passage`` objects in reading order,
+each made of statements that can be spoken by themselves: sentences of a paragraph; items of a list with the
+words that lead to them, because "cut cables" says the opposite of "the following can't be returned: cut
+cables"; cells of a table with their row and column. Blocking file access, done once at start; nothing here
+keeps state. A folder without documents is a ``ConfigError``, because a server that can only say "I don't
+know" is a mistake and not a deployment.
+
+CommonMark with tables, as markdown-it-py reads it. Pictures are left out, and so is code in blocks, but for
+one command after a paragraph that leads to it with a colon, and commands with a comment. Front matter names
+the document and is not spoken.
 """
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from core.errors import ConfigError
-from models.retrieval import Passage
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
 
-_FENCE = re.compile(r"^\s*(```|~~~)")
-_HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
-_LIST_ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
-_QUOTE = re.compile(r"^\s*>\s?")
-_RULE = re.compile(r"^\s*([-*_])(\s*\1){2,}\s*$")
+from core.errors import ConfigError
+from models.retrieval import Passage, Statement
+
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_IMAGE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
-_LINK = re.compile(r"\[([^\]]+)\](?:\([^)]*\)|\[[^\]]*\])")
-_TAG = re.compile(r"</?[A-Za-z][^>]*>")
-_EMPHASIS = re.compile(r"(\*\*|__|\*|`|~~)(\S(?:.*?\S)?)\1")
+# Tags of HTML that stand inside of a sentence; any other name in angle brackets is a word, as in "<key>".
+_TAG = re.compile(
+    r"</?(?:a|abbr|b|br|code|del|div|em|font|i|img|ins|kbd|li|mark|ol|p|pre|q|s|small|span|"
+    r"strong|sub|sup|table|td|th|tr|u|ul|var)\b[^>]*>",
+    re.IGNORECASE,
+)
+_ANGLED = re.compile(r"[<>]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]?\s+(?=[\"'(\[]?[A-Z0-9])")
+_ABBREVIATED = re.compile(
+    r"(?:\b(?:e\.g|i\.e|approx|no|nr|vs|fig|mr|mrs|ms|dr|st|max|min|incl|cf)|\b[A-Z])\.$", re.IGNORECASE
+)
+# A block of code that is one command can be read out; a longer one cannot.
+_CODE_WORDS = 12
+_SHELLS = frozenset(("", "sh", "bash", "shell", "console"))
+_COMMENTED = re.compile(r"(\S.*?)\s+#\s+(\S.*)")
+# An item that is no sentence says nothing without its heading.
+_SENTENCE_WORDS = 4
+_DEEPEST = 12
+_PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def load_passages(folder: Path) -> list[Passage]:
-    """Every paragraph below ``folder``, in the order of file names and lines.
+    """Read every passage below ``folder``, in the order of file names and lines.
 
-    The first ``#`` heading of a file names the source (else the file name does), deeper headings are titles.
-    Code
-    blocks, tables and pictures are left out: they cannot be spoken.
+    The first ``#`` heading of a file names the source (else its front matter, else the file name does),
+    deeper headings are titles.
 
     Raises:
         ConfigError: the folder is missing, unreadable, not UTF-8, or holds no passage; names the path.
@@ -49,66 +71,235 @@ def load_passages(folder: Path) -> list[Passage]:
 
 
 def parse_passages(markdown: str, *, default_source: str) -> list[Passage]:
-    """The paragraphs of one document.
+    """Return the passages of one document.
 
     Args:
         markdown: the whole file.
-        default_source: what the document is called when no ``#`` heading says so.
+        default_source: name of the document where neither a ``#`` heading nor the front matter has one.
     """
-    source, title = default_source, ""
-    paragraph: list[str] = []
-    found: list[tuple[str, str]] = []
-    fenced = False
-
-    def close() -> None:
-        text = plain_text(" ".join(paragraph))
-        paragraph.clear()
-        if text:
-            found.append((text, title))
-
-    source_named = False
-    for line in _COMMENT.sub("", markdown).splitlines():
-        if _FENCE.match(line):
-            close()
-            fenced = not fenced
-            continue
-        if fenced:
-            continue
-        heading = _HEADING.match(line)
-        if heading:
-            close()
-            name = plain_text(heading[2])
-            if len(heading[1]) == 1 and not source_named:
-                source, source_named = name or source, True
-            else:
-                title = name
-        elif not line.strip() or _RULE.match(line) or line.lstrip().startswith("|"):
-            close()
-        else:
-            paragraph.append(_list_item_as_sentence(line))
-    close()
-    return [Passage(text=text, title=heading or source, source=source) for text, heading in found]
+    markdown = markdown.replace("\r\n", "\n")
+    front = _FRONT_MATTER.match(markdown)
+    named = _front_matter_title(front[1]) if front else ""
+    body = _COMMENT.sub("", markdown[front.end() :] if front else markdown)
+    reader = _Reader(named or default_source)
+    reader.read(SyntaxTreeNode(_PARSER.parse(body)).children)
+    return [replace(passage, source=reader.source) for passage in reader.passages]
 
 
 def plain_text(markdown: str) -> str:
-    """One line of markdown without its marks, ready to be spoken."""
-    text = _IMAGE.sub("", markdown)
-    text = _LINK.sub(r"\1", text)
-    text = _TAG.sub("", text)
-    for _ in range(2):  # bold around italics nests once
-        text = _EMPHASIS.sub(r"\2", text)
-    return " ".join(text.split())
+    """Return one line of markdown without its marks, ready to be spoken."""
+    return _inline(SyntaxTreeNode(_PARSER.parseInline(markdown)))
 
 
 def sentences(text: str) -> list[str]:
-    """``text`` cut after full stops, question and exclamation marks that a capital or a digit follows."""
-    return [part for part in (piece.strip() for piece in _SENTENCE_END.split(text)) if part]
+    """Cut a text after full stops, question and exclamation marks that a capital or a digit follows."""
+    parts: list[str] = []
+    for piece in _SENTENCE_END.split(text):
+        if parts and _ABBREVIATED.search(parts[-1]):
+            parts[-1] = f"{parts[-1]} {piece}"
+        else:
+            parts.append(piece)
+    return [part.strip() for part in parts if part.strip()]
 
 
-def _list_item_as_sentence(line: str) -> str:
-    """A bullet becomes a sentence of its own: read aloud, a list without stops is one breathless line."""
-    bare = _QUOTE.sub("", line)
-    item = _LIST_ITEM.sub("", bare).strip()
-    if item == bare.strip() or item.endswith((".", "!", "?", ":", ";", ",")):
-        return item
-    return f"{item[:1].upper()}{item[1:]}."
+class _Reader:
+    """Walks the blocks of one document and collects its passages."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.passages: list[Passage] = []
+        self._source_named = False
+        # (level, text) of the headings that are open.
+        self._headings: list[tuple[int, str]] = []
+        self._tables = 0
+        # A paragraph that leads to the next block: "The following cannot be returned:".
+        self._lead = ""
+
+    def read(self, blocks: Sequence[SyntaxTreeNode], depth: int = 0) -> None:
+        for block in blocks:
+            lead, self._lead = self._lead, ""
+            if block.type == "heading":
+                self._heading(int(block.tag[1]), _inline(block))
+            elif block.type == "paragraph":
+                self._paragraph(_inline(block))
+            elif block.type in ("bullet_list", "ordered_list"):
+                statements = list(_items(block, (lead.rstrip(":"),) if lead else (), self._title))
+                self._add(statements, "steps" if block.type == "ordered_list" else "list", lead=lead)
+            elif block.type == "table":
+                self._table(block)
+            elif block.type == "blockquote" and depth < _DEEPEST:
+                self.read(block.children, depth + 1)
+            elif block.type in ("fence", "code_block"):
+                self._code(block.content, lead, is_shell=block.info.strip() in _SHELLS)
+            elif block.type == "html_block":
+                text = _words(_TAG.sub(" ", block.content))
+                if text:
+                    self._paragraph(text)
+
+    def _code(self, code: str, lead: str, *, is_shell: bool) -> None:
+        """Add one command with the words that lead to it, or commands with a comment on what they do."""
+        lines = [_ANGLED.sub("", line).strip() for line in code.strip().splitlines()]
+        if lead and len(lines) == 1 and len(lines[0].split()) <= _CODE_WORDS:
+            self._add([Statement(f"{lead} {_closed(lines[0])}")], "text")
+            return
+        commented = [_COMMENTED.fullmatch(line) for line in lines if is_shell]
+        self._add(
+            [
+                Statement(_closed(f"{match[1]}: {match[2]}"))
+                for match in commented
+                if match is not None and len(match[1].split()) <= _CODE_WORDS
+            ],
+            "list",
+        )
+
+    @property
+    def _title(self) -> str:
+        return self._headings[-1][1] if self._headings else self.source
+
+    def _heading(self, level: int, text: str) -> None:
+        if level == 1 and not self._source_named:
+            self.source, self._source_named = text or self.source, True
+            self._headings = []
+            return
+        self._headings = [*(pair for pair in self._headings if pair[0] < level), (level, text)]
+
+    def _paragraph(self, text: str) -> None:
+        if text.startswith("|"):
+            # A table without the line under its header is none.
+            text = ", ".join(filter(None, (cell.strip() for cell in text.split("|"))))
+        parts = sentences(text)
+        if parts and parts[-1].endswith(":"):
+            # It leads to a list; by itself it says nothing.
+            self._lead = parts.pop()
+        self._add([Statement(part) for part in parts], "text")
+
+    def _table(self, table: SyntaxTreeNode) -> None:
+        rows = [
+            [_inline(cell) for cell in row.children] for section in table.children for row in section.children
+        ]
+        header, self._tables = rows[0], self._tables + 1
+        for row in rows[1:]:
+            key, *cells = row
+            filled = [
+                (name, cell) for name, cell in zip(header[1:], cells, strict=False) if cell and cell != "-"
+            ]
+            if not key or not filled:
+                continue
+            self._add(
+                [
+                    Statement(
+                        _closed(f"{key}: {cell}" if len(header) == 2 else f"{key}, {_lower(name)}: {cell}"),
+                        bare="" if len(header) == 2 else _closed(f"{_lower(name)}: {cell}"),
+                        row=key,
+                        column=name,
+                        value=cell,
+                    )
+                    for name, cell in filled
+                ],
+                "row",
+                table=self._tables,
+                columns=tuple(header),
+            )
+
+    def _add(
+        self,
+        statements: list[Statement],
+        form: str,
+        *,
+        lead: str = "",
+        table: int = 0,
+        columns: tuple[str, ...] = (),
+    ) -> None:
+        if statements:
+            self.passages.append(
+                Passage(
+                    text=" ".join(statement.text for statement in statements),
+                    title=self._title,
+                    source="",
+                    above=tuple(text for _, text in self._headings[:-1]),
+                    statements=tuple(statements),
+                    form=form,
+                    lead=lead,
+                    table=table,
+                    columns=columns,
+                )
+            )
+
+
+def _items(block: SyntaxTreeNode, above: tuple[str, ...], title: str) -> Iterator[Statement]:
+    """Statements of a list, nested ones with the items above them."""
+    ordered = block.type == "ordered_list"
+    for item in block.children:
+        own = ""
+        for child in item.children:
+            if child.type == "paragraph":
+                text = _inline(child)
+                own = own or text
+                yield from _item(text, above, title, is_whole=ordered, leads=len(item.children) > 1)
+            elif child.type in ("bullet_list", "ordered_list") and len(above) < _DEEPEST:
+                yield from _items(child, (*above, own.rstrip(":. ")), title)
+
+
+def _item(
+    text: str, above: tuple[str, ...], title: str, *, is_whole: bool, leads: bool
+) -> Iterator[Statement]:
+    parts = sentences(text)
+    if leads and parts and parts[-1].endswith(":"):
+        parts.pop()
+    for number, part in enumerate(parts):
+        before = [words for words in above if words]
+        is_sentence = part.endswith((".", "!", "?")) and len(part.split()) >= _SENTENCE_WORDS
+        if not before and not is_sentence and not is_whole:
+            before = [title]
+        if number or not before:
+            yield Statement(_closed(_upper(part)))
+        else:
+            yield Statement(_closed(f"{', '.join(before)}: {part}"), bare=_closed(part))
+
+
+def _inline(node: SyntaxTreeNode) -> str:
+    """Text of a block: no marks, no pictures, HTML only where it is a word."""
+    return _words("".join(_pieces(node)))
+
+
+def _pieces(node: SyntaxTreeNode) -> Iterator[str]:
+    for child in node.children:
+        if child.type == "image":
+            # Its text describes what cannot be seen.
+            continue
+        if child.children:
+            yield from _pieces(child)
+        elif child.type == "text":
+            yield child.content
+        elif child.type == "code_inline":
+            yield _ANGLED.sub("", child.content)
+        elif child.type in ("softbreak", "hardbreak"):
+            yield " "
+        elif child.type == "html_inline":
+            yield _ANGLED.sub("", _TAG.sub("", child.content))
+
+
+def _front_matter_title(text: str) -> str:
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return ""
+    title = values.get("title") if isinstance(values, dict) else None
+    return _words(str(title)) if title else ""
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _closed(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text.rstrip(';,:')}."
+
+
+def _upper(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _lower(name: str) -> str:
+    """The name of a column inside of a sentence: its capital goes, that of "K100" or "DNS" stays."""
+    return f"{name[:1].lower()}{name[1:]}" if name[1:2].islower() or len(name) == 1 else name

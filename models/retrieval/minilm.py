@@ -103,6 +103,12 @@ class MiniLm:
         )
         self._norm = (weights["embeddings.LayerNorm.weight"], weights["embeddings.LayerNorm.bias"])
         self._layers = [_layer(weights, f"encoder.layer.{number}.") for number in range(_LAYERS)]
+        # Pieces of words are marked with "##"; the others are words, and letters.
+        self.known_words = frozenset(
+            word
+            for word in self._tokenizer.get_vocab()
+            if word.isalpha() and word.isascii() and len(word) > 1
+        )
         # The last layer stands for all: hashing 2 MB instead of 90 keeps the start quick.
         last = hashlib.sha256(weights[f"encoder.layer.{_LAYERS - 1}.output.dense.weight"].tobytes())
         self.identity = f"minilm-{self.settings.max_tokens}-{last.hexdigest()[:16]}"

@@ -59,3 +59,13 @@ def test_near_meanings_are_nearer_than_far_ones(embedder: Embedder) -> None:
         ["my card is lost", "what to do when your card is lost", "the office opens at nine"]
     )
     assert question @ near > question @ far + 0.2
+
+
+def test_known_words_are_words_in_lower_case(embedder: Embedder) -> None:
+    assert all(word.isalpha() and word == word.lower() for word in embedder.known_words)
+
+
+def test_the_shipped_embedder_knows_the_words_of_the_language() -> None:
+    known = MiniLm().known_words
+    assert {"branch", "holiday", "pump"} <= known
+    assert not {"fnarg", "qwzrt", "##s"} & known

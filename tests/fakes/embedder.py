@@ -22,6 +22,7 @@ class WordCountEmbedder:
         self, before: Callable[[list[str]], None] = lambda texts: None, *, identity: str = "word-count"
     ) -> None:
         self.identity = identity
+        self.known_words: frozenset[str] = frozenset()
         self.before = before
         self.embedded: list[str] = []
 

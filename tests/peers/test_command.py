@@ -312,6 +312,23 @@ async def test_a_file_of_questions(tmp_path: Path):
     assert b"closed" in out
 
 
+async def test_a_farewell_ends_the_conversation_in_the_terminal(tmp_path: Path):
+    from configs.load import load_deployment
+    from pipelines.text import talk_in_terminal
+
+    (tmp_path / "own.yaml").write_text("name: own\n")
+    (tmp_path / "questions.txt").write_text(
+        "Are you open on Saturday?\nI want to speak to a person\nquit\nand sunday\n"
+    )
+    with (tmp_path / "questions.txt").open() as questions, (tmp_path / "out.txt").open("w") as out:
+        assert await talk_in_terminal(load_deployment(tmp_path / "own.yaml"), questions, out) == 0
+    _, *shown = [line.strip() for line in (tmp_path / "out.txt").read_text().splitlines()]
+    assert "ten until two" in shown[0]
+    assert "cannot put you through to a person" in shown[1]
+    assert "Goodbye" in shown[2]
+    assert len(shown) == 3
+
+
 async def test_no_input_is_one_line():
     done = await asyncio.to_thread(
         subprocess.run,
@@ -415,7 +432,7 @@ async def test_a_telephone_call_needs_no_telephone_and_no_credentials(tmp_path: 
     output = tmp_path / "calls" / "call.wav"
     status, out, error = await command("--transport", "twilio", "--output", str(output))
     assert (status, error) == (0, "")
-    assert "bot: The Northwind branch guide says: On Saturdays they are open from ten until two." in out
+    assert "bot: On Saturdays they are open from ten until two." in out
     document = json.loads(output.with_suffix(".json").read_text())
     assert document["violations"] == [] and document["ended"] == "caller"
     assert [bool(turn["user_text"]) for turn in document["turns"]] == [False, True]

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turn_taking.caller_intents import asks_for_a_moment, ends_in_farewell
 from turn_taking.idle import (
     IGNORED,
     TRANSITIONS,
@@ -15,8 +16,6 @@ from turn_taking.idle import (
     Prompt,
     State,
     TurnLimit,
-    asks_for_a_moment,
-    is_farewell,
     says_goodbye,
 )
 
@@ -231,7 +230,7 @@ def test_a_voice_that_never_ends_is_reported_again_and_again():
     ["bye", "Okay, goodbye.", "thanks that's all", "see you later", "that is all thank you", "bye then"],
 )
 def test_farewells(text: str):
-    assert is_farewell(text)
+    assert ends_in_farewell(text)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +238,7 @@ def test_farewells(text: str):
     ["", "how do i ever say my bank and i are done goodbye", "is that all i owe", "thank you", "by the way"],
 )
 def test_no_farewells(text: str):
-    assert not is_farewell(text)
+    assert not ends_in_farewell(text)
 
 
 def test_a_long_text_of_the_bot_may_end_in_goodbye():

@@ -2,9 +2,9 @@
 
 from evals.phone.bad_line import Turn, quoted
 
-TYPED = "From the Northwind branch guide: On Saturdays they are open from ten until two."
-SAME = "In the Northwind branch guide: On Saturdays they are open from ten until two. On Sundays: no."
-OTHER = "The Northwind card guide says: A replacement card costs five dollars."
+TYPED = "On Saturdays they are open from ten until two."
+SAME = "On Saturdays they are open from ten until two. On Sundays: no."
+OTHER = "A replacement card costs five dollars."
 UNKNOWN = "I don't know that one. I can tell you about cards."
 
 

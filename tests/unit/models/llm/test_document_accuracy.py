@@ -50,8 +50,8 @@ def test_the_evaluation_set_is_large_enough_and_about_the_shipped_documents(docu
 @pytest.mark.parametrize(
     ("file", "part", "least"),
     [
-        ("questions.json", "tune", 0.94),  # 49 of 50
-        ("questions.json", "held_out", 0.88),  # 42 of 45
+        ("questions.json", "tune", 0.94),  # 50 of 50
+        ("questions.json", "held_out", 0.88),  # 41 of 45
         ("questions_heard.json", "tune", 0.72),  # 39 of 50
         ("questions_heard.json", "held_out", 0.70),  # 34 of 45
     ],
@@ -120,13 +120,12 @@ async def test_a_statement_in_between_does_not_end_the_topic(documents: Document
     assert answered_title(documents, messages[-1].text) == "Branch opening hours"
 
 
-async def test_every_answer_is_short_and_names_its_source(documents: DocumentLlm) -> None:
+async def test_every_answer_is_short_and_begins_with_what_was_asked_for(documents: DocumentLlm) -> None:
     sources = {passage.source.removeprefix("The ") for passage in documents.index.passages}
     for _, question in golden("questions.json", "tune"):
         text = await answer(documents, Message("user", question))
-        lead, _, body = text.partition(": ")
-        assert sum(source in lead for source in sources) == 1, text
-        assert len(lead.split()) <= 7 and len(body.split()) <= 45, text
+        assert not any(f"{source}:" in text or f"{source} says" in text for source in sources), text
+        assert len(text.split()) <= 45, text
 
 
 def test_every_shipped_passage_can_be_read_aloud(documents: DocumentLlm) -> None:

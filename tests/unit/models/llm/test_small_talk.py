@@ -9,8 +9,6 @@ from models.llm.small_talk import (
     phrase_intent,
     question_words,
     spoken_words,
-    wants_more,
-    wants_repeat,
 )
 
 
@@ -41,23 +39,6 @@ def test_thanks_are_thanks(said: str) -> None:
 
 def test_a_question_is_no_small_talk() -> None:
     assert exact_intent(spoken_words("hello how much is a wire")) is None
-
-
-@pytest.mark.parametrize(
-    "said", ["repeat that", "sorry can you repeat that", "what did you say", "pardon", "say it again please"]
-)
-def test_repeat(said: str) -> None:
-    assert wants_repeat(said.split())
-
-
-@pytest.mark.parametrize("said", ["tell me more", "okay go on", "what else", "tell me more about it please"])
-def test_more(said: str) -> None:
-    assert wants_more(said.split())
-
-
-@pytest.mark.parametrize("said", ["what is the fee", "tell me more about fees", "how do i repeat a payment"])
-def test_questions_ask_for_neither(said: str) -> None:
-    assert not wants_repeat(said.split()) and not wants_more(said.split())
 
 
 @pytest.mark.parametrize("said", ["", "um", "the", "uh a", "e"])

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from turn_taking.leaving import asks_for_a_person, says_goodbye
+from turn_taking.caller_intents import CallerIntent, caller_intent, is_farewell, requests_human
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from turn_taking.leaving import asks_for_a_person, says_goodbye
     ],
 )
 def test_a_turn_that_is_a_goodbye_is_one(text: str):
-    assert says_goodbye(text)
+    assert is_farewell(text)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_turn_that_is_a_goodbye_is_one(text: str):
     ],
 )
 def test_a_turn_that_says_more_or_less_is_none(text: str):
-    assert not says_goodbye(text)
+    assert not is_farewell(text)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_turn_that_says_more_or_less_is_none(text: str):
         "representative",
     ],
 )
-def test_who_asks_for_a_person_is_understood(text: str):
-    assert asks_for_a_person(text)
+def test_who_requests_human_is_understood(text: str):
+    assert requests_human(text)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,60 @@ def test_who_asks_for_a_person_is_understood(text: str):
     ],
 )
 def test_other_questions_are_answered(text: str):
-    assert not asks_for_a_person(text)
+    assert not requests_human(text)
 
 
 @pytest.mark.parametrize("text", ["thank you " * 3_000, "bye " * 3_000 + "x", "ok " * 3_000 + "person x"])
 def test_a_long_turn_costs_nothing(text: str):
     began_s = time.monotonic()
-    says_goodbye(text), asks_for_a_person(text)
+    is_farewell(text), requests_human(text)
     assert time.monotonic() - began_s < 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "intent"),
+    [
+        ("repeat that", CallerIntent.REPEAT),
+        ("sorry can you repeat that", CallerIntent.REPEAT),
+        ("could you repeat that please", CallerIntent.REPEAT),
+        ("what did you say", CallerIntent.REPEAT),
+        ("pardon", CallerIntent.REPEAT),
+        ("Say it again, please.", CallerIntent.REPEAT),
+        ("tell me more", CallerIntent.MORE),
+        ("okay go on", CallerIntent.MORE),
+        ("what else", CallerIntent.MORE),
+        ("tell me more about it please", CallerIntent.MORE),
+        ("Stop talking right now!", CallerIntent.STOP),
+        ("could you please be quiet", CallerIntent.STOP),
+        ("cancel", CallerIntent.STOP),
+        ("hold on a second please", CallerIntent.MOMENT),
+        ("just a moment", CallerIntent.MOMENT),
+        ("hang up", CallerIntent.FAREWELL),
+        ("please end the call", CallerIntent.FAREWELL),
+        ("that's all, have a nice day", CallerIntent.FAREWELL),
+        ("is there anybody I could talk to", CallerIntent.HUMAN),
+        ("I'd really rather speak to a real person", CallerIntent.HUMAN),
+        ("put me through", CallerIntent.HUMAN),
+        ("can you put me through to some one please", CallerIntent.HUMAN),
+    ],
+)
+def test_a_request_is_recognised(text: str, intent: CallerIntent):
+    assert caller_intent(text) is intent
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "what is the fee",
+        "tell me more about fees",
+        "how do i repeat a payment",
+        "how do i hang up",
+        "how can i stop a direct debit",
+        "can i cancel a transfer",
+        "how long do i have to wait",
+        "do you employ a person who speaks to animals",
+    ],
+)
+def test_a_question_is_no_request(text: str):
+    assert caller_intent(text) is None

@@ -1,0 +1,53 @@
+"""Give written questions the word errors of a recogniser, from confusions that were really heard.
+
+The confusions come from pairs of a written question and what a recogniser understood of it, aligned word by
+word. A word is replaced by what was once heard in its place, and where none was recorded, by what was heard
+in the place of the word that is most like it; a tenth of the errors are omissions. Seeded: the same seed
+gives the same errors.
+"""
+
+import random
+from collections.abc import Sequence
+from difflib import SequenceMatcher, get_close_matches
+
+from models.llm.small_talk import spoken_words
+
+_OMITTED_SHARE = 0.1
+
+
+class WordErrors:
+    """Channel with a given rate of word errors.
+
+    Args:
+        pairs: (written, heard) texts.
+        rate: share of words that are not heard as they are, 0 to 1.
+        seed: of the errors.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], *, rate: float, seed: int) -> None:
+        self._heard: dict[str, list[str]] = {}
+        self._rate = rate
+        self._random = random.Random(seed)
+        for written, heard in pairs:
+            self._align(spoken_words(written), spoken_words(heard))
+
+    def hear(self, text: str) -> str:
+        """Return what is heard of a text: lower case, without punctuation."""
+        heard: list[str] = []
+        for word in spoken_words(text):
+            if self._random.random() >= self._rate:
+                heard.append(word)
+            elif self._random.random() >= _OMITTED_SHARE:
+                heard.append(self._random.choice(self._confusions(word)))
+        return " ".join(heard)
+
+    def _confusions(self, word: str) -> list[str]:
+        near = [word] if word in self._heard else get_close_matches(word, self._heard, n=1, cutoff=0.0)
+        return self._heard[near[0]] if near else [word]
+
+    def _align(self, written: list[str], heard: list[str]) -> None:
+        matcher = SequenceMatcher(None, written, heard, autojunk=False)
+        for kind, first, last, start, end in matcher.get_opcodes():
+            if kind == "replace" and last - first == end - start:
+                for word, other in zip(written[first:last], heard[start:end], strict=True):
+                    self._heard.setdefault(word, []).append(other)

@@ -1,0 +1,258 @@
+"""Decides which cells of a table answer a question: another row or column, all rows of a kind, the largest.
+
+Read-only after construction, thread-safe. In: words and terms of a question, and the cells that were said
+before. Out: numbers of statements of the index, or nothing, and then the question is one for the whole
+index.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from models.retrieval.index import PassageIndex
+from models.retrieval.terms import is_negated, stem
+
+_YES = frozenset(("yes", "y", "true", "\u2713", "\u2714", "supported", "included"))
+_NO = frozenset(("no", "n", "false", "\u2717", "\u2718", "none", "never", "not supported", "not included"))
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_MOST_ROWS = 5
+_ROW_SHARE = 0.5
+_CHOICE = re.compile(
+    r"\b(?:which (?:one|of|is|are|would|should|do)|should i (?:take|choose|buy|get|use|pick)|better|compare|"
+    r"difference between|recommend|what is the difference)\b"
+)
+_OPEN_CHOICE = re.compile(r"\b(?:should i|would you|better|recommend|best)\b")
+_LARGEST = "largest biggest highest greatest".split()
+_SMALLEST = "smallest lowest fewest".split()
+# In the name of a column these say nothing about what it holds.
+# These compare only with "more" or "most".
+_WITH_MORE, _MORE = frozenset(("expensive", "powerful")), frozenset(("more", "most"))
+# Words of a question for a yes or a no: "suited for", "fit for".
+_FITTING = frozenset(
+    stem(word) for word in "suited suitable fit works good supported safe ok okay approved permitted".split()
+)
+_BOUNDS = frozenset(stem(word) for word in ("maximum", "minimum", "max", "min"))
+# Adjectives with the columns that they are about, and whether a small number is meant.
+_ADJECTIVES: Mapping[str, tuple[bool, frozenset[str]]] = {
+    word: (is_small, frozenset(stem(column) for column in columns.split()))
+    for words, is_small, columns in (
+        ("cheaper cheapest", True, "price"),
+        ("expensive dearer dearest", False, "price"),
+        ("lighter lightest", True, "weight mass"),
+        ("heavier heaviest", False, "weight mass"),
+        ("quieter quietest", True, "noise sound volume decibel"),
+        ("louder loudest", False, "noise sound volume decibel"),
+        ("faster fastest quicker quickest", True, "time duration latency delay p50"),
+        ("slower slowest", False, "time duration latency delay p50"),
+        ("longer longest", False, "length duration time runtime period"),
+        ("shorter shortest", True, "length duration time period"),
+        ("stronger strongest powerful", False, "power pressure"),
+        ("bigger biggest larger largest", False, "size capacity flow"),
+        ("smaller smallest", True, "size capacity flow"),
+    )
+    for word in words.split()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Table with its columns, and the statement of each cell by row and column."""
+
+    columns: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, int]]
+
+
+class Tables:
+    """Tables of an index.
+
+    Args:
+        index: the passages.
+    """
+
+    def __init__(self, index: PassageIndex) -> None:
+        self._index = index
+        self._table_of: dict[int, _Table] = {}
+        tables: dict[tuple[str, int], dict[str, dict[str, int]]] = {}
+        columns: dict[tuple[str, int], tuple[str, ...]] = {}
+        for number, passage in enumerate(index.passages):
+            if passage.form != "row":
+                continue
+            key = (passage.source, passage.table)
+            rows = tables.setdefault(key, {})
+            columns.setdefault(key, passage.columns)
+            for sentence in index.sentence_numbers(number):
+                statement = index.statements[sentence]
+                rows.setdefault(statement.row, {})[statement.column] = sentence
+        self._tables = [_Table(columns[key], rows) for key, rows in tables.items()]
+        names = {name for table in self._tables for name in (*table.rows, *table.columns)}
+        self._terms = {name: frozenset(index.terms(name)) for name in names}
+        for table in self._tables:
+            for cells in table.rows.values():
+                for sentence in cells.values():
+                    self._table_of[sentence] = table
+
+    def follow(self, said: Sequence[int], words: Sequence[str]) -> list[int]:
+        """Return the cells of a follow-up: "and the K100?" wants the same column of another row."""
+        cells = [number for number in said if number in self._table_of]
+        if not cells:
+            return []
+        table = self._table_of[cells[-1]]
+        last = self._index.statements[cells[-1]]
+        asked = set(self._index.terms(" ".join(words)))
+        row = self._named(asked, table.rows)
+        column = self._named(asked, table.columns[1:])
+        if row is None and column is None:
+            return []
+        if row == last.row and column in (None, last.column):
+            return []
+        found = table.rows.get(row or last.row, {})
+        statements = self._index.statements
+        columns = (
+            [column] if column else [statements[n].column for n in cells if statements[n].row == last.row]
+        )
+        return [found[name] for name in columns if name in found]
+
+    def look_up(self, words: Sequence[str]) -> list[int]:
+        """Return the cells of the rows and the column that a question names, and names nothing else."""
+        asked = set(self._index.terms(" ".join(words)))
+        for table in self._tables:
+            rows = [row for row in table.rows if self._terms[row] <= asked]
+            columns = [name for name in table.columns[1:] if self._is_about(name, asked, frozenset())]
+            named = {term for name in (*rows, *columns) for term in self._terms[name]}
+            if rows and len(columns) == 1 and self._is_rest_about(table, asked - named):
+                cells = [table.rows[row][columns[0]] for row in rows if columns[0] in table.rows[row]]
+                return cells[:_MOST_ROWS]
+        return []
+
+    def list_rows(self, words: Sequence[str]) -> list[int]:
+        """Return the cells that answer "which pumps are not ...": a column of yes and no names the rows."""
+        if not words or words[0] not in ("which", "what"):
+            return []
+        asked = set(self._index.terms(" ".join(words)))
+        wanted = _NO if is_negated(words) else _YES
+        best: tuple[float, list[int]] = (0.0, [])
+        for table in self._tables:
+            for column in table.columns[1:]:
+                cells = [row[column] for row in table.rows.values() if column in row]
+                values = [self._value(cell).lower() for cell in cells]
+                named = self._terms[column]
+                if not named <= asked or not named or not all(value in _YES | _NO for value in values):
+                    continue
+                if self._named(asked - named, table.rows) is not None:
+                    # "Which pumps may run with sea water" names a row: that is a question for its cells.
+                    continue
+                if not self._is_rest_about(table, asked - named):
+                    continue
+                found = [cell for cell, value in zip(cells, values, strict=True) if value in wanted]
+                score = sum(self._index.weight(term) for term in named)
+                if found and score > best[0]:
+                    best = (score, found)
+        if not best[1]:
+            best = (0.0, self._list_columns(asked, wanted))
+        return best[1][:_MOST_ROWS]
+
+    def compare(self, words: Sequence[str], said: Sequence[int]) -> list[int]:
+        """Return the cells that a choice between rows is made by, the best one first where there is one."""
+        text = " ".join(words)
+        small, concepts = _superlative(words)
+        asked = set(self._index.terms(text))
+        cells = [number for number in said if number in self._table_of]
+        if not cells:
+            return self._extreme(asked, small, concepts) if small is not None else []
+        if _CHOICE.search(text) is None and small is None:
+            return []
+        table = self._table_of[cells[-1]]
+        rows = list(dict.fromkeys(self._index.statements[n].row for n in cells if self._table_of[n] is table))
+        if len(rows) < 2:
+            rows = list(table.rows)
+        columns = [name for name in table.columns[1:] if self._is_about(name, asked, concepts)]
+        if not columns:
+            columns = list(dict.fromkeys(self._index.statements[number].column for number in cells))
+        found = [table.rows[row][name] for row in rows for name in columns[:2] if name in table.rows[row]]
+        if small is not None and len(columns) == 1:
+            found.sort(key=lambda cell: self._number(cell), reverse=not small)
+        return found[: 2 * _MOST_ROWS]
+
+    def _extreme(self, asked: Collection[str], small: bool, concepts: frozenset[str]) -> list[int]:
+        """The best cell of the one table that has such a column."""
+        found: list[int] = []
+        for table in self._tables:
+            if self._named(asked, table.rows) is not None:
+                continue
+            for column in table.columns[1:]:
+                if not self._is_about(column, asked, concepts):
+                    continue
+                cells = [row[column] for row in table.rows.values() if column in row]
+                if len(cells) < 2 or not all(_NUMBER.search(self._value(cell)) for cell in cells):
+                    continue
+                if found:
+                    return []
+                found = sorted(cells, key=self._number, reverse=not small)[:1]
+        return found
+
+    def _list_columns(self, asked: set[str], wanted: frozenset[str]) -> list[int]:
+        """Rows by names of columns: "which liquids may the K100 pump" has its name over a column."""
+        for table in self._tables:
+            about = self._terms[table.columns[0]]
+            column = self._named(asked - about, table.columns[1:])
+            if not about or not about <= asked or column is None:
+                continue
+            if not self._is_rest_about(table, asked - self._terms[column]):
+                continue
+            cells = [row[column] for row in table.rows.values() if column in row]
+            if all(self._value(cell).lower() in _YES | _NO for cell in cells):
+                return [cell for cell in cells if self._value(cell).lower() in wanted]
+        return []
+
+    def _is_rest_about(self, table: _Table, rest: Collection[str]) -> bool:
+        """Tell if the other words of a question say no more than what the table is about."""
+        cell = next(iter(next(iter(table.rows.values())).values()))
+        passage = self._index.passages[self._index.passage_of(cell)]
+        about = set(
+            self._index.terms(" ".join((*passage.above, passage.title, passage.source, table.columns[0])))
+        )
+        about |= _BOUNDS | _FITTING
+        return about.issuperset(rest)
+
+    def _is_about(self, column: str, asked: Collection[str], concepts: frozenset[str]) -> bool:
+        named = self._terms[column] - _BOUNDS
+        return bool(concepts & named) if concepts else bool(named) and named <= set(asked)
+
+    def _named(self, asked: Collection[str], names: Iterable[str]) -> str | None:
+        """The one of the names that has most of its words among those asked for."""
+        best, share = None, 0.0
+        for name in names:
+            held = self._terms[name]
+            total = sum(self._index.weight(term) for term in held)
+            found = sum(self._index.weight(term) for term in held if term in asked)
+            if total and found / total >= _ROW_SHARE and found / total > share:
+                best, share = name, found / total
+        return best
+
+    def _value(self, cell: int) -> str:
+        return self._index.statements[cell].value.rstrip(".")
+
+    def _number(self, cell: int) -> float:
+        match = _NUMBER.search(self._value(cell))
+        return float(match[0].replace(",", "")) if match else float("inf")
+
+
+def is_choice(words: Sequence[str]) -> bool:
+    """Tell if a question asks to compare or to choose."""
+    return _CHOICE.search(" ".join(words)) is not None or _superlative(words)[0] is not None
+
+
+def is_open_choice(words: Sequence[str]) -> bool:
+    """Tell if a question asks for advice that no document gives."""
+    return _OPEN_CHOICE.search(" ".join(words)) is not None
+
+
+def _superlative(words: Sequence[str]) -> tuple[bool | None, frozenset[str]]:
+    """If a small number is meant, and the columns that it may stand in; None: neither."""
+    for word in words:
+        if word in _ADJECTIVES and (word not in _WITH_MORE or not _MORE.isdisjoint(words)):
+            return _ADJECTIVES[word]
+    for word in words:
+        if word in _LARGEST or word in _SMALLEST:
+            return word in _SMALLEST, frozenset()
+    return None, frozenset()

@@ -1,0 +1,32 @@
+import time
+
+import pytest
+
+from core.spoken_numbers import with_digits
+
+
+@pytest.mark.parametrize(
+    ("words", "digits"),
+    [
+        ("forty two", "42"),
+        ("two thousand five hundred dollars", "2500 dollars"),
+        ("one hundred and forty", "140"),
+        ("one hundred and a half", "100 and a half"),
+        ("fifteen hundred", "1500"),
+        ("five point two percent", "5.2 percent"),
+        ("two hundred and fifty thousand", "250000"),
+        ("eight hundred five five five", "805 5 5"),
+        ("one nine nine", "1 9 9"),
+        ("at the point", "at the point"),
+        ("three million", "3000000"),
+        ("", ""),
+    ],
+)
+def test_numbers_in_words_become_digits(words: str, digits: str) -> None:
+    assert with_digits(words.split()) == digits.split()
+
+
+def test_a_long_text_is_read_in_linear_time() -> None:
+    began_s = time.process_time()
+    with_digits(["hundred", "one", "thousand", "and", "point"] * 20_000)
+    assert time.process_time() - began_s < 5

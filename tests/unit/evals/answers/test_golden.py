@@ -1,0 +1,76 @@
+"""The golden questions, and what the embedded answerer reaches on them as they are written."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from evals.answers.__main__ import (
+    FOLDERS,
+    Tally,
+    build_parser,
+    channel,
+    read_golden,
+    read_statements,
+    run_half,
+    spoken_turns,
+)
+from models.llm.documents import DocumentLlm, DocumentLlmSettings
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, DocumentLlm]:
+    return {name: DocumentLlm(DocumentLlmSettings(folder=folder)) for name, folder in FOLDERS.items()}
+
+
+def run(models: dict[str, DocumentLlm], half: str) -> Tally:
+    statements = {name: read_statements(name) for name in FOLDERS}
+    return asyncio.run(run_half(read_golden(half), models, statements))
+
+
+@pytest.mark.parametrize("half", ["tuning", "report"])
+def test_a_half_has_50_questions_over_three_document_sets(half: str) -> None:
+    rows = read_golden(half)
+    assert len(rows) == 50
+    assert Counter(row.documents for row in rows) == {"bank": 17, "product": 16, "pump": 17}
+
+
+def test_no_question_of_the_report_half_is_one_that_the_code_was_tuned_on() -> None:
+    report = {row.turns[-1].lower() for row in read_golden("report") if len(row.turns) == 1}
+    for name in ("tuning", "practice", "noise_tuning"):
+        assert not report & {row.turns[-1].lower() for row in read_golden(name)}
+
+
+@pytest.mark.parametrize(
+    ("half", "least"),
+    [
+        ("report", 45),  # 46 of 50
+        ("tuning", 48),  # 49 of 50
+        ("practice", 154),  # 158 of 175
+        ("noise_tuning", 23),  # all of 23
+        ("noise_report", 22),  # all of 22
+    ],
+)
+def test_questions_are_answered_rightly_and_never_by_the_opposite(
+    models: dict[str, DocumentLlm], half: str, least: int
+) -> None:
+    tally = run(models, half)
+    assert tally.right.total() >= least
+    assert tally.reversed == 0
+    assert tally.facts_for_noise == 0
+
+
+def test_what_a_recogniser_understood_takes_the_place_of_a_turn(tmp_path: Path) -> None:
+    said = spoken_turns()[0]
+    (tmp_path / "heard.json").write_text(json.dumps({said: "who knows"}), encoding="utf-8")
+    hear = channel(build_parser().parse_args(["--heard", str(tmp_path / "heard.json")]))
+    assert hear(said) == "who knows"
+    assert hear("never said") == "never said"
+
+
+def test_noise_and_other_languages_are_not_read_aloud() -> None:
+    turns = spoken_turns()
+    assert 80 <= len(turns) == len(set(turns))
+    assert all(turn.isascii() for turn in turns)

@@ -1,0 +1,208 @@
+"""Turns that are no question: a farewell, a request for a person, a command to the bot. Pure.
+
+The one place where these are recognised, for every transport: the phone ends or passes on a call by it, the
+idle watch ends a browser's call, and the embedded answerer looks here before it searches documents. A turn
+that says more than that ("goodbye was what I said") is a question like any other. English; the words of a
+recogniser, with punctuation or without.
+"""
+
+import re
+from enum import Enum
+
+from turn_taking.utterances import plain
+
+
+class CallerIntent(Enum):
+    """Requests that are not for the model or the documents."""
+
+    HUMAN = "human"
+    FAREWELL = "farewell"
+    STOP = "stop"
+    MOMENT = "moment"
+    REPEAT = "repeat"
+    MORE = "more"
+
+
+# Longer turns say something else.
+MOST_WORDS = 20
+
+# One piece at a time from the left, the longest first: no text takes longer than its words.
+_AROUND = re.compile(
+    r"(?:ok|okay|well|alright|all right|great|good|fine|perfect|yes|no|so|um|uh|please|now|then|again|"
+    r"(?:thank you|thanks)(?: so much| very much| a lot| again)?"
+    r"(?: for (?:your|the|all your) (?:help|time))?|"
+    r"that(?:'s| is| was| will be) (?:all|everything|it)(?: i needed| for now| for today)?|"
+    r"i(?:'m| am) (?:done|all set)|nothing else)\b"
+)
+_BYE = re.compile(
+    r"(?:good ?bye|bye(?:[ -]bye)*|see you(?: later| soon)?|have a (?:nice|good|great) (?:day|evening|one|"
+    r"weekend)|talk to you (?:later|soon)|so long|take care|"
+    r"hang up|(?:end|quit|leave|finish) (?:the|this) (?:call|conversation|chat)|quit|exit)"
+    r"(?: now| then| for now)?\b"
+)
+# Said by themselves these ask for a person; "the manager" may answer a question of the bot.
+_ALONE = (
+    r"(?:an? )?(?:(?:real|live|human|actual) )?(?:person|human being|human|agent|operator|representative)"
+)
+_SOMEBODY = (
+    r"(?:(?:an?|the|some|your|another) )?(?:(?:real|live|human|actual) )?"
+    r"(?:person|human being|human|somebody|someone|anybody|anyone|agent|operator|representative|"
+    r"colleague|supervisor|manager|member of staff|customer service|support|advisor|adviser)"
+    r"(?: (?:else|real|there|"
+    r"(?:from|of|in|at) (?:the |your )?(?:support|service|staff|team|office|bank|company)))?"
+)
+_ASKS = (
+    r"(?:(?:can|could|may) (?:i|you) |"
+    r"i(?:'d| would)? (?:want(?:ed)?|like|need|wish|prefer|rather) (?:you )?(?:to )?|"
+    r"let me |is it possible to )?(?:please )?"
+)
+_VERB = (
+    r"(?:(?:to )?(?:speak|talk) (?:to|with)|(?:to )?(?:be )?(?:connect|transfer|put)(?:ed|red)?"
+    r"(?: me)?(?: through)?(?: to| with)?|get(?: me)?|give me|have)"
+)
+_WANTS = r"(?:i(?:'d| would)? (?:want|need|like|prefer)|is there) "
+_ADVERB = re.compile(r"\b(?:really|just|actually|much|directly) ")
+_NOBODY = re.compile(_ALONE)
+_TO_TALK_TO = (
+    rf"{_WANTS}{_SOMEBODY} (?:(?:that |who |whom )?i (?:can|could|may) (?:speak|talk) (?:to|with)|"
+    r"to (?:speak|talk) (?:to|with))"
+)
+_PERSON = re.compile(
+    rf"{_ASKS}{_VERB} {_SOMEBODY}|{_ASKS}(?:put|transfer|connect) me(?: through| over)?|"
+    rf"{_WANTS}{_ALONE}(?: (?:there|here))?|{_TO_TALK_TO}|{_ALONE}"
+)
+
+# In a farewell little else is said: "okay thank you bye", not "how do I say goodbye to my old bank".
+_FAREWELL_WORDS = 8
+_AFTER_FAREWELLS = ("thanks", "thank you", "then", "for now", "for today", "so much", "very much")
+FAREWELLS = (
+    "bye", "goodbye", "good bye", "bye bye", "see you", "see you later", "talk to you later", "good night",
+    "have a nice day", "have a good day", "that's all", "that is all", "that was all", "that's it",
+    "that's everything", "that is everything",
+)  # fmt: skip
+MOMENTS = (
+    "wait", "wait a moment", "wait a minute", "wait a second", "one moment", "one second", "one minute",
+    "just a moment", "just a second", "just a minute", "hold on", "hang on", "let me think", "let me see",
+    "let me look", "let me check", "let me find it", "give me a moment", "give me a second",
+    "give me a minute", "hold on a second",
+    "hold on a minute", "hold on a moment", "hang on a second",
+    "i am looking", "i'm looking", "i have to look",
+)  # fmt: skip
+_MOMENTS = frozenset(phrase.removeprefix("just ") for phrase in MOMENTS)
+_BEFORE_COMMANDS = re.compile(
+    r"(?:ok|okay|well|alright|all right|no|oh|so|um|uh|sorry|hey|just|please|"
+    r"(?:can|could|would|will) you(?: please)?)(?: |$)"
+)
+_AFTER_COMMANDS = re.compile(r"(?: |^)(?:please|now|right now|for me|thanks|thank you|at once|immediately)$")
+_THAT = r"(?: (?:that|it|this|your (?:last )?answer|the last (?:answer|sentence)))?"
+_COMMANDS = (
+    (
+        CallerIntent.STOP,
+        re.compile(
+            r"(?:stop|stop it|stop (?:talking|speaking|reading|there)|be quiet|quiet|shut up|silence|hush|"
+            r"enough|that(?:'s| is) enough|cancel|cancel that|i(?:'ve| have) heard enough)"
+        ),
+    ),
+    (
+        CallerIntent.REPEAT,
+        re.compile(
+            rf"(?:repeat{_THAT}(?: once)?(?: more| again)?|say{_THAT} (?:again|once more|one more time)|"
+            r"what did you (?:just )?say|what was that|come again|one more time|once more|again|pardon|"
+            r"pardon me|excuse me|sorry|what|i (?:did not|didn't|could not|couldn't) "
+            r"(?:hear|catch|get|understand) (?:that|it|you))(?: again)?"
+        ),
+    ),
+    (
+        CallerIntent.MORE,
+        re.compile(
+            r"(?:and )?(?:(?:tell|give) me (?:some |a bit |a little )?more(?: about (?:it|that|this))?|"
+            r"tell me (?:everything|all|the rest)|more|more details|some more|what else|anything else|"
+            r"is there (?:more|anything else)|go on|continue|keep going|carry on|read on|the rest|and then|"
+            r"what (?:more|else) (?:is there|do you know)(?: about (?:it|that|this))?|"
+            r"more (?:about|on) (?:it|that|this)|go ahead)"
+        ),
+    ),
+)
+
+
+def caller_intent(text: str) -> CallerIntent | None:
+    """Return the request that a turn makes and says nothing else; None for anything else."""
+    if requests_human(text):
+        return CallerIntent.HUMAN
+    if ends_in_farewell(text):
+        return CallerIntent.FAREWELL
+    if asks_for_a_moment(text):
+        return CallerIntent.MOMENT
+    bare = _bare(_plain(text))
+    for intent, pattern in _COMMANDS:
+        if pattern.fullmatch(bare):
+            return intent
+    return None
+
+
+def is_farewell(text: str) -> bool:
+    """Tell if a turn takes leave and says nothing else."""
+    rest, byes = _plain(text), 0
+    while rest:
+        piece = _BYE.match(rest)
+        byes += piece is not None
+        piece = piece or _AROUND.match(rest)
+        if piece is None:
+            return False
+        rest = rest[piece.end() :].lstrip()
+    return byes > 0
+
+
+def requests_human(text: str) -> bool:
+    """Tell if a turn asks to talk to a person and says nothing else."""
+    rest = _plain(text)
+    before = ""
+    while (piece := _AROUND.match(rest)) is not None:
+        before, rest = piece.group(), rest[piece.end() :].lstrip()
+    rest = _ADVERB.sub("", rest)
+    for tail in (" please", " now", " thank you", " thanks"):
+        rest = rest.removesuffix(tail)
+    if before == "no" and _NOBODY.fullmatch(rest):
+        # "No, no agent."
+        return False
+    return _PERSON.fullmatch(rest) is not None
+
+
+def ends_in_farewell(text: str) -> bool:
+    """Tell if a short turn ends in a farewell, or says that it was all."""
+    words = plain(text)
+    if is_farewell(text):
+        return True
+    if len(words) > _FAREWELL_WORDS:
+        return False
+    while not (found := ends_in(words, FAREWELLS)) and ends_in(words, _AFTER_FAREWELLS):
+        after = next(phrase for phrase in _AFTER_FAREWELLS if ends_in(words, (phrase,)))
+        words = words[: -len(after.split())]
+    return found
+
+
+def asks_for_a_moment(text: str) -> bool:
+    """Tell if a short turn asks to be waited for."""
+    words = [word for word in plain(text) if word not in ("please", "okay", "uh", "um", "oh", "yes", "just")]
+    return " ".join(words) in _MOMENTS
+
+
+def ends_in(words: list[str], phrases: tuple[str, ...]) -> bool:
+    """Tell if the last words are one of the phrases."""
+    return any(words[-len(phrase.split()) :] == phrase.split() for phrase in phrases)
+
+
+def _bare(text: str) -> str:
+    """Without courtesies around a command: "okay, please stop now" is "stop"."""
+    while (found := _BEFORE_COMMANDS.match(text)) is not None:
+        text = text[found.end() :]
+    while (found := _AFTER_COMMANDS.search(text)) is not None:
+        text = text[: found.start()]
+    return text
+
+
+def _plain(text: str) -> str:
+    words = re.sub(r"[,.!?;:]", " ", text.lower().replace("\u2019", "'")).split()
+    # A recogniser may write these in two words.
+    joined = re.sub(r"\b(some|any) (one|body)\b", r"\1\2", " ".join(words))
+    return joined if len(words) <= MOST_WORDS else ""
