@@ -39,8 +39,8 @@ RunCall = Callable[[RunnerArguments], Awaitable[None]]
 # Of all lines, those that clients may hold who have said nothing yet: three quarters, and of one address a
 # quarter. The rest is for clients that are known, and for those that speak.
 SILENT_SHARE, ADDRESS_SHARE = 0.75, 0.25
-# Of few lines too.
-LEAST_SILENT = 1
+# A client opens the next socket before the first word of the one before has arrived.
+LEAST_SILENT = 2
 STOPPING = "the server is stopping, try another or later"
 # The kind of conversation whose length a caller's wait is estimated from: speech by turns, like most calls.
 KIND = Task.HALF_DUPLEX

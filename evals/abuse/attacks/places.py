@@ -99,6 +99,8 @@ for _entry in sockets():
                 "sockets that say nothing hold every line",
                 partial(silent_sockets, path=_path, subprotocols=_subprotocols),
                 least_s=GIVEN_BACK_S,
+                # A machine of few lines has none left for the third control caller meanwhile.
+                may_refuse=True,
             )
         )
 
@@ -164,6 +166,7 @@ class SilentPeer:
     "silent:webrtc",
     "WebRTC calls that connect, ping, and send neither media nor a message hold their lines",
     least_s=GIVEN_BACK_S,
+    may_refuse=True,
 )
 async def silent_webrtc(run: AttackRun) -> Outcome:
     """Open calls from one address that send nothing, and see when the server ends them."""
