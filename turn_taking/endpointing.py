@@ -140,7 +140,8 @@ class EndpointSettings(BaseModel):
     )
     heard_for_fillers: tuple[str, ...] = Field(
         (),
-        description='last words that the recogniser writes for "um": waited for as an incomplete turn is',
+        description='last words that the recogniser writes for "um": waited for as an incomplete turn is; '
+        "a deployment that leaves it out has those of its recogniser",
     )
     # ``evals.turns.filler``: 2 in 100 other pauses lie above -0.7, and 96 in 100 fillers.
     filler_log_odds: float | None = Field(

@@ -15,7 +15,9 @@ from core.errors import EngineError, ShapeError
 from core.media import samples_to_ms
 from models.stt import STT, SpeechStream, SpeechToText, Transcript
 from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from models.stt.moonshine_tiny import MoonshineTinyStt
 from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
+from tests import human_speech
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.worker import HostedStt, told_secret
 from tests.listening import PIECE_BYTES, play, understand
@@ -42,6 +44,11 @@ def whisper(models_dir: Path) -> SpeechToText:
     return WhisperStt(WhisperSettings(models_dir=models_dir, cpu_threads=1, partial_interval_ms=300))
 
 
+def moonshine_tiny() -> SpeechToText:
+    # On a clock that stands all streams make their passes at the same places, and results can be compared.
+    return MoonshineTinyStt(human_speech.moonshine_tiny().settings, clock=lambda: 0.0)
+
+
 class NemoInItsEnvironment(WorkerStt):
     """NeMo in a worker with its own packages, on a tiny random model."""
 
@@ -63,6 +70,7 @@ ENGINES: dict[str, Callable[[Path], SpeechToText]] = {
         )
     ),
     "scripted": lambda _: ScriptedStt(),
+    "moonshine_tiny": lambda _: moonshine_tiny(),
     "moonshine": moonshine,
     "moonshine-word-times": lambda models_dir: moonshine(models_dir, word_timestamps=True),
     "whisper": whisper,
@@ -72,7 +80,14 @@ ENGINES: dict[str, Callable[[Path], SpeechToText]] = {
     "worker-pocketsphinx": lambda _: HostedStt(PocketsphinxStt(SMALL)),
 }
 # Whose weights tell words from each other, or whose script follows the voice.
-UNDERSTANDING = ("pocketsphinx", "pocketsphinx-documents", "scripted", "worker", "worker-pocketsphinx")
+UNDERSTANDING = (
+    "moonshine_tiny",
+    "pocketsphinx",
+    "pocketsphinx-documents",
+    "scripted",
+    "worker",
+    "worker-pocketsphinx",
+)
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 
 

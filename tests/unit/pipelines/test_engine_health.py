@@ -46,7 +46,7 @@ async def test_a_dead_recogniser_is_named_until_there_is_one_again():
         async with asyncio.timeout(30):
             while not engines.health():
                 await asyncio.sleep(0.001)
-            assert engines.health() == ["speech recognition (pocketsphinx) has no process that works"]
+            assert engines.health() == ["speech recognition (moonshine_tiny) has no process that works"]
             while engines.health():
                 await asyncio.sleep(0.01)
 

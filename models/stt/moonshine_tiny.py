@@ -1,0 +1,263 @@
+"""Streaming speech recognition with Moonshine tiny: the embedded recogniser for English.
+
+In: 16 kHz audio of one utterance at a time. Out: partial texts while it is spoken, then the words with times
+and confidences. Its three files (44 MB) come with ``make run``; another place or another content is refused
+(``MoonshineTinySettings.check``). The network is ``models.stt.moonshine_network``.
+
+The model does not stream: each pass reads the open line from its start. What keeps the price bounded:
+
+- The last pass's tokens are the next one's draft, so the decoder searches only for what is new.
+- Partials come in intervals that follow the cost of a pass and the number of speakers (``models.stt.pacing``)
+  and no pass is made while the caller says nothing new.
+- Words are committed, and their audio is not read again, where a line ends: in a pause once it is
+  ``max_line_ms * 2 / 3`` long, at its quietest moment of the last 2 s at the latest.
+- A pause of ``TAIL_QUIET_MS`` has the words read at once. A voice activity detector that waits 200 ms before
+  it ends the utterance finds the final transcript ready, and ``finish`` reads nothing.
+
+A word's confidence is the least probability of its tokens. Its times are estimated
+(``WordTime.estimated``): the graph has no attention output, so words share the voiced windows of their line
+by letters.
+
+One engine serves all streams of a process and keeps no state of any of them. Slow: audio waits in the stream.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.files import MODELS_DIR, require_hashes
+from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
+from core.pinned_models import PINNED_MODELS
+from models.stt.moonshine_network import ENGINE, RATE_HZ, DecodedLine, MoonshineNetwork
+from models.stt.pacing import PartialPace
+from models.stt.voice import WINDOW_BYTES, VoiceFilter, quietest_cut
+from models.stt.voiced_stream import NOISE_BYTES, VoicedStream
+from models.stt.words import fit_words, later, plain_text, plain_words, spread_over_voice
+
+# Two windows of voice activity.
+TAIL_QUIET_MS = 64
+# A line that has to be cut without a pause is cut at the quietest moment of its end.
+CUT_RANGE_MS = 2_000
+
+
+class MoonshineTinySettings(BaseModel):
+    """Where the files are, and the price of partial texts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    models_dir: Path = Field(default=MODELS_DIR, description="where `make run` and `make models` put files")
+    partial_interval_ms: int = Field(
+        default=300, ge=50, le=10_000, description="shortest audio between partials"
+    )
+    max_partial_interval_ms: int = Field(
+        default=5_000, ge=50, le=60_000, description="longest audio between partials, however slow they are"
+    )
+    partial_load: float = Field(
+        default=0.15, gt=0.0, le=1.0, description="share of one engine's time that partials may take"
+    )
+    max_line_ms: int = Field(
+        default=12_000,
+        ge=3_000,
+        le=30_000,
+        description="longer utterances are decoded in lines, cut in a pause from two thirds of it on",
+    )
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the three files."""
+        return self.models_dir / PINNED_MODELS[ENGINE].folder
+
+    def check(self) -> None:
+        """See ``core.files.Checked``.
+
+        Raises:
+            ModelFileError: a file is missing or not the one that was tested.
+        """
+        require_hashes(ENGINE, self.folder, PINNED_MODELS[ENGINE].sha256)
+
+
+class MoonshineTinyStt:
+    """Shared weights. Thread-safe; one stream is not.
+
+    Args:
+        settings: see the model.
+        clock: seconds, for the cost of a pass.
+
+    Raises:
+        ConfigError: a file is missing or altered.
+        EngineError: the files do not load.
+    """
+
+    rate_hz = RATE_HZ
+
+    def __init__(
+        self,
+        settings: MoonshineTinySettings | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.settings = settings or MoonshineTinySettings()
+        self.settings.check()
+        self.voice = VoiceFilter(follows=True)
+        self.network = MoonshineNetwork(self.settings.folder)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._speakers = 0
+        self._pacing = PartialPace(
+            self.settings.partial_interval_ms,
+            self.settings.max_partial_interval_ms,
+            self.settings.partial_load,
+        )
+
+    def open_stream(self) -> "MoonshineTinyStream":
+        """Return a stream for a new caller. Costs nothing until an utterance starts."""
+        return MoonshineTinyStream(self)
+
+    def read(self, pcm: bytes, draft: Sequence[int]) -> DecodedLine:
+        """Make a pass over a line and record its cost.
+
+        Raises:
+            EngineError: the network failed.
+        """
+        began_s = self._clock()
+        decoded = self.network.decode(pcm16_to_float(pcm), draft)
+        with self._lock:
+            self._pacing.took((self._clock() - began_s) * 1000)
+        return decoded
+
+    def count_speaker(self, change: int) -> None:
+        """Record that an utterance began (1) or ended (-1)."""
+        with self._lock:
+            self._speakers += change
+
+    def due_bytes(self) -> int:
+        """Return the audio that a stream's next partial waits for."""
+        with self._lock:
+            interval_ms = self._pacing.interval_ms(self._speakers)
+        return ms_to_samples(interval_ms, RATE_HZ) * PCM_BYTES_PER_SAMPLE
+
+
+class MoonshineTinyStream(VoicedStream):
+    """One caller. Not thread-safe."""
+
+    def __init__(self, engine: MoonshineTinyStt) -> None:
+        super().__init__(ENGINE, engine.voice)
+        self._engine = engine
+        self._max_line_bytes = _bytes(engine.settings.max_line_ms)
+        # Words of the lines before the open one.
+        self._words: list[WordTime] = []
+        self._clear_line(0)
+        self._heard_bytes = 0
+
+    def _begin(self) -> None:
+        self._engine.count_speaker(1)
+        self._words = []
+        self._heard_bytes = 0
+        self._clear_line(0)
+
+    def _end(self) -> None:
+        self._engine.count_speaker(-1)
+
+    def _clear_line(self, start_bytes: int, audio: bytes = b"") -> None:
+        self._line = bytearray(audio)
+        # Where the line began in the utterance, and where the voice filter began to listen to it.
+        self._start_bytes = start_bytes
+        self._listened_bytes = start_bytes
+        self._decoded: DecodedLine | None = None
+        # Of the line, by the last pass.
+        self._read_bytes = 0
+
+    def _keep(self, pcm: bytes) -> None:
+        self._line += pcm
+        self._heard_bytes += len(pcm)
+
+    def _forget_noise(self) -> None:
+        surplus = len(self._line) - NOISE_BYTES
+        if surplus > 0:
+            del self._line[:surplus]
+            self._start_bytes += surplus
+
+    def _read(self, new_bytes: int) -> str | None:
+        if not self._has_unread_voice():
+            return None
+        unread, due = len(self._line) - self._read_bytes, self._engine.due_bytes()
+        is_quiet = not any(self._voiced()[-_windows(TAIL_QUIET_MS) :])
+        # Where passes are dear, a pause that comes soon after one is left to ``finish``.
+        if unread < due and not (is_quiet and 2 * unread >= due):
+            return None
+        self._pass()
+        text = self._text()
+        if is_quiet and 3 * len(self._line) >= 2 * self._max_line_bytes:
+            self._commit(len(self._line))
+        elif len(self._line) >= self._max_line_bytes:
+            cut, _ = quietest_cut(bytes(self._line), CUT_RANGE_MS)
+            rest = self._decoded.tokens if self._decoded else ()
+            self._decoded = self._engine.read(bytes(self._line[:cut]), rest)
+            self._commit(cut)
+        return text
+
+    def _last_words(self) -> tuple[WordTime, ...]:
+        if self._open_voice().heard:
+            if self._has_unread_voice():
+                self._pass()
+            self._words.extend(self._line_words())
+        return fit_words(self._words, _ms(self._heard_bytes))
+
+    def _pass(self) -> None:
+        draft = self._decoded.tokens if self._decoded else ()
+        self._decoded = self._engine.read(bytes(self._line), draft)
+        self._read_bytes = len(self._line)
+
+    def _commit(self, cut: int) -> None:
+        """End the open line at ``cut`` bytes: its words are final, and what follows is another line."""
+        self._words.extend(self._line_words())
+        rest = bytes(self._line[cut:])
+        self._clear_line(self._start_bytes + cut, rest)
+        self._listen_anew(rest)
+
+    def _voiced(self) -> bytearray:
+        """Return the voice flags of the open line's windows."""
+        return self._open_voice().voiced[(self._start_bytes - self._listened_bytes) // WINDOW_BYTES :]
+
+    def _has_unread_voice(self) -> bool:
+        # A window that the last pass read in part was not known to be voiced then.
+        return any(self._voiced()[self._read_bytes // WINDOW_BYTES :])
+
+    def _text(self) -> str:
+        """Return the text of the utterance so far."""
+        open_text = plain_text(self._engine.network.text(self._decoded.tokens)) if self._decoded else ""
+        return " ".join(filter(None, (*(word.text for word in self._words), open_text)))
+
+    def _line_words(self) -> Iterator[WordTime]:
+        if self._decoded is None:
+            return
+        words = plain_words(_scored_words(self._engine.network, self._decoded))
+        spread = spread_over_voice(words, self._voiced(), _ms(WINDOW_BYTES), _ms(len(self._line)))
+        yield from later(spread, _ms(self._start_bytes))
+
+
+def _scored_words(network: MoonshineNetwork, line: DecodedLine) -> list[WordTime]:
+    """Words of a line with confidences, without times."""
+    words: list[tuple[list[int], float]] = []
+    for token, probability in zip(line.tokens, line.probabilities(), strict=True):
+        if not words or network.begins_word(token):
+            words.append(([token], probability))
+        else:
+            tokens, least = words[-1]
+            words[-1] = ([*tokens, token], min(least, probability))
+    return [WordTime(network.text(tokens), 0, 1, least) for tokens, least in words]
+
+
+def _bytes(duration_ms: int) -> int:
+    return ms_to_samples(duration_ms, RATE_HZ) * PCM_BYTES_PER_SAMPLE
+
+
+def _ms(count: int) -> int:
+    return samples_to_ms(count // PCM_BYTES_PER_SAMPLE, RATE_HZ)
+
+
+def _windows(duration_ms: int) -> int:
+    return _bytes(duration_ms) // WINDOW_BYTES
