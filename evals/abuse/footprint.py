@@ -10,8 +10,9 @@ import aiohttp
 
 STATUS_S = 5.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Libraries that only one kind of engine child has mapped.
-RECOGNISER, FRONT_END = "pocketsphinx", "livekit"
+# A library that tells an engine child from the others. Voice activity has the recogniser's too, and is found by
+# echo control's.
+RECOGNISER, FRONT_END = "onnxruntime", "livekit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,12 @@ def children(pid: int) -> Iterator[int]:
 
 def engine_children(pid: int, library: str) -> frozenset[int]:
     """Return the children of a server that have a library mapped: ``RECOGNISER`` or ``FRONT_END``."""
-    return frozenset(child for child in children(pid) if library in _maps(child))
+    mapped = {child: _maps(child) for child in children(pid)}
+    return frozenset(
+        child
+        for child, maps in mapped.items()
+        if library in maps and (library == FRONT_END or FRONT_END not in maps)
+    )
 
 
 def wakes(pid: int) -> int:

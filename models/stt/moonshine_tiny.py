@@ -56,7 +56,7 @@ class MoonshineTinySettings(BaseModel):
         default=5_000, ge=50, le=60_000, description="longest audio between partials, however slow they are"
     )
     partial_load: float = Field(
-        default=0.15, gt=0.0, le=1.0, description="share of one engine's time that partials may take"
+        default=0.2, gt=0.0, le=1.0, description="share of one engine's time that partials may take"
     )
     max_line_ms: int = Field(
         default=12_000,

@@ -230,8 +230,8 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(
     flags = ("--use-fake-ui-for-media-stream", f"--use-file-for-fake-audio-capture={microphone}%noloop")
 
     async with visit(chromium, f"{server}{path}?raw=1", *flags) as person:
-        await expect(person.part("engines")).to_contain_text("pocketsphinx")
-        await expect(person.part("floor")).to_contain_text("clear, simple English only")
+        await expect(person.part("engines")).to_contain_text("moonshine_tiny")
+        await expect(person.part("floor")).to_be_hidden()
         await person.part("talk").click()
         await person.state("listening", "speaking", within_s=15)
         await person.page.evaluate(LISTEN)

@@ -452,7 +452,7 @@ async function showEngines(page) {
     parts.engines.append(item, " ");
   }
   if (stt === "pocketsphinx") {
-    parts.floor.textContent = "pocketsphinx is an offline floor: it understands clear, simple English only.";
+    parts.floor.textContent = "pocketsphinx understands clear, simple English only.";
     parts.floor.hidden = false;
   }
 }

@@ -127,7 +127,7 @@ def test_partials_are_rarer_where_passes_are_dear():
         assert stream.finish().text == OPENING
         return made
 
-    # 0.15 of the engine's time: 0.2 s for a pass is a pass in 1.33 s, or in 0.67 s before a pause.
+    # 0.2 of the engine's time: 0.2 s for a pass is a pass in 1 s, or in 0.5 s before a pause.
     assert partials(0.001) > 12
     assert 2 <= partials(0.2) <= 9
 
