@@ -10,8 +10,7 @@ import aiohttp
 
 STATUS_S = 5.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# A library that tells an engine child from the others. Voice activity has the recogniser's mapped as well; its
-# child is the one with echo control's.
+# A library that tells an engine child from the others. The front end has the recogniser's mapped as well.
 RECOGNISER, FRONT_END = "onnxruntime", "livekit"
 
 
