@@ -1,8 +1,8 @@
 """Streaming speech recognition that needs no weights: CMU pocketsphinx, the fallback.
 
 In: 16 kHz audio of one utterance at a time. Out: partial texts while it is spoken, then the words with times
-and confidences. It understands clear simple English and little else (34 % word errors on 20 human prompts where
-Moonshine tiny has 3 %); say so wherever a user chooses it.
+and confidences. It understands clear simple English and little else (34 % word errors on 20 human prompts
+where Moonshine tiny has 3 %); say so wherever a user chooses it.
 
 Its binding never lets go of the interpreter lock, so a 20 ms piece can stop every other thread for 0.3 s: run
 it in a process of its own (``runtime.engine_process``). A decoder (about 45 MB, 0.12 s to build) decodes one

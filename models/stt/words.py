@@ -19,6 +19,8 @@ _EDGES = re.compile(r"^[^\w$£€]+|[^\w%]+$")
 # The last word before a pause is spoken so much longer.
 FINAL_LENGTHENING = 1.6
 
+# Between letters: what is spoken are two words ("bye-bye", "twenty-five").
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
 # Spellings of older books, which recognisers that learnt from them write; the rules of turns know the others.
 _SPELLINGS = {"good-bye": "goodbye", "good-by": "goodbye", "goodby": "goodbye"}
 
@@ -142,4 +144,4 @@ def _at(places: Sequence[int], share: float, window_ms: int, *, is_end: bool = F
 def _plain(written: str) -> str:
     bare = _MARKS.sub("", written.lower().replace("\u2019", "'"))
     word = _EDGES.sub("", bare)
-    return _SPELLINGS.get(word, word)
+    return _SPELLINGS.get(word) or _HYPHEN.sub(" ", word)

@@ -131,7 +131,7 @@ async def test_a_caller_for_whom_there_is_no_line_is_held_and_has_the_next_one(
         assert front.violations == []
 
 
-GOODBYE = "Thank you very much. Goodbye."
+GOODBYE = "Thank you, goodbye."
 
 
 async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_call_is_ended(

@@ -15,6 +15,7 @@ from models.stt.words import fit_words, plain_text, plain_words, spread_words
         ("", ""),
         ("Größe 12, bitte", "größe 12 bitte"),
         ("Thank you, good-by.", "thank you goodbye"),
+        ("Bye-bye to twenty-five and 0-1!", "bye bye to twenty five and 0-1"),
     ],
 )
 def test_a_sentence_becomes_the_words_that_were_spoken(written: str, spoken: str) -> None:
