@@ -1,0 +1,76 @@
+"""``python -m evals.human``: fetch recorded speech, list it, write the manifest of the split.
+
+``fetch`` brings every archive, or those of ``--sources``, into a cache folder and checks their hashes.
+``list`` prints each source with its licence and what of it is on which side. ``manifest`` writes
+``manifest.tsv`` anew from the fetched archives.
+"""
+
+import argparse
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.errors import AgentError, ConfigError
+from evals.human.archives import ARCHIVES, cache_folder, fetch
+from evals.human.sources import SOURCES
+from evals.human.split import manifest, write_manifest
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.human", description="Recorded human speech for the evaluations."
+    )
+    root.add_argument("command", choices=("fetch", "list", "manifest"))
+    root.add_argument("--sources", nargs="+", default=[], help="default: all")
+    root.add_argument("--folder", type=Path, default=None, help="cache; default: the user's")
+    return root
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Carry out the command.
+
+    Raises:
+        AgentError: an archive cannot be fetched, is another one, or cannot be read.
+    """
+    folder = arguments.folder or cache_folder()
+    unknown = sorted(set(arguments.sources) - set(SOURCES))
+    if unknown:
+        raise ConfigError(f"unknown source {unknown[0]!r}", known=tuple(SOURCES))
+    chosen = [SOURCES[name] for name in arguments.sources or SOURCES]
+    if arguments.command == "fetch":
+        for name in dict.fromkeys(name for source in chosen for name in source.archives):
+            is_new = fetch(ARCHIVES[name], folder)
+            print(f"{'fetched' if is_new else 'there  '}  {ARCHIVES[name].file}", flush=True)
+        print(f"in {folder}")
+    elif arguments.command == "list":
+        seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+        counts: Counter[tuple[str, str]] = Counter()
+        for row in manifest():
+            key = row.id.partition("/")[0], row.split.value
+            seconds[key] += row.seconds
+            counts[key] += 1
+        for source in chosen:
+            for (name, side), count in sorted(counts.items()):
+                if name == source.name:
+                    print(f"{name}\t{side}\t{count} recordings\t{seconds[name, side]:.0f} s\t{source.what}")
+            print(f"\t{source.licence}; {source.credit}")
+    else:
+        if arguments.sources:
+            raise ConfigError("the manifest is of all sources")
+        print(write_manifest(one for source in chosen for one in source.utterances(folder)), "recordings")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    try:
+        run(parser().parse_args(argv))
+    except (AgentError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
