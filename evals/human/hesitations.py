@@ -96,7 +96,7 @@ class PlacedPause:
         first: first silent sample.
         end: first sample of the voice that goes on.
         place: where it stands; None for a silence of the recording itself.
-        words: words of the text before it; None as above.
+        words: words of the text before it; None where they are not known.
     """
 
     first: int
@@ -171,9 +171,13 @@ def choose(
 
 
 def compose(
-    one: RecordedUtterance, cuts: Sequence[Boundary], lengths_ms: Sequence[int], rng: np.random.Generator
+    one: RecordedUtterance,
+    cuts: Sequence[Boundary],
+    lengths_ms: Sequence[int],
+    rng: np.random.Generator,
+    words: Sequence[AlignedWord] = (),
 ) -> ComposedTurn:
-    """Put silences into a recording.
+    """Put silences into a recording; ``words`` are its own, where they are known.
 
     A silence of the recording at the place of a cut becomes part of the pause, and the pause is then as long
     as was drawn, or as the recording's own where that is longer.
@@ -191,7 +195,9 @@ def compose(
         nonlocal length, at
         for pause in own:
             if at <= pause.first and pause.end <= until:
-                pauses.append(PlacedPause(length + pause.first - at, length + pause.end - at, None, None))
+                first, end = length + pause.first - at, length + pause.end - at
+                before = sum((word.first + word.end) // 2 <= pause.first for word in words)
+                pauses.append(PlacedPause(first, end, None, before if words else None))
         # A voice that is cut would click.
         parts.append(_faded(one.samples[at:until], one.rate_hz, first=at > begin, last=until < finish))
         length += until - at
