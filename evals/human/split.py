@@ -247,9 +247,9 @@ class SpeechSet:
     def __init__(
         self, utterances: Iterable[RecordedUtterance], own: Mapping[str, Split] | None = None
     ) -> None:
-        self._utterances = tuple(utterances)
+        self._utterances, self._own = tuple(utterances), dict(own or {})
         for one in self._utterances:
-            side = _side(one, own or {})
+            side = _side(one, self._own)
             if side is not self.split:
                 raise SplitError(f"{one.id} belongs to the {side.value} set, not to {self.split.value}")
 
@@ -265,7 +265,6 @@ class SpeechSet:
         language: str | None = None,
         with_text: bool = False,
         sources: Sequence[str] = (),
-        own: Mapping[str, Split] | None = None,
     ) -> Self:
         """Return a part of it, of the same side."""
         return type(self)(
@@ -276,7 +275,7 @@ class SpeechSet:
                 and (one.text or not with_text)
                 and (not sources or one.source in sources)
             ),
-            own,
+            self._own,
         )
 
 
