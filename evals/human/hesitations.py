@@ -20,13 +20,15 @@ import numpy as np
 
 from core.media import ms_to_samples
 from evals.human.alignment import AlignedWord, quietest
-from evals.human.recordings import RecordedUtterance, edges_of
+from evals.human.recordings import RecordedUtterance, edges_of, rule_for
 from turn_taking.pauses import HOLD_SHARE, LONGEST_MS, PauseLaw
 
 JUNCTURE_SHARE = 0.55
 # A piece of speech between two cuts, or before the first one, is at least this long.
 SHORTEST_PIECE_MS = 250
 FADE_MS = 8
+# Sound this far from the first and the last word still belongs to them.
+EDGE_MS = 120
 TONE_MS = 60
 _SENTENCE_MARKS, _CLAUSE_MARKS = ".?!;", ",:"
 _CLAUSE_WORDS = frozenset(
@@ -133,7 +135,7 @@ def boundaries(one: RecordedUtterance, words: Sequence[AlignedWord]) -> tuple[Bo
     Raises:
         MediaError: the recording is silent.
     """
-    begin, finish = edges_of(one.samples, one.rate_hz)
+    begin, finish = speech_span(one, words)
     shortest, found = ms_to_samples(SHORTEST_PIECE_MS, one.rate_hz), []
     for count, (word, following) in enumerate(zip(words, words[1:], strict=False), start=1):
         place = _place(word.written, following.written)
@@ -185,7 +187,7 @@ def compose(
     Raises:
         MediaError: the recording is silent.
     """
-    begin, finish = edges_of(one.samples, one.rate_hz)
+    begin, finish = speech_span(one, words)
     parts: list[np.ndarray] = []
     pauses: list[PlacedPause] = []
     length, at = 0, begin
@@ -213,6 +215,23 @@ def compose(
         length, at = length + wanted, resume
     speak(finish)
     return ComposedTurn(one, np.concatenate(parts).astype(np.float32), one.rate_hz, tuple(pauses))
+
+
+def speech_span(one: RecordedUtterance, words: Sequence[AlignedWord]) -> tuple[int, int]:
+    """Return the first sample of the speech and the first one after it.
+
+    What is audible far from every word is not speech: a click, or the end of the sentence before.
+
+    Raises:
+        MediaError: nothing is audible there.
+    """
+    if not words:
+        return edges_of(one.samples, one.rate_hz)
+    margin = ms_to_samples(EDGE_MS, one.rate_hz)
+    start = max(0, words[0].first - margin)
+    near = one.samples[start : words[-1].end + margin]
+    first, end = edges_of(near, one.rate_hz, rule_for(one.samples, one.rate_hz))
+    return start + first, start + end
 
 
 def room_tone(one: RecordedUtterance, samples: int, rng: np.random.Generator) -> np.ndarray:

@@ -123,13 +123,13 @@ def pauses_of(samples: np.ndarray, rate_hz: int) -> tuple[RecordedPause, ...]:
     return tuple(gap for gap in gaps if gap.length_ms(rate_hz) >= SHORTEST_PAUSE_MS)
 
 
-def edges_of(samples: np.ndarray, rate_hz: int) -> tuple[int, int]:
-    """Return the first sample of the speech and the first one after it.
+def edges_of(samples: np.ndarray, rate_hz: int, rule: AudibleRule | None = None) -> tuple[int, int]:
+    """Return the first sample of the sound and the first one after it; ``rule`` defaults to ``rule_for``.
 
     Raises:
         MediaError: nothing is audible.
     """
-    spans = audible_spans(samples, rate_hz, rule_for(samples, rate_hz))
+    spans = audible_spans(samples, rate_hz, rule or rule_for(samples, rate_hz))
     if not spans:
         raise MediaError("the recording is silent")
     return spans[0].first, spans[-1].last + 1

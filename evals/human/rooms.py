@@ -2,7 +2,9 @@
 
 Allen and Berkley, "Image method for efficiently simulating small-room acoustics", J. Acoust. Soc. Am. 65(4),
 1979: a shoebox whose walls reflect alike, each image of the talker a delayed pulse. The walls' reflection
-comes from the reverberation time by Eyring's formula. The response begins with the direct sound, so that
+starts from Eyring's formula and is corrected until the response decays in the time that is asked for: sound
+between parallel walls that are damped alike lasts longer than the formula says. Pulses of one sign leave a
+rumble, which a high pass takes away, as in the paper. The response begins with the direct sound, so that
 nothing is later in the room than it was said.
 """
 
@@ -15,6 +17,8 @@ import numpy as np
 SPEED_M_S = 343.0
 # Eyring: T60 = 0.161 V / (-S ln(1 - a)), for SI units.
 _EYRING = 0.161
+CORRECTIONS = 4
+HIGH_PASS_HZ = 80.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,26 @@ FAR = ShoeboxRoom((5.2, 4.1, 2.7), (1.1, 1.3, 1.5), (3.4, 2.4, 0.9), 450.0)
 @cache
 def impulse_response(room: ShoeboxRoom, rate_hz: int) -> np.ndarray:
     """Return the response from the direct sound on, which has the height 1: float64, (samples,)."""
-    reflection = _reflection(room)
+    x, y, z = room.size
+    volume, surface = x * y * z, 2 * (x * y + y * z + x * z)
+    wanted_s = room.reverb_ms / 1000
+    # Nepers at each reflection.
+    damping = _EYRING * volume / (surface * wanted_s) / 2
+    for _ in range(CORRECTIONS):
+        response = _response(room, rate_hz, math.exp(-damping))
+        damping *= reverb_s(response, rate_hz) / wanted_s
+    return _response(room, rate_hz, math.exp(-damping))
+
+
+def reverb_s(response: np.ndarray, rate_hz: int) -> float:
+    """Return T60 from the decay between -5 and -25 dB (Schroeder 1965; ISO 3382-2)."""
+    energy = np.cumsum((response**2)[::-1])[::-1]
+    decay_db = 10 * np.log10(energy / energy[0] + 1e-12)
+    start, stop = (int(np.argmax(decay_db < level)) for level in (-5, -25))
+    return 3 * (stop - start) / rate_hz
+
+
+def _response(room: ShoeboxRoom, rate_hz: int, reflection: float) -> np.ndarray:
     length = int(rate_hz * room.reverb_ms / 1000)
     direct = room.distance_m
     reach = direct + SPEED_M_S * room.reverb_ms / 1000
@@ -64,7 +87,16 @@ def impulse_response(room: ShoeboxRoom, rate_hz: int) -> np.ndarray:
         inside = at < length
         pulses = reflection ** times[inside] * direct / distance[inside]
         response += np.bincount(at[inside], weights=pulses, minlength=length)[:length]
-    return response
+    return _high_passed(response, rate_hz)
+
+
+def _high_passed(response: np.ndarray, rate_hz: int) -> np.ndarray:
+    pole = math.exp(-2 * math.pi * HIGH_PASS_HZ / rate_hz)
+    passed, before, last = np.empty_like(response), 0.0, 0.0
+    for at, value in enumerate(response):
+        last = value - before + pole * last
+        before, passed[at] = value, last
+    return passed
 
 
 def in_room(samples: np.ndarray, room: ShoeboxRoom, rate_hz: int) -> np.ndarray:
@@ -82,13 +114,6 @@ def in_room(samples: np.ndarray, room: ShoeboxRoom, rate_hz: int) -> np.ndarray:
 
 def _power(samples: np.ndarray) -> float:
     return float(np.sum(samples.astype(np.float64) ** 2))
-
-
-def _reflection(room: ShoeboxRoom) -> float:
-    x, y, z = room.size
-    volume, surface = x * y * z, 2 * (x * y + y * z + x * z)
-    absorption = 1 - math.exp(-_EYRING * volume / (surface * room.reverb_ms / 1000))
-    return math.sqrt(1 - absorption)
 
 
 def _images(size: float, talker: float, microphone: float, reach: float) -> tuple[np.ndarray, np.ndarray]:
