@@ -153,6 +153,7 @@ def _as_json(clip: HeardClip) -> dict[str, Any]:
         "transcript": " ".join(clip.transcript),
         "first_partial_ms": None if clip.first_partial_ms is None else round(clip.first_partial_ms),
         "final_ms": round(clip.final_ms),
+        "final_cpu_ms": round(clip.final_cpu_ms),
         "cpu_s": round(clip.cpu_s, 3),
     }
 

@@ -34,6 +34,7 @@ class HeardClip:
         errors: words to substitute, delete and insert.
         first_partial_ms: from the first sound to the first partial with a word; None without one.
         final_ms: from the last piece of audio to the final transcript.
+        final_cpu_ms: processor time of the final transcript alone, whatever else the machine does.
         edits: words that partials and the final transcript added or took back.
         audio_s: length of what was given.
         cpu_s: processor time of it.
@@ -46,6 +47,7 @@ class HeardClip:
     errors: int
     first_partial_ms: float | None
     final_ms: float
+    final_cpu_ms: float
     edits: int
     audio_s: float
     cpu_s: float
@@ -94,10 +96,11 @@ def hear(stream: SpeechStream, clip: Clip) -> HeardClip:
         if words and first_s is None:
             first_s = free_s
     ended_s = end / RATE_HZ
-    began_s = time.perf_counter()
+    began_s, final_cpu_s = time.perf_counter(), time.process_time()
     final = stream.finish()
     free_s = max(free_s, ended_s) + time.perf_counter() - began_s
-    cpu_s = time.process_time() - cpu_s
+    now_s = time.process_time()
+    cpu_s, final_cpu_s = now_s - cpu_s, now_s - final_cpu_s
     transcript, reference = normalised(final.text, clip.language), normalised(clip.text, clip.language)
     return HeardClip(
         clip.id,
@@ -107,6 +110,7 @@ def hear(stream: SpeechStream, clip: Clip) -> HeardClip:
         word_errors(reference, transcript),
         None if first_s is None else (first_s - clip.onset / RATE_HZ) * 1000,
         (free_s - ended_s) * 1000,
+        final_cpu_s * 1000,
         edits([*said, transcript]),
         len(clip.samples) / RATE_HZ,
         cpu_s,

@@ -10,7 +10,7 @@ Other languages: lower case without punctuation, nothing else.
 import re
 
 from evals.human.recordings import plain_words
-from models.tts.spoken_text import spoken_words
+from models.tts.spoken_text import number_words, spoken_words
 
 _BRACKETS = re.compile(r"\[[^\]]*\]|\([^)]*\)|<[^>]*>")
 _CONTRACTIONS = (
@@ -27,6 +27,16 @@ _CONTRACTIONS = (
     (re.compile(r"'m\b"), " am"),
 )
 _SAME = {"ok": "okay", "alright": "all right", "mr": "mister", "mrs": "missus", "dr": "doctor"}
+_ORDINAL = re.compile(r"\b(\d{1,9})(?:st|nd|rd|th)\b")
+_ORDINALS = {
+    "one": "first",
+    "two": "second",
+    "three": "third",
+    "five": "fifth",
+    "eight": "eighth",
+    "nine": "ninth",
+    "twelve": "twelfth",
+}
 _FILLERS = frozenset({"hmm", "mm", "mhm", "mmm", "uh", "um"})
 
 
@@ -36,8 +46,15 @@ def normalised(text: str, language: str = "en") -> tuple[str, ...]:
         return plain_words(text)
     plain = _BRACKETS.sub(" ", text.lower().replace("’", "'"))
     plain = re.sub(r"(?<=\w)[-–—](?=\w)", " ", plain)
+    plain = _ORDINAL.sub(lambda found: _ordinal(int(found[1])), plain)
     said = " ".join(token for word in spoken_words(plain) for token in word.spoken).lower()
     for pattern, written_out in _CONTRACTIONS:
         said = pattern.sub(written_out, said)
     words = (_SAME.get(word, word) for word in plain_words(said))
     return tuple(word for one in words for word in one.split() if word not in _FILLERS)
+
+
+def _ordinal(value: int) -> str:
+    before, _, last = f" {number_words(value)}".rpartition(" ")
+    ending = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
+    return f"{before} {_ORDINALS.get(last, ending)}".strip()

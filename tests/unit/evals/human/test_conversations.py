@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evals.human.alignment import Aligner
-from evals.human.conditions import CLEAN, CONDITIONS, RATE_HZ
+from evals.human.conditions import CLEAN, CONDITIONS
 from evals.human.conversations import Composer
 from evals.human.hesitations import (
     Boundary,
