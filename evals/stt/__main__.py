@@ -19,14 +19,13 @@ import numpy as np
 from core.errors import AgentError, ConfigError
 from evals.command import machine, positive
 from evals.human.conditions import CONDITIONS, Surroundings
-from evals.human.conversations import at_caller_rate
+from evals.human.conversations import PEAK
 from evals.human.generators import installed
-from evals.human.hesitations import compose
 from evals.human.own_folder import load_own
-from evals.human.recordings import RecordedUtterance
+from evals.human.recordings import RecordedUtterance, edges_of
 from evals.human.split import ReportSet, SpeechSet, Split, TuningSet, load_report, load_tuning
 from evals.stt.figures import summary, table
-from evals.stt.measure import Clip, HeardClip, hear, padded
+from evals.stt.measure import RATE_HZ, Clip, HeardClip, hear, padded
 from evals.stt.rows import create
 from evals.turns.texts import sentences
 from models.stt import SpeechToText
@@ -130,9 +129,12 @@ def _clips(
 ) -> Iterator[Clip]:
     for place, one in enumerate(utterances):
         rng = np.random.default_rng([seed, place])
-        voice = at_caller_rate(compose(one, (), (), rng)).samples
-        said, onset = padded(voice)
+        # All of the recording: what is too soft to be an edge is still heard.
+        voice = one.at_rate(RATE_HZ)
+        peak = float(np.abs(voice).max(initial=0.0))
+        said, lead = padded(voice * (PEAK / peak) if peak else voice)
         heard = surroundings.heard(said, CONDITIONS[condition], rng, speaker=one.speaker)
+        onset = lead + edges_of(one.samples, one.rate_hz)[0] * RATE_HZ // one.rate_hz
         yield Clip(one.id, condition, heard, onset, one.text, one.language)
 
 

@@ -124,11 +124,26 @@ def _timed(action: Callable[[], None]) -> float:
 
 
 def word_errors(reference: Sequence[str], transcript: Sequence[str]) -> int:
-    """Return the words to substitute, delete and insert."""
+    """Return the words to substitute, delete and insert.
+
+    A compound is one word or two: neighbours that the other side writes together are taken together.
+    """
     if not reference:
         return len(transcript)
-    counted = jiwer.process_words(" ".join(reference), " ".join(transcript))
+    said, understood = joined(reference, transcript), joined(transcript, reference)
+    counted = jiwer.process_words(" ".join(said), " ".join(understood))
     return int(counted.substitutions + counted.deletions + counted.insertions)
+
+
+def joined(words: Sequence[str], other: Sequence[str]) -> list[str]:
+    """Write two neighbours as one word where the other side has that word."""
+    known, written = set(other), list[str]()
+    for word in words:
+        if written and written[-1] + word in known:
+            written[-1] += word
+        else:
+            written.append(word)
+    return written
 
 
 def edits(hypotheses: Sequence[Sequence[str]]) -> int:

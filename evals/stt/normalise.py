@@ -3,7 +3,8 @@
 English, in this order: lower case; parts in brackets dropped; hyphens parted; numbers, times and sums in
 words as the product's voices say them (``models.tts.spoken_text``); contractions written out as
 openai-whisper's ``EnglishTextNormalizer`` does; fillers dropped; "okay" and "ok", "alright" and "all right"
-made one. Spelling variants and compounds ("voicemail", "voice mail") stay different: they count as errors.
+made one. Spelling variants stay different and count as errors; of compounds ("voicemail", "voice mail") see
+``measure.word_errors``.
 Other languages: lower case without punctuation, nothing else.
 """
 

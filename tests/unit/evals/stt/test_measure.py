@@ -47,6 +47,13 @@ def test_errors_are_words_to_substitute_delete_and_insert():
     assert word_errors((), ("noise",)) == 1
 
 
+def test_a_compound_is_one_word_or_two():
+    assert word_errors(("agent", "login"), ("agent", "log", "in")) == 0
+    assert word_errors(("your", "voice", "mail"), ("your", "voicemail")) == 0
+    # Neighbours that make no word of the other side stay apart.
+    assert word_errors(("log", "on"), ("log", "in")) == 1
+
+
 def test_edits_are_words_added_and_taken_back():
     assert edits([("i",), ("i", "want"), ("i", "want", "two")]) == 3
     # "wan" is taken back and "want to" added.
