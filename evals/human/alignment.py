@@ -1,4 +1,4 @@
-"""Where the words of a recording with known text lie: forced alignment by PocketSphinx, English only.
+"""Forced alignment of the words of a recording with known text, by PocketSphinx, English only.
 
 The dictionary's words are aligned to the sound (its acoustic model, no language model), and each boundary
 between two words is then moved to the quietest moment near it, so that a cut there is not heard. A text with
@@ -23,7 +23,7 @@ POWER_WINDOW_MS = 10
 
 @dataclass(frozen=True, slots=True)
 class AlignedWord:
-    """One written word.
+    """Written word and its place in the sound.
 
     Attributes:
         written: as it stands in the text, with its punctuation.
@@ -61,7 +61,7 @@ class Aligner:
         return tuple(words)
 
     def _frames(self, text: str, one: RecordedUtterance) -> list[tuple[int, int]] | None:
-        """First frame and the one after the last of each token."""
+        """Return the first frame and the one after the last of each token."""
         try:
             self._decoder.set_align_text(text)
             self._decoder.start_utt()

@@ -37,7 +37,7 @@ class RegistryClient(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One file of a registry.
+    """File of a package registry.
 
     Attributes:
         name: its name in this evaluation.

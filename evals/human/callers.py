@@ -42,7 +42,7 @@ class SpeechKind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallerTurn:
-    """One turn of a caller.
+    """Turn of a caller and the origin of its voice.
 
     Attributes:
         turn: its sound and pauses, at 16 kHz.

@@ -1,4 +1,4 @@
-"""What lies between a caller's mouth and the recogniser: room, noise and telephone line.
+"""Room, noise and telephone line between a caller's mouth and the recogniser.
 
 In this order: the room adds reverberation, noise is added at a given ratio to the speech, the line narrows
 the band, codes it as mu-law at 8 kHz and loses packets, which are concealed as Parley conceals them. Every
@@ -41,7 +41,7 @@ class NoiseKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One way in which callers are heard.
+    """Combination of room, noise and line in which callers are heard.
 
     Attributes:
         name: for tables.
@@ -78,7 +78,7 @@ CONDITIONS: Mapping[str, Condition] = {condition.name: condition for condition i
 
 
 class Surroundings:
-    """Applies conditions to the speech of one set; babble is made of other speakers of the same set.
+    """Apply conditions to the speech of one set; babble is made of other speakers of the same set.
 
     Args:
         material: where other people's voices come from.
@@ -136,7 +136,7 @@ class Surroundings:
     def _talk(
         self, recordings: Sequence[RecordedUtterance], samples: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """One person's recordings one after the other, without silence between them, from a random place."""
+        """Return one person's recordings one after the other, without silence between them, from a random place."""
         parts: list[np.ndarray] = []
         length = 0
         while length < 2 * samples:

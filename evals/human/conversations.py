@@ -26,7 +26,7 @@ SILENCE_DBFS = -70.0
 
 @dataclass(frozen=True, slots=True)
 class PlacedTurn:
-    """One turn in a conversation. Times are samples of it.
+    """Turn in a composed call. Times are samples of it.
 
     Attributes:
         text: what is said.
@@ -45,7 +45,7 @@ class PlacedTurn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComposedCall:
-    """One caller's side of a call.
+    """Caller's side of a call.
 
     Attributes:
         samples: float32, (samples,), as they arrive.
@@ -63,7 +63,7 @@ class ComposedCall:
 
 
 class Composer:
-    """Makes turns and conversations of a set.
+    """Compose turns and calls of a set.
 
     Args:
         material: of one side of the split.

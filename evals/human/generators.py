@@ -1,4 +1,4 @@
-"""Synthetic voices as callers: several generators of different authorship behind one interface.
+"""Synthetic voices as callers: several generators of different authorship with one interface.
 
 Each generator is on one side of the split (``split.GENERATORS``). One that is not installed is left out, and
 says why. A voice that copies a person who speaks through a generator of the other side is not listed:
@@ -31,7 +31,7 @@ Synthesis = Callable[[str, str], tuple[np.ndarray, int]]
 
 @dataclass(frozen=True, slots=True)
 class VoiceGenerator:
-    """One generator.
+    """Program that speaks, with its voices.
 
     Attributes:
         name: in ``split.GENERATORS``.

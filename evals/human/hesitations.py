@@ -1,4 +1,4 @@
-"""Where a caller stops to think inside a turn, and for how long.
+"""Hesitations: places at which a caller stops to think inside a turn, and their lengths.
 
 A recording is cut between two words and goes on after a silence. The places are those at which people pause:
 between sentences, between clauses, and inside a clause after a function word, before the word that is looked
@@ -66,7 +66,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class HesitationLaw:
-    """How callers pause.
+    """Law of the number and the lengths of pauses.
 
     Attributes:
         per_turn: mean number of pauses in a turn; a geometric law.
@@ -109,7 +109,7 @@ class PlacedPause:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComposedTurn:
-    """What a caller says in one go, pauses included.
+    """Turn of a caller, pauses included.
 
     Attributes:
         utterance: the recording that it was made of.

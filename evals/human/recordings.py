@@ -1,4 +1,4 @@
-"""A recording of one person saying one thing, and how the files of packages become one.
+"""Recording of one person saying one thing, and decoders for the files of packages.
 
 Times are samples of the recording. Nothing here decides what a recording may be used for (``split``).
 """
@@ -45,7 +45,7 @@ class RecordedPause:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedUtterance:
-    """One recording with what is known of it.
+    """Recording with its text, speaker and pauses.
 
     Attributes:
         id: source and member, unique.
@@ -143,13 +143,6 @@ def rule_for(samples: np.ndarray, rate_hz: int) -> AudibleRule:
     floor, speech = np.percentile(levels, (2, 90))
     threshold = min(max(floor + _OVER_FLOOR_DB, speech - _LOWEST_DB), speech - _HIGHEST_DB)
     return AudibleRule(threshold_dbfs=float(threshold))
-
-
-def noise_floor_dbfs(samples: np.ndarray, rate_hz: int) -> float:
-    """Return the level of the quietest frames that are not digital silence."""
-    levels = _levels_db(samples, rate_hz)
-    sounding = levels[levels > -100.0]
-    return float(np.percentile(sounding, 5)) if sounding.size else -90.0
 
 
 def _levels_db(samples: np.ndarray, rate_hz: int) -> np.ndarray:

@@ -46,7 +46,7 @@ _BECKETT = "Ever tried. Ever failed. No matter. Try again. Fail again. Fail bett
 
 @dataclass(frozen=True, slots=True)
 class SpeechSource:
-    """One set of recordings.
+    """Set of recordings with one licence.
 
     Attributes:
         name: of the row.

@@ -1,4 +1,4 @@
-"""Which recordings, texts and voices may be tuned on, and which are only reported.
+"""Split of recordings, texts and voices into those to tune on and those to report.
 
 A speaker belongs to one side, and so does a generator of synthetic voices; ``manifest.tsv`` lists every
 recording of ``sources`` with its side and the digests of its audio, its text and its clauses. A ``TuningSet``
@@ -24,7 +24,7 @@ from evals.human.sources import SOURCES
 
 MANIFEST = Path(__file__).parent / "manifest.tsv"
 OWN = "own"
-# A clause of fewer words is anybody's: "thank you", "please try again".
+# A clause of fewer words belongs to no set: "thank you", "please try again".
 CLAUSE_WORDS = 4
 CLAUSE_DIGITS = 12
 _COLUMNS = ("set", "id", "speaker", "language", "seconds", "words", "audio_sha256", "text_sha256", "clauses")
@@ -88,7 +88,7 @@ class SplitError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
-    """One recording as the manifest has it.
+    """Recording as the manifest has it.
 
     Attributes:
         split: its side.

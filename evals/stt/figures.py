@@ -30,7 +30,7 @@ def summary(clips: Sequence[HeardClip], seed: int = 1) -> dict[str, Any]:
         "words": words,
         "word_errors": _rounded(errors / words if words else None),
         "word_errors_interval": word_error_interval(clips, seed),
-        "exact_clips": sum(clip.transcript == clip.reference for clip in clips),
+        "exact_clips": sum(not clip.errors for clip in clips),
         "edit_overhead": _rounded((edited - needed) / edited if edited else None),
         "without_partial": len(clips) - len(partials),
         "first_partial_ms": _percentiles(partials),

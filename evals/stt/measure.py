@@ -1,4 +1,4 @@
-"""Runs a recogniser on one clip and counts what it got wrong, when it said what, and what it cost.
+"""Run a recogniser on one clip: word errors, times of its words, cost.
 
 Audio is given in pieces of 20 ms as fast as the engine takes it, on a clock that is computed: a piece arrives
 when it would in a call, its work begins when the engine is free, and takes the time that was measured. A
@@ -24,7 +24,7 @@ LEAD_MS, TAIL_MS = 300, 200
 
 @dataclass(frozen=True, slots=True)
 class HeardClip:
-    """One clip through one recogniser.
+    """Result of one clip and one recogniser.
 
     Attributes:
         id: recording.
@@ -55,7 +55,7 @@ class HeardClip:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clip:
-    """What is given to a recogniser.
+    """Sound that is given to a recogniser.
 
     Attributes:
         id: recording.

@@ -1,4 +1,4 @@
-"""One spelling for references and transcripts, so that word errors count what was misheard.
+"""Normalisation of references and transcripts, so that word errors count what was misheard.
 
 English, in this order: lower case; parts in brackets dropped; hyphens parted; numbers, times and sums in
 words as the product's voices say them (``models.tts.spoken_text``); contractions written out as

@@ -58,7 +58,7 @@ def test_places_are_junctures_and_function_words():
         3: PausePlace.CLAUSE,
         4: PausePlace.PHRASE,
     }
-    # Each cut lies between its words, or a moment beside them.
+    # Each cut lies between its words, or a moment from them.
     for place in found:
         before, after = words[place.words - 1], words[place.words]
         assert before.end - 0.05 * one.rate_hz <= place.at <= after.first + 0.05 * one.rate_hz
