@@ -136,7 +136,7 @@ class Surroundings:
     def _talk(
         self, recordings: Sequence[RecordedUtterance], samples: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """Return one person's recordings one after the other, without silence between them, from a random place."""
+        """Return one person's recordings without silence between them, from a random place."""
         parts: list[np.ndarray] = []
         length = 0
         while length < 2 * samples:
