@@ -15,7 +15,7 @@ from evals.human.conditions import (
 )
 from evals.human.rooms import FAR, impulse_response, in_room, reverb_s
 from evals.human.split import TuningSet
-from tests.human_speech import clip
+from tests.recorded_speech import clip
 
 
 def surroundings() -> Surroundings:

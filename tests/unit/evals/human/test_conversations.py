@@ -18,7 +18,7 @@ from evals.human.hesitations import (
 )
 from evals.human.recordings import RecordedPause, edges_of
 from evals.human.split import TuningSet
-from tests.human_speech import clip
+from tests.recorded_speech import clip
 
 
 def test_words_of_a_recording_are_found_in_order():

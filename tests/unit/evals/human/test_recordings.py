@@ -5,7 +5,7 @@ import pytest
 
 from core.errors import MediaError
 from evals.human.recordings import decode_g722, decode_wav, edges_of, pauses_of, text_digest
-from tests.human_speech import clip
+from tests.recorded_speech import clip
 
 RATE_HZ = 16_000
 

@@ -22,7 +22,7 @@ from evals.human.split import (
     reported_clauses,
 )
 from models.stt.language_model import CALLER_PHRASES
-from tests.human_speech import CLIP, TEXT, clip
+from tests.recorded_speech import CLIP, TEXT, clip
 
 ROOT = Path(__file__).parents[4]
 PRODUCT = (

@@ -14,7 +14,7 @@ from evals.stt.measure import Clip, HeardClip, edits, hear, padded, word_errors
 from evals.stt.normalise import normalised
 from evals.stt.rows import create
 from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
-from tests.human_speech import CLIP, TEXT, clip
+from tests.recorded_speech import CLIP, TEXT, clip
 
 
 @pytest.mark.parametrize(
