@@ -10,12 +10,16 @@ import pytest
 
 from audio.audible import audible_spans
 from core.errors import ConfigError
+from evals.heard_truth import __main__ as heard_truth
 from evals.human.callers import SpeechKind, add_speech_option, open_callers
 from evals.human.generators import VOICE_GENERATORS, installed
 from evals.human.hesitations import HesitationLaw
 from evals.human.split import ReportSet, Split, SplitError, TuningSet
+from evals.latency import __main__ as latency
 from evals.latency.figures import TurnFigures, by_speech, summary
-from evals.latency.speech import RATE_HZ, of_turn
+from evals.latency.speech import RATE_HZ, Speakers, of_turn
+from evals.phone.speech import samples_of, turn_packets
+from evals.turns import __main__ as turns
 from evals.turns.callers import CallSpec
 from evals.turns.recorded import script
 
@@ -41,12 +45,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_same_seed_gives_the_same_turns_and_every_recording_before_one_comes_again(folder: Path):
     callers = open_callers(SpeechKind.HUMAN, own=folder, law=HesitationLaw(per_turn=2.0))
-    turns = callers.turns(4, seed=1)
-    assert {each.turn.utterance.text for each in turns[:2]} == set(TEXTS)
+    said = callers.turns(4, seed=1)
+    assert {each.turn.utterance.text for each in said[:2]} == set(TEXTS)
     again = callers.turns(4, seed=1)
-    assert all((a.turn.samples == b.turn.samples).all() for a, b in zip(turns, again, strict=True))
-    assert {each.kind for each in turns} == {SpeechKind.HUMAN}
-    assert any(each.turn.pauses for each in turns)
+    assert all((a.turn.samples == b.turn.samples).all() for a, b in zip(said, again, strict=True))
+    assert {each.kind for each in said} == {SpeechKind.HUMAN}
+    assert any(each.turn.pauses for each in said)
 
 
 def test_a_turn_is_sent_with_its_pauses_where_they_are_heard(folder: Path):
@@ -127,9 +131,9 @@ def test_a_cut_belongs_to_the_last_pause_that_had_begun(cut_ms: int | None, met:
 
 
 def test_people_and_synthetic_voices_are_reported_apart():
-    turns = [turn(), turn(1_200), turn(speech="synthetic", voice_ms=600)]
-    assert summary(turns)["pauses"] == {"met": 5, "cut": 1}
-    apart = by_speech(turns)
+    heard = [turn(), turn(1_200), turn(speech="synthetic", voice_ms=600)]
+    assert summary(heard)["pauses"] == {"met": 5, "cut": 1}
+    apart = by_speech(heard)
     assert {kind: part["turns"] for kind, part in apart.items()} == {"human": 2, "synthetic": 1}
     assert apart["synthetic"]["voice_to_voice_ms"]["p50"] == 600
     assert apart["human"]["pauses"] == {"met": 3, "cut": 1}
@@ -149,3 +153,33 @@ def test_recorded_turns_become_scripted_ones_with_all_of_their_words_and_sound(f
             assert all(len(piece) > 0 for piece in pieces)
             holds += len(each.silences) - 1
     assert holds > 0
+
+
+@pytest.mark.parametrize("measurement", ["--capacity", "--call-start"])
+def test_latency_refuses_recorded_callers_where_it_has_its_own(
+    measurement: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert latency.main([measurement, "--speech", "human", "--out-dir", str(tmp_path)]) == 2
+    assert "--speech is for voice-to-voice" in capsys.readouterr().err
+
+
+def test_a_simulator_of_turns_has_no_voices(capsys: pytest.CaptureFixture[str]):
+    assert turns.main(["--speech", "human"]) == 2
+    assert "--speech needs --audio" in capsys.readouterr().err
+
+
+def test_people_who_interrupt_are_every_other_question(folder: Path, tmp_path: Path):
+    callers = open_callers(SpeechKind.HUMAN, own=folder, law=HesitationLaw(per_turn=0.0))
+    plan = heard_truth._plan(Speakers(tmp_path), 5, 1, 50, callers)
+    assert [asked.speech for asked in plan.questions] == ["synthetic", "human"] * 2 + ["synthetic"]
+
+
+def test_a_turn_is_sent_by_telephone_from_its_first_sound_to_its_last(folder: Path):
+    callers = open_callers(SpeechKind.HUMAN, own=folder, law=HesitationLaw(per_turn=0.0))
+    (caller,) = callers.turns(1, seed=1)
+    packets = turn_packets(caller.turn)
+    assert {len(packet) for packet in packets} == {160}
+    assert len(packets) == -(-len(caller.turn.samples) // 320)
+    heard = np.concatenate([samples_of(packet) for packet in packets])
+    assert np.abs(heard[:400]).max() > 0.01
+    assert np.abs(heard[-800:]).max() > 0.01
