@@ -11,9 +11,16 @@ import pytest
 from audio.audible import audible_spans
 from core.errors import ConfigError
 from evals.heard_truth import __main__ as heard_truth
-from evals.human.callers import SpeechKind, add_speech_option, open_callers
+from evals.human.callers import (
+    MixedCallers,
+    ReportCallers,
+    SpeechKind,
+    add_speech_option,
+    open_callers,
+)
 from evals.human.generators import VOICE_GENERATORS, installed
 from evals.human.hesitations import HesitationLaw
+from evals.human.own_folder import load_own
 from evals.human.split import ReportSet, Split, SplitError, TuningSet
 from evals.latency import __main__ as latency
 from evals.latency.figures import TurnFigures, by_speech, summary
@@ -51,6 +58,18 @@ def test_the_same_seed_gives_the_same_turns_and_every_recording_before_one_comes
     assert all((a.turn.samples == b.turn.samples).all() for a, b in zip(said, again, strict=True))
     assert {each.kind for each in said} == {SpeechKind.HUMAN}
     assert any(each.turn.pauses for each in said)
+
+
+def test_mixed_callers_take_turns(folder: Path):
+    human = open_callers(SpeechKind.HUMAN, own=folder)
+    synthetic = ReportCallers(load_own(folder)[1], SpeechKind.SYNTHETIC)
+    said = MixedCallers((human, synthetic)).turns(5, seed=1)
+    assert [each.kind.value for each in said] == ["human", "synthetic"] * 2 + ["human"]
+
+
+def test_a_set_of_long_or_short_recordings_has_no_callers(folder: Path):
+    with pytest.raises(ConfigError, match="5 words"):
+        ReportCallers(load_own(folder)[1].where(language="fr"), SpeechKind.HUMAN)
 
 
 def test_a_turn_is_sent_with_its_pauses_where_they_are_heard(folder: Path):
