@@ -7,6 +7,7 @@ Festival's "slt" and "kal" are those of flite.
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -92,20 +93,26 @@ def _by_engine(create: Callable[[str], TextToSpeech]) -> Synthesis:
     return synthesize
 
 
-def _by_command(command: Callable[[str, str], list[str]], *, from_input: bool) -> Synthesis:
+def _by_command(command: Callable[[str, str, str], list[str]], *, from_input: bool) -> Synthesis:
+    """Return a synthesis by a program that writes a WAV file; it is given voice, text and path."""
+
     def synthesize(voice: str, text: str) -> tuple[np.ndarray, int]:
-        arguments = command(voice, text)
-        try:
-            done = subprocess.run(
-                arguments,
-                input=text.encode() if from_input else None,
-                capture_output=True,
-                check=True,
-                timeout=SYNTHESIS_TIMEOUT_S,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise EngineError(f"{arguments[0]} failed: {error}", engine=arguments[0]) from error
-        return decode_wav(done.stdout)
+        # A file, because a pipe cannot be wound back: the head of the WAV would say that it is empty.
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "said.wav"
+            arguments = command(voice, text, str(path))
+            try:
+                subprocess.run(
+                    arguments,
+                    input=f"{text}\n".encode() if from_input else None,
+                    capture_output=True,
+                    check=True,
+                    timeout=SYNTHESIS_TIMEOUT_S,
+                )
+                said = path.read_bytes()
+            except (OSError, subprocess.SubprocessError) as error:
+                raise EngineError(f"{arguments[0]} failed: {error}", engine=arguments[0]) from error
+        return decode_wav(said)
 
     return synthesize
 
@@ -127,16 +134,6 @@ def _loads(name: str) -> Callable[[], str | None]:
         return None
 
     return needs
-
-
-def _pico(voice: str, text: str) -> tuple[np.ndarray, int]:
-    # It writes a file only, and takes the name's suffix for the format.
-    command = [
-        "sh",
-        "-c",
-        'f=$(mktemp --suffix=.wav) && pico2wave -l "$1" -w "$f" "$2" && cat "$f"; rm -f "$f"',
-    ]
-    return _by_command(lambda *_: [*command, "pico", voice, text], from_input=False)(voice, text)
 
 
 def _piper(voice: str) -> TextToSpeech:
@@ -183,14 +180,16 @@ _ALL = (
         "University of Edinburgh: diphones",
         ("ked_diphone",),
         _without("text2wave", "festival, festvox-kdlpc16k"),
-        _by_command(lambda voice, _: ["text2wave", "-eval", f"(voice_{voice})"], from_input=True),
+        _by_command(
+            lambda voice, _, path: ["text2wave", "-eval", f"(voice_{voice})", "-o", path], from_input=True
+        ),
     ),
     VoiceGenerator(
         "pico",
         "SVOX: hidden Markov models",
         ("en-US", "en-GB"),
         _without("pico2wave", "libttspico-utils"),
-        _pico,
+        _by_command(lambda voice, text, path: ["pico2wave", "-l", voice, "-w", path, text], from_input=False),
     ),
     VoiceGenerator(
         "piper", "Rhasspy: VITS, voice joe", ("en_US-joe-medium",), _piper_needs, _by_engine(_piper)

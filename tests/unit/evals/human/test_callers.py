@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from audio.audible import audible_spans
-from core.errors import ConfigError
+from core.errors import ConfigError, EngineError
 from evals.heard_truth import __main__ as heard_truth
 from evals.human.callers import (
     MixedCallers,
@@ -18,9 +18,10 @@ from evals.human.callers import (
     add_speech_option,
     open_callers,
 )
-from evals.human.generators import VOICE_GENERATORS, installed
+from evals.human.generators import VOICE_GENERATORS, _by_command, installed
 from evals.human.hesitations import HesitationLaw
 from evals.human.own_folder import load_own
+from evals.human.recordings import decode_wav
 from evals.human.split import ReportSet, Split, SplitError, TuningSet
 from evals.latency import __main__ as latency
 from evals.latency.figures import TurnFigures, by_speech, summary
@@ -29,6 +30,7 @@ from evals.phone.speech import samples_of, turn_packets
 from evals.turns import __main__ as turns
 from evals.turns.callers import CallSpec
 from evals.turns.recorded import script
+from tests.recorded_speech import CLIP
 
 TEXTS = ("my son has lost the key of the house", "we would like to come a little later on sunday")
 
@@ -108,6 +110,15 @@ def test_a_generator_that_is_missing_says_what_it_needs():
             with pytest.raises(ConfigError, match=generator.name):
                 generator.say(generator.voices[0], "hello")
             assert missing
+
+
+def test_a_program_that_writes_a_file_is_a_voice():
+    synthesize = _by_command(lambda voice, text, path: ["cp", str(CLIP), path], from_input=False)
+    samples, rate_hz = synthesize("any", "any text")
+    assert (samples == decode_wav(CLIP.read_bytes())[0]).all()
+    assert rate_hz == 16_000
+    with pytest.raises(EngineError, match="no such voice"):
+        _by_command(lambda *_: ["no such voice"], from_input=True)("any", "any text")
 
 
 def test_instruments_take_the_kinds_of_speech():
