@@ -1,5 +1,8 @@
 """``python -m evals.duplex_bench``: engines against the clips of Full-Duplex-Bench, or the shipped ones.
 
+``--speech human`` has recorded people pause, finish and interrupt (``recorded``); ``--speech mixed`` measures
+them and the clips of ``--data``, each for itself.
+
 Exit status 0 when all was measured, 2 with one line on standard error for what the user can mend.
 """
 
@@ -7,6 +10,7 @@ import argparse
 import asyncio
 import json
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,17 +22,22 @@ from loguru import logger
 
 from core.errors import AgentError, ConfigError
 from evals.command import machine, positive
-from evals.duplex_bench import report
+from evals.duplex_bench import recorded, report
 from evals.duplex_bench.clips import SHIPPED, Clip, Part, load
 from evals.duplex_bench.hosts import BASELINES, System, detector, known, open_host, recogniser
 from evals.duplex_bench.overlaps import needs_clean
 from evals.duplex_bench.runner import Take, play_all, step
 from evals.duplex_bench.scores import OVER, Heard, row
 from evals.duplex_bench.spoken import RATE_HZ, Segmenter, by_level, by_silero
-from evals.latency.figures import percentile
+from evals.human.callers import SpeechKind, add_speech_option, open_callers
+from evals.human.hesitations import HesitationLaw
+from evals.latency.figures import LONGEST_PAUSE_MS, percentile
 from models.vad import VoiceActivityDetector
 
 AT_ONCE = 4
+RECORDED, RECORDED_CLIPS = "recorded people", 24
+# So long that an answer would still be too early.
+CALLERS = HesitationLaw(per_turn=1.0, longest_ms=LONGEST_PAUSE_MS)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,14 +59,15 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--segments", choices=("silero", "level"), default="silero", help="what finds the bot's voice"
     )
-    root.add_argument("--seed", type=int, default=1, help="of what is drawn: random backchannels")
+    root.add_argument("--seed", type=int, default=1, help="of what is drawn: random backchannels, recordings")
+    add_speech_option(root)
     root.add_argument("--json", type=Path, help="write the figures here")
     root.add_argument("--out", type=Path, help="keep WAV files here: left the caller, right the bot")
     return root
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what was asked for.
+    """Measure what was asked for; with mixed speech ``human`` holds the same of recorded people.
 
     Raises:
         AgentError: what the user can mend, or an engine that failed.
@@ -65,19 +75,40 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     unknown = sorted(set(arguments.engine) - set(known()))
     if unknown:
         raise ConfigError(f"unknown engine {unknown[0]!r}", known=known())
-    clips = load(arguments.data, _parts(arguments.part), most=arguments.clips)
-    settings = _settings(arguments.settings)
-    vad = detector()
+    settings, vad = _settings(arguments.settings), detector()
+    parts = _parts(arguments.part)
+    sets: dict[str, Sequence[Clip]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.speech is not SpeechKind.HUMAN:
+            sets["shipped" if arguments.data == SHIPPED else str(arguments.data)] = load(
+                arguments.data, parts, most=arguments.clips
+            )
+        if arguments.speech is not SpeechKind.SYNTHETIC:
+            callers = open_callers(SpeechKind.HUMAN, law=CALLERS, own=arguments.own_speech)
+            recorded.write(Path(folder), callers, arguments.clips or RECORDED_CLIPS, arguments.seed)
+            chosen = [part for part in parts if part in recorded.PARTS]
+            sets[RECORDED] = load(Path(folder), chosen)
+        measured = [_set(name, clips, settings, vad, arguments) for name, clips in sets.items()]
+    return measured[0] if len(measured) == 1 else measured[0] | {"human": measured[1]}
+
+
+def _set(
+    name: str,
+    clips: Sequence[Clip],
+    settings: Mapping[str, Mapping[str, Any]],
+    vad: VoiceActivityDetector,
+    arguments: argparse.Namespace,
+) -> dict[str, Any]:
     segments = by_silero(vad) if arguments.segments == "silero" else by_level
     rows = []
-    for name in dict.fromkeys((*arguments.engine, *BASELINES)):
-        system = open_host(name, settings.get(name), vad=vad, seed=arguments.seed)
+    for engine in dict.fromkeys((*arguments.engine, *BASELINES)):
+        system = open_host(engine, settings.get(engine), vad=vad, seed=arguments.seed)
         try:
             rows.append(_measured(system, clips, vad, segments, arguments))
         finally:
             system.host.close()
     return {
-        "data": "shipped" if arguments.data == SHIPPED else str(arguments.data),
+        "data": name,
         "segments": arguments.segments,
         "at_once": arguments.at_once,
         "seed": arguments.seed,
@@ -218,6 +249,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {' '.join(str(reason).split())}", file=sys.stderr)
         return 2
     print(report.table(result), end="")
+    if "human" in result:
+        print(f"\n{RECORDED}:\n\n{report.table(result['human'])}", end="")
     return 0
 
 

@@ -4,6 +4,10 @@ Real calls against a real server with the embedded engines; ``--interruptions`` 
 moments. The truth is in the callers' recordings. Starts a server in a process of its own, or takes the one at
 ``--url``; it must send ``heard`` messages and speak with flite. Faults end the run with one line and
 status 2.
+
+``--speech human`` has recorded people interrupt: every other question is theirs, the ones between are
+synthetic and have long answers, and interruptions by people alone are counted. ``--speech mixed`` counts
+both.
 """
 
 import argparse
@@ -18,10 +22,12 @@ from configs.load import load_deployment
 from core.errors import AgentError, PeerError
 from evals.command import count, machine
 from evals.heard_truth.calls import Judged, Plan, call
-from evals.heard_truth.figures import summary, table
+from evals.heard_truth.figures import by_speech, summary, table
 from evals.heard_truth.serving import running
+from evals.human.callers import CallerSpeech, SpeechKind, add_speech_option, open_callers
+from evals.human.hesitations import HesitationLaw
 from evals.latency.questions import LONG_ANSWERS, Utterance
-from evals.latency.speech import Speakers, Spoken
+from evals.latency.speech import Speakers, Spoken, of_turn
 from evals.serving_process import ROOT
 from models.tts import TTS
 from models.tts.flite import FliteSettings
@@ -51,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
         "Pipecat's own rule says",
     )
     root.add_argument("--seed", type=int, default=1)
+    add_speech_option(root)
     root.add_argument("--json", type=Path, help="write the figures here")
     root.add_argument("--table", type=Path, help="write the markdown table here")
     root.add_argument("--out-dir", type=Path, default=Path("out/heard_truth"))
@@ -67,6 +74,10 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     speaking = load_deployment(ROOT / arguments.config).speaking
     voice = TTS.create("flite", FliteSettings(**speaking.tts.settings))
     speakers = Speakers(arguments.out_dir / "voices")
+    callers = None
+    if arguments.speech is not SpeechKind.SYNTHETIC:
+        law = HesitationLaw(per_turn=0.0)
+        callers = open_callers(SpeechKind.HUMAN, law=law, own=arguments.own_speech)
     judged = Judged()
     log = arguments.out_dir / "server.log"
     async with running(arguments.url, arguments.system, arguments.config, log) as url:
@@ -79,9 +90,15 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             if missing <= 0:
                 break
             questions = min(arguments.per_call, missing + -(-missing * SPARE_PERCENT // 100))
-            plan = _plan(speakers, questions + 1, arguments.seed + number, speaking.delivery.word_due_percent)
+            plan = _plan(
+                speakers, questions + 1, arguments.seed + number, speaking.delivery.word_due_percent, callers
+            )
             heard = await call(url, plan, voice, arguments.out_dir / f"call-{number:02d}.wav")
-            judged.interruptions += heard.interruptions
+            judged.interruptions += [
+                one
+                for one in heard.interruptions
+                if arguments.speech is not SpeechKind.HUMAN or one.speech == SpeechKind.HUMAN.value
+            ]
             judged.left_out += heard.left_out
             errors = [one.word_error for one in heard.interruptions]
             _say(f"{len(judged.interruptions)} of {arguments.interruptions}: {errors}")
@@ -96,16 +113,25 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "config": str(arguments.config),
         "url": arguments.url,
         "system": arguments.system,
+        "speech": arguments.speech.value,
     }
-    figures = summary(
-        judged.interruptions[: arguments.interruptions], left_out=judged.left_out, surplus=surplus
-    )
+    counted = judged.interruptions[: arguments.interruptions]
+    figures = summary(counted, left_out=judged.left_out, surplus=surplus)
+    if arguments.speech is not SpeechKind.SYNTHETIC:
+        figures["by_speech"] = by_speech(counted)
     return {**figures, "settings": settings, "machine": machine()}
 
 
-def _plan(speakers: Speakers, questions: int, seed: int, due_percent: int) -> Plan:
+def _plan(
+    speakers: Speakers, questions: int, seed: int, due_percent: int, callers: CallerSpeech | None = None
+) -> Plan:
     texts = [LONG_ANSWERS[(seed + n) % len(LONG_ANSWERS)] for n in range(questions)]
-    return Plan([_ask(speakers, text, seed) for text in texts], seed, due_percent)
+    asked = [_ask(speakers, text, seed) for text in texts]
+    if callers is not None:
+        # What a person says is hardly about the documents, and its answer too short to be interrupted.
+        people = [of_turn(turn, gap_ms=0) for turn in callers.turns(questions // 2, seed)]
+        asked[1::2] = people
+    return Plan(asked, seed, due_percent)
 
 
 def _ask(speakers: Speakers, text: str, seed: int) -> Spoken:

@@ -75,6 +75,7 @@ class Interruption:
         begun_ms: first audible sample of the reply in it.
         committed: whether the timeline of the session has it as the record says; None without a session.
         shown: the same of the view of the model.
+        speech: of the voice that interrupted, human or synthetic.
     """
 
     at_ms: int
@@ -93,6 +94,7 @@ class Interruption:
     begun_ms: int
     committed: bool | None = None
     shown: bool | None = None
+    speech: str = "synthetic"
 
     @property
     def word_error(self) -> int | None:
@@ -253,6 +255,7 @@ class _Judge:
             clauses=tuple(clauses),
             recording=self._name,
             begun_ms=to_ms(begun),
+            speech=interrupting.spoken.speech,
         )
 
     def _sound(self, from_sample: int, to_sample: int) -> np.ndarray:

@@ -62,6 +62,12 @@ def summary(
     }
 
 
+def by_speech(interruptions: Sequence[Interruption]) -> dict[str, dict[str, Any]]:
+    """Return the figures of people and of synthetic voices apart."""
+    kinds = sorted({one.speech for one in interruptions})
+    return {kind: summary([one for one in interruptions if one.speech == kind]) for kind in kinds}
+
+
 def table(result: dict[str, Any]) -> str:
     """Markdown."""
     rule = result["pipecat_rule"]
@@ -87,6 +93,12 @@ def table(result: dict[str, Any]) -> str:
     ]
     lines = ["| | playout clock | Pipecat's rule |", "|---|---|---|"]
     lines += [f"| {name} | {ours} | {theirs} |" for name, ours, theirs in rows]
+    for kind, part in result.get("by_speech", {}).items():
+        within, stop = part["within_one_word_percent"], _pair(part["stop_ms"])
+        lines += [
+            "",
+            f"{part['interruptions']} by {kind} voices: {within} % within one word, stop {stop} ms.",
+        ]
     machine = result.get("machine")
     if machine:
         lines += [

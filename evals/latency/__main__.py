@@ -3,13 +3,15 @@
 Three measurements: voice-to-voice over ``--turns`` questions (the default), ``--capacity`` and
 ``--call-start``. Each starts the server of ``--config`` in a process of its own, or takes the running one at
 ``--url``; ``--baseline stock`` measures a stock Pipecat pipeline with the same engines behind it, with the
-same callers, words, pauses and seed. Recordings and logs go under ``--out-dir``. Faults end the run with one
-line and status 2.
+same callers, words, pauses and seed. ``--speech human`` has recorded people call, ``mixed`` also voice
+generators that nothing was tuned on (``evals.human``). Recordings and logs go under ``--out-dir``. Faults end
+the run with one line and status 2.
 """
 
 import argparse
 import asyncio
 import json
+import random
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,19 +21,24 @@ from typing import Any
 
 from core.errors import AgentError, ConfigError, PeerError
 from evals.command import count, machine, positive
+from evals.human.callers import SpeechKind, add_speech_option, open_callers
+from evals.human.hesitations import HesitationLaw
 from evals.latency import call_start, capacity, report
 from evals.latency.client import JITTER_PREFETCH
 from evals.latency.conversation import Manners, converse
-from evals.latency.figures import TurnFigures, ratio, summary
+from evals.latency.figures import LONGEST_PAUSE_MS, TurnFigures, by_speech, ratio, summary
 from evals.latency.questions import LONG_ANSWERS, Utterance, conversation, plan
 from evals.latency.servers import running
-from evals.latency.speech import Speakers, Spoken
+from evals.latency.speech import Speakers, Spoken, of_turn
 from evals.latency.techniques import ADMISSION, TECHNIQUES, write
 from evals.serving_process import ROOT, Server, healthy
 
 # A turn of natural talk is longer than this: so many questions last for a step.
 SECONDS_PER_TURN = 12
 PICTURES = (".png", ".svg", ".pdf")
+# Recorded callers pause about once in a turn, and so long that an answer would still be too early.
+CALLERS = HesitationLaw(per_turn=1.0, longest_ms=LONGEST_PAUSE_MS)
+GAP_MS = (200, 900)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--only-baseline", action="store_true", help="leave the product out: for work on the baseline"
     )
+    add_speech_option(root)
     root.add_argument("--json", type=Path, help="write the figures here")
     root.add_argument("--table", type=Path, help="write the markdown tables here")
     root.add_argument("--waterfall", type=Path, help="write the picture here")
@@ -81,6 +89,10 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         raise PeerError(f"no configuration at {arguments.config}")
     if arguments.url and arguments.without:
         raise ConfigError("--without changes the server that is started here, not the one at --url")
+    if arguments.speech is not SpeechKind.SYNTHETIC and (arguments.capacity or arguments.call_start):
+        raise ConfigError(
+            "--speech is for voice-to-voice: --capacity and --call-start have their own callers"
+        )
     if arguments.url and not await healthy(arguments.url):
         raise PeerError(f"no healthy server at {arguments.url}")
     _check_outputs(arguments)
@@ -116,6 +128,8 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def _speak_all(arguments: argparse.Namespace) -> list[Spoken]:
+    if arguments.speech is not SpeechKind.SYNTHETIC:
+        return _recorded(arguments)
     speakers = Speakers(arguments.out_dir / "voices")
     if arguments.capacity:
         utterances = conversation(-(-arguments.seconds // SECONDS_PER_TURN), "flite", "rms")
@@ -124,6 +138,14 @@ def _speak_all(arguments: argparse.Namespace) -> list[Spoken]:
     else:
         utterances = plan(arguments.warmup, arguments.seed + 1) + plan(arguments.turns, arguments.seed)
     return [speakers.speak(utterance) for utterance in utterances]
+
+
+def _recorded(arguments: argparse.Namespace) -> list[Spoken]:
+    callers = open_callers(arguments.speech, law=CALLERS, own=arguments.own_speech)
+    turns = callers.turns(arguments.warmup, arguments.seed + 1) if arguments.warmup else []
+    turns += callers.turns(arguments.turns, arguments.seed)
+    dice = random.Random(arguments.seed)
+    return [of_turn(turn, dice.randint(*GAP_MS)) for turn in turns]
 
 
 def _server(system: str, arguments: argparse.Namespace) -> AbstractAsyncContextManager[Server]:
@@ -150,7 +172,9 @@ async def _one(
         )
     if arguments.call_start:
         return await call_start.measure(server, questions, starts=arguments.starts)
-    return summary(await _conversations(system, server, questions, arguments))
+    turns = await _conversations(system, server, questions, arguments)
+    apart = {} if arguments.speech is SpeechKind.SYNTHETIC else {"by_speech": by_speech(turns)}
+    return summary(turns) | apart
 
 
 async def _conversations(
@@ -175,15 +199,19 @@ async def _conversations(
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    settings = {
-        key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()
-    }
+    settings = {key: _plain(value) for key, value in vars(arguments).items()}
     return {
         **settings,
         "client_jitter_buffer_packets": JITTER_PREFETCH,
         "audible": "RMS over 10 ms at or above -45 dBFS for 20 ms",
         "percentile": "nearest rank",
     }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, SpeechKind):
+        return value.value
+    return str(value) if isinstance(value, Path) else value
 
 
 def _write(arguments: argparse.Namespace, result: dict[str, Any]) -> None:

@@ -113,4 +113,6 @@ def figures(line: Line, sent: Sent, edges: TurnEdges, turns: Sequence[Mapping[st
         reply=reply,
         masked=masked,
         answered_ahead=answered_ahead,
+        pauses_ms=sent.spoken.pauses_ms,
+        speech=sent.spoken.speech,
     )

@@ -11,6 +11,8 @@ from typing import Any
 from evals.latency.spans import SPANS, UNEXPLAINED
 
 PERCENTILES = (50, 95, 99)
+# Pauses that cut-ins are counted in: shorter ones end no turn, and in longer ones people expect an answer.
+SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 200, 1_200
 
 
 def percentile(values: Sequence[float], percent: int) -> float | None:
@@ -48,6 +50,8 @@ class TurnFigures:
         reply: what the server answered, empty when it does not say.
         masked: what was heard first was a phrase that covers the wait, not the answer.
         answered_ahead: the model had been asked before the turn was over, with the same words.
+        pauses_ms: beginning and end of each silence inside, from the first sound.
+        speech: human or synthetic.
     """
 
     text: str
@@ -63,6 +67,21 @@ class TurnFigures:
     reply: str = ""
     masked: bool = False
     answered_ahead: bool = False
+    pauses_ms: tuple[tuple[int, int], ...] = ()
+    speech: str = "synthetic"
+
+    def pauses_met(self, longest_ms: int = LONGEST_PAUSE_MS) -> tuple[int, int]:
+        """Count the pauses, of a length from ``SHORTEST_PAUSE_MS`` on, that the bot met, and those it cut.
+
+        A cut-in belongs to the last pause that had begun, however late it is heard; what the caller says
+        after it is not counted.
+        """
+        cut_ms = None if self.cut_in_us is None else self.cut_in_us / 1000
+        met = [(first, end) for first, end in self.pauses_ms if cut_ms is None or first <= cut_ms]
+        fitting = [end - first for first, end in met if SHORTEST_PAUSE_MS <= end - first <= longest_ms]
+        last_ms = met[-1][1] - met[-1][0] if met else 0
+        is_cut = cut_ms is not None and SHORTEST_PAUSE_MS <= last_ms <= longest_ms
+        return len(fitting), int(is_cut)
 
     @property
     def unexplained_us(self) -> int | None:
@@ -89,6 +108,8 @@ class TurnFigures:
             "reply": self.reply,
             "masked": self.masked,
             "answered_ahead": self.answered_ahead,
+            "pauses_ms": [list(pause) for pause in self.pauses_ms],
+            "speech": self.speech,
         }
 
 
@@ -141,8 +162,20 @@ def summary(turns: Sequence[TurnFigures]) -> dict[str, Any]:
             for name in SPANS
             if any(name in turn.spans_us for turn in turns)
         },
+        "pauses": _pauses(turns),
         "per_turn": [turn.as_json() for turn in turns],
     }
+
+
+def _pauses(turns: Sequence[TurnFigures]) -> dict[str, int]:
+    met = [turn.pauses_met() for turn in turns]
+    return {"met": sum(count for count, _ in met), "cut": sum(cut for _, cut in met)}
+
+
+def by_speech(turns: Sequence[TurnFigures]) -> dict[str, dict[str, Any]]:
+    """Return the figures of people and of synthetic voices apart."""
+    kinds = sorted({turn.speech for turn in turns})
+    return {kind: summary([turn for turn in turns if turn.speech == kind]) for kind in kinds}
 
 
 def ratio(ours: Mapping[str, Any], baseline: Mapping[str, Any]) -> float | None:

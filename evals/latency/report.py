@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError
+from evals.latency.figures import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
 from evals.latency.spans import SPANS, UNEXPLAINED
 
 NAMES = {
@@ -55,6 +56,16 @@ def latency_table(result: Mapping[str, Any]) -> str:
             f"| {name} | {turns} | {_cell(value['p50'])} | {_cell(value['p95'])} | {_cell(value['p99'])} "
             f"| {cut_ins} | {figures['unanswered']} |"
         )
+    for name, figures in systems.items():
+        apart = figures.get("by_speech") or {"": figures}
+        for kind, part in apart.items():
+            met, value = part["pauses"], part["voice_to_voice_ms"]
+            timed = f"p50 {_cell(value['p50'])}, p95 {_cell(value['p95'])} ms of {part['turns']} turns; "
+            lines += [
+                "",
+                f"{name}{f', {kind} speech' if kind else ''}: {timed if kind else ''}{met['cut']} of "
+                f"{met['met']} pauses of {SHORTEST_PAUSE_MS} to {LONGEST_PAUSE_MS} ms cut into.",
+            ]
     for name, figures in systems.items():
         if figures["masked"]:
             lines += ["", f"{name}: {figures['masked']} turns began with a phrase that covers the wait."]

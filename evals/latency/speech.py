@@ -29,6 +29,7 @@ from pydantic import BaseModel
 from audio.audible import audible_spans
 from core.errors import MediaError
 from core.media import pcm16_to_float
+from evals.human.callers import CallerTurn, SpeechKind
 from evals.latency.questions import Utterance
 from models.tts import TTS, SpeechPiece, TextToSpeech
 from models.tts.espeak import EspeakSettings
@@ -55,6 +56,8 @@ class Spoken:
         packets: Opus, one per frame.
         pause_ms: the silence inside, 0 for none.
         gap_ms: how long the caller waits before saying it.
+        pauses_ms: beginning and end of each silence inside, from the first sound.
+        speech: human or synthetic.
     """
 
     text: str
@@ -62,6 +65,8 @@ class Spoken:
     packets: tuple[bytes, ...]
     pause_ms: int
     gap_ms: int
+    pauses_ms: tuple[tuple[int, int], ...] = ()
+    speech: str = SpeechKind.SYNTHETIC.value
 
 
 class Speakers:
@@ -87,7 +92,11 @@ class Speakers:
         pause = np.zeros(utterance.pause_ms * RATE_HZ // 1000, dtype=np.int16)
         voice = parts[0] if len(parts) == 1 else np.concatenate((parts[0], pause, parts[1]))
         packets = encode(framed(voice))
-        return Spoken(utterance.text, decode(packets), packets, utterance.pause_ms, utterance.gap_ms)
+        first_ms = len(parts[0]) * 1000 // RATE_HZ
+        pauses_ms = ((first_ms, first_ms + utterance.pause_ms),) if utterance.pause_ms else ()
+        return Spoken(
+            utterance.text, decode(packets), packets, utterance.pause_ms, utterance.gap_ms, pauses_ms
+        )
 
     def _part(self, engine: str, voice: str, text: str) -> np.ndarray:
         key = hashlib.sha256(f"{engine}/{voice}/{text}".encode()).hexdigest()[:16]
@@ -111,6 +120,24 @@ class Speakers:
 
         tts.synthesize(text, take)
         return soxr.resample(pcm16_to_float(b"".join(pieces)), tts.rate_hz, RATE_HZ)
+
+
+def of_turn(caller: CallerTurn, gap_ms: int) -> Spoken:
+    """Make a turn of a recorded caller ready to be sent.
+
+    Raises:
+        MediaError: nothing audible in it.
+    """
+    turn = caller.turn
+    voice = trimmed(soxr.resample(turn.samples, turn.rate_hz, RATE_HZ).astype(np.float32))
+    packets = encode(framed(voice))
+    pauses_ms = tuple(
+        (pause.first * 1000 // turn.rate_hz, pause.end * 1000 // turn.rate_hz) for pause in turn.pauses
+    )
+    longest_ms = turn.longest_pause_ms
+    return Spoken(
+        turn.utterance.text, decode(packets), packets, longest_ms, gap_ms, pauses_ms, caller.kind.value
+    )
 
 
 def trimmed(samples: np.ndarray) -> np.ndarray:

@@ -1,10 +1,10 @@
 """``python -m evals.phone``: telephone calls by Twilio's protocol, with simulated callers.
 
-``calls``: calls in a row, violations of the protocol, voice to voice. ``interruptions``: what the session
-says was heard against the caller's own recording, and how soon and how surely the bot is silent.
-``bad_line``: what is understood with packets lost and late, against a clean line. ``concealment``: the same
-of the recogniser alone, by what is put into the holes. ``load``: many calls at a time, the pacing of packets
-and the processor's time, beside stock Pipecat. Each prints JSON, with its target.
+``calls``: calls in a row, violations of the protocol, voice to voice; ``--speech`` has recorded people call.
+``interruptions``: what the session says was heard against the caller's own recording, and how soon and how
+surely the bot is silent. ``bad_line``: what is understood with packets lost and late, against a clean line.
+``concealment``: the same of the recogniser alone, by what is put into the holes. ``load``: many calls at a
+time, the pacing of packets and the processor's time, beside stock Pipecat. Each prints JSON, with its target.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from core.errors import AgentError
 from evals.command import count, machine, positive
+from evals.human.callers import add_speech_option
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -26,6 +27,8 @@ def build_parser() -> argparse.ArgumentParser:
     parts = parser.add_subparsers(dest="part", required=True)
     calls = parts.add_parser("calls", help="calls in a row")
     calls.add_argument("--count", type=positive, default=60)
+    calls.add_argument("--seed", type=count, default=1, help="of recorded callers")
+    add_speech_option(calls)
     cuts = parts.add_parser("interruptions", help="the last word heard")
     cuts.add_argument("--count", type=positive, default=100)
     cuts.add_argument("--per-call", type=positive, default=20)
@@ -56,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.part == "calls":
         from evals.phone import calls
 
-        measured = calls.measure(given.count, folder)
+        measured = calls.measure(
+            given.count, folder, speech=given.speech, own_speech=given.own_speech, seed=given.seed
+        )
     elif given.part == "interruptions":
         from evals.phone import interruptions
 

@@ -8,15 +8,20 @@ packet with the last audible sample of the question left to the arrival of the f
 it is heard, but for the ways of the telephone network.
 """
 
+import asyncio
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evals.human.callers import SpeechKind, open_callers
+from evals.human.hesitations import HesitationLaw
 from evals.latency.questions import WHOLE
 from evals.phone.caller import Held, Recording, Said, Script, call
 from evals.phone.figures import spread
 from evals.phone.serving import Telephone, telephone, turns
-from evals.phone.speech import VOICES, said
+from evals.phone.speech import VOICES, said, turn_packets
 
 TARGET = "0 violations of the protocol, every call answered"
 GREETING_QUIET_S, GREETING_S = 0.6, 20.0
@@ -25,14 +30,37 @@ ANSWER_S = 8.0
 LISTENED_S = 2.5
 
 
-async def measure(count: int, folder: Path) -> dict[str, Any]:
-    """So many calls.
+@dataclass(frozen=True, slots=True)
+class PhoneQuestion:
+    """What one caller asks.
+
+    Attributes:
+        text: the words.
+        packets: of the line.
+        speech: human or synthetic.
+    """
+
+    text: str
+    packets: tuple[bytes, ...]
+    speech: str
+
+
+async def measure(
+    count: int,
+    folder: Path,
+    *,
+    speech: SpeechKind = SpeechKind.SYNTHETIC,
+    own_speech: Path | None = None,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Place so many calls.
 
     Raises:
-        AgentError: the server does not start, or a call cannot be placed.
+        AgentError: the server does not start, a call cannot be placed, or recordings were not fetched.
     """
+    questions = await asyncio.to_thread(_questions, count, speech, own_speech, seed)
     async with telephone(folder) as phone:
-        calls = [await _one(phone, number) for number in range(count)]
+        calls = [await _one(phone, number, question) for number, question in enumerate(questions)]
         ignored = phone.ignored()
         front = list(phone.front.violations)
     by_server = sum(one["violations"] for one in calls) + len(front)
@@ -46,6 +74,7 @@ async def measure(count: int, folder: Path) -> dict[str, Any]:
         "violations": {"server": by_server, "caller": len(ignored), "examples": [*front, *ignored][:5]},
         "ended_by_server": sum(one["closed_by"] is not None for one in calls),
         "voice_to_voice_ms": spread(voice_to_voice_ms),
+        "by_speech": {kind: _of_speech(calls, kind) for kind in sorted({one["speech"] for one in calls})},
         "marks": {
             "sent": sum(one["marks_sent"] for one in calls),
             "echoed": sum(one["marks_echoed"] for one in calls),
@@ -56,13 +85,27 @@ async def measure(count: int, folder: Path) -> dict[str, Any]:
     }
 
 
-async def _one(phone: Telephone, number: int) -> dict[str, Any]:
-    question = WHOLE[number % len(WHOLE)]
+def _questions(count: int, speech: SpeechKind, own: Path | None, seed: int) -> list[PhoneQuestion]:
+    if speech is SpeechKind.SYNTHETIC:
+        texts = [WHOLE[number % len(WHOLE)] for number in range(count)]
+        return [
+            PhoneQuestion(text, said(text, VOICES[number % len(VOICES)]), speech.value)
+            for number, text in enumerate(texts)
+        ]
+    # Without pauses: a call has one question, and what is counted is its answer.
+    callers = open_callers(speech, law=HesitationLaw(per_turn=0.0), own=own)
+    return [
+        PhoneQuestion(caller.turn.utterance.text, turn_packets(caller.turn), caller.kind.value)
+        for caller in callers.turns(count, seed)
+    ]
+
+
+async def _one(phone: Telephone, number: int, question: PhoneQuestion) -> dict[str, Any]:
     asked: list[Said] = []
 
     def script(recording: Recording) -> Script:
         yield from recording.until_quiet(GREETING_QUIET_S, GREETING_S)
-        spoken = yield from recording.say(question, said(question, VOICES[number % len(VOICES)]))
+        spoken = yield from recording.say(question.text, question.packets)
         asked.append(spoken)
         if (yield from recording.until_heard(spoken.last_s, ANSWER_S)):
             yield from recording.wait(LISTENED_S)
@@ -73,7 +116,8 @@ async def _one(phone: Telephone, number: int) -> dict[str, Any]:
     answers = turns(events, "bot_turn")[1:]
     waited_ms = _voice_to_voice_ms(held, asked)
     one = {
-        "question": question,
+        "question": question.text,
+        "speech": question.speech,
         "heard_as": heard_as,
         "answered": bool(heard_as and answers and waited_ms is not None),
         "voice_to_voice_ms": waited_ms,
@@ -84,6 +128,13 @@ async def _one(phone: Telephone, number: int) -> dict[str, Any]:
     }
     print(f"call {number + 1}: {one}", file=sys.stderr, flush=True)
     return one
+
+
+def _of_speech(calls: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
+    mine = [one for one in calls if one["speech"] == kind]
+    waited_ms = [one["voice_to_voice_ms"] for one in mine if one["voice_to_voice_ms"] is not None]
+    answered = sum(one["answered"] for one in mine)
+    return {"calls": len(mine), "answered": answered, "voice_to_voice_ms": spread(waited_ms)}
 
 
 def _voice_to_voice_ms(held: Held, asked: list[Said]) -> float | None:

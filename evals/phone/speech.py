@@ -13,6 +13,7 @@ from audio.audible import AudibleRule, audible_spans, is_loud
 from audio.resample import Resampler
 from core.errors import MediaError
 from core.media import float_to_pcm16, pcm16_to_float
+from evals.human.hesitations import ComposedTurn
 from evals.latency.speech import PEAK
 from models.tts import TTS, SpeechPiece, TextToSpeech
 from models.tts.flite import FliteSettings
@@ -72,6 +73,11 @@ def said(text: str, voice: str = VOICES[0]) -> tuple[bytes, ...]:
     if not spans:
         raise MediaError("the caller's voice is silent")
     return tuple(packets(float_to_pcm16(loud[spans[0].first : spans[-1].last + 1]), engine.rate_hz))
+
+
+def turn_packets(turn: ComposedTurn) -> tuple[bytes, ...]:
+    """Return the packets of a turn of a recorded caller."""
+    return tuple(packets(float_to_pcm16(turn.samples), turn.rate_hz))
 
 
 @cache

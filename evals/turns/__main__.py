@@ -13,7 +13,9 @@ Pipecat's own rule, for comparison.
 
 ``--audio`` has the pauses heard by the engines that ship, in synthetic voices (``audio``): real scores and
 real words of the same scripts, with lengths drawn anew so often (``--replays``). It takes minutes;
-``--audio-dir`` keeps what was measured and takes it from there the next time.
+``--audio-dir`` keeps what was measured and takes it from there the next time. ``--speech human`` has recorded
+people pause instead (``evals.human``), ``--speech mixed`` both, each a set of its own; nothing is fitted on
+people.
 """
 
 import argparse
@@ -30,12 +32,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core.errors import AgentError
+from core.errors import AgentError, ConfigError
 from evals.command import positive
+from evals.human.callers import SpeechKind, add_speech_option, open_callers
 from evals.latency.figures import percentile
 from evals.turns import overlaps
 from evals.turns.calibration import SEED as TUNING_SEED
@@ -56,6 +59,11 @@ from evals.turns.endpointing import (
 from evals.turns.overlap_calls import OF_A_CALL
 from turn_taking.evidence import EvidenceSettings
 
+if TYPE_CHECKING:
+    from evals.turns.audio import Lags
+
+# Sets of an audio run.
+SYNTHETIC, HUMAN = "synthetic voices", "recorded people"
 RATES = (0.10, 0.05)
 FRONTIER_RATES = (0.03, 0.05, 0.075, 0.10, 0.15, 0.20)
 # What each changes; nothing was fitted or chosen on any of them.
@@ -128,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
     root.add_argument("--audio-dir", type=Path, help="where measured calls are kept")
+    add_speech_option(root)
     root.add_argument("--json", type=Path, help="write the figures here")
     root.add_argument("--webrtc", action="store_true", help="barge-in in real calls, and nothing else")
     root.add_argument("--mode", choices=["cascade", "duplex"], help="of the calls of --webrtc")
@@ -141,8 +150,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what was asked for. On audio sounds over the bot are heard beside pauses, where two may run."""
-    if not arguments.audio:
+    """Measure what was asked for. On audio sounds over the bot are heard beside pauses, where two may run.
+
+    Raises:
+        AgentError: a wrong argument, recordings that were not fetched, an engine that failed.
+    """
+    if arguments.speech is not SpeechKind.SYNTHETIC and not arguments.audio:
+        raise ConfigError("--speech needs --audio: a simulator has no voices")
+    # Sounds over the bot are of synthetic voices alone so far.
+    if not arguments.audio or arguments.speech is SpeechKind.HUMAN:
         return _run(arguments, lambda: _barge_in(arguments))
     for_sounds = arguments.processes // 2
     if not for_sounds:
@@ -162,7 +178,11 @@ def _run(arguments: argparse.Namespace, barge_in: Callable[[], dict[str, Any]]) 
         arguments.audio_dir.mkdir(parents=True, exist_ok=True)
     if arguments.audio:
         spec = replace(spec, callers=arguments.audio_callers, turns=arguments.audio_turns)
-        sets = {"synthetic voices": replace(spec, held_out=True)}
+        sets = {}
+        if arguments.speech is not SpeechKind.HUMAN:
+            sets[SYNTHETIC] = replace(spec, held_out=True)
+        if arguments.speech is not SpeechKind.SYNTHETIC:
+            sets[HUMAN] = replace(spec, held_out=True)
         tuning, rows = _heard_in_tuning(spec, arguments)
     else:
         tuning = list(generate(spec, TUNING_SEED))
@@ -206,7 +226,8 @@ def _run(arguments: argparse.Namespace, barge_in: Callable[[], dict[str, Any]]) 
         result["evidence_with_voice"] = told[-1].evidence.model_dump()
     for name, chosen in sets.items():
         if arguments.audio:
-            calls, seen, lags = _heard(chosen, arguments.seed, arguments)
+            hear = _heard_recorded if name == HUMAN else _heard
+            calls, seen, lags[name] = hear(chosen, arguments.seed, arguments)
             result["marks"] = arguments.marks
         else:
             calls = list(generate(chosen, arguments.seed))
@@ -216,7 +237,7 @@ def _run(arguments: argparse.Namespace, barge_in: Callable[[], dict[str, Any]]) 
         if arguments.audio:
             result["sets"][name]["signs"] = _signs(seen)
     if lags:
-        result["voice_activity"] = lags
+        result["voice_activity"] = lags if len(lags) > 1 else next(iter(lags.values()))
     result["barge_in"] = barge_in()
     _join(result)
     result["took_s"] = round(time.monotonic() - began, 1)
@@ -256,15 +277,41 @@ def _heard(
         )
         if kept is not None:
             audio.save(kept, measured, lags)
-    figures = {
+    figures = _lags(lags) | {"voices": _of_voices(measured)}
+    return _replayed(measured, spec, seed, arguments.replays), list(samples(measured)), figures
+
+
+def _heard_recorded(
+    spec: CallSpec, seed: int, arguments: argparse.Namespace
+) -> tuple[list[ScriptedCall], list[Sample], dict[str, Any]]:
+    """Return the same of recorded people, whom nothing is fitted on."""
+    from evals.turns import audio, recorded
+
+    callers = open_callers(SpeechKind.HUMAN, own=arguments.own_speech)
+    script = recorded.script(callers, spec, seed)
+    calls = [call for call, _ in script]
+    name = f"calls-{seed}-{spec.callers}x{spec.turns}-human.json"
+    kept = arguments.audio_dir / name if arguments.audio_dir else None
+    if kept is not None and kept.exists():
+        measured, lags = audio.load(kept, calls)
+    else:
+        processes = min(arguments.processes, len(calls))
+        measured, lags = audio.measure_recorded(script, spec, seed=seed, processes=processes)
+        if kept is not None:
+            audio.save(kept, measured, lags)
+    heard = list(samples(measured))
+    figures = _lags(lags) | {"voices": {"all": _separation(heard) | recognised(measured)}}
+    return _replayed(measured, spec, seed, arguments.replays), heard, figures
+
+
+def _lags(lags: "Lags") -> dict[str, Any]:
+    return {
         "stop_ms": {f"p{p}": percentile(lags.stop_ms, p) for p in (50, 95)},
         "missed_pauses": lags.missed,
         "pauses": lags.pauses,
         "false_stops": lags.false_stops,
         "pieces": lags.pieces,
-        "voices": _of_voices(measured),
     }
-    return _replayed(measured, spec, seed, arguments.replays), list(samples(measured)), figures
 
 
 def _replayed(

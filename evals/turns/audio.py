@@ -249,6 +249,43 @@ def _measured_call(
     return replace(call, turns=tuple(turns)), _all(lags)
 
 
+def measure_recorded(
+    calls: Sequence[tuple[ScriptedCall, Sequence[Sequence[np.ndarray]]]],
+    spec: CallSpec,
+    *,
+    seed: int,
+    processes: int,
+) -> tuple[list[ScriptedCall], Lags]:
+    """Measure calls whose sounds are given: float32, (samples,), 16 kHz, one for each piece of each turn.
+
+    Raises:
+        ConfigError: an engine is not installed.
+        EngineError: an engine does not load, or failed.
+    """
+    # As in ``measure_in_processes``.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        waiting = [
+            pool.submit(_measured_sounds, call, sounds, spec, seed, place)
+            for place, (call, sounds) in enumerate(calls)
+        ]
+        return _joined([each.result() for each in waiting])
+
+
+def _measured_sounds(
+    call: ScriptedCall, sounds: Sequence[Sequence[np.ndarray]], spec: CallSpec, seed: int, place: int
+) -> tuple[ScriptedCall, Lags]:
+    (chosen, _), rng = _own_engines(), np.random.default_rng([seed, place])
+    stream = chosen.stt.open_stream()
+    turns, lags = [], []
+    try:
+        for turn, spoken in zip(call.turns, sounds, strict=True):
+            turns.append(_measured(turn, spoken, spec, chosen, stream, rng))
+            lags.append(lags_of(turn, spoken, chosen.vad, rng))
+    finally:
+        stream.close()
+    return replace(call, turns=tuple(turns)), _all(lags)
+
+
 def _joined(measured: Sequence[tuple[ScriptedCall, Lags]]) -> tuple[list[ScriptedCall], Lags]:
     return [call for call, _ in measured], _all([lags for _, lags in measured])
 

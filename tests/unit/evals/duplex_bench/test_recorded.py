@@ -1,0 +1,50 @@
+"""Clips of recorded people, read back as the shipped ones are."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evals.duplex_bench import recorded
+from evals.duplex_bench.clips import Kind, Part, load
+from evals.human.callers import ReportCallers, SpeechKind
+from evals.human.generators import VOICE_GENERATORS
+from evals.human.hesitations import HesitationLaw
+from evals.human.recordings import utterance
+from evals.human.split import OWN, ReportSet, Split
+
+
+@pytest.fixture
+def callers() -> ReportCallers:
+    texts = ("my son has lost the key of the house", "we would like to come a little later on sunday")
+    said = [VOICE_GENERATORS["flite"].say("rms", text) for text in texts]
+    own = [
+        utterance(
+            f"own/{place}", one.samples, one.rate_hz, text=one.text, speaker="anna", source=OWN, language="en"
+        )
+        for place, one in enumerate(said)
+    ]
+    material = ReportSet(own, {"anna": Split.REPORT})
+    return ReportCallers(material, SpeechKind.HUMAN, HesitationLaw(per_turn=2.0, longest_ms=1_200))
+
+
+def test_clips_are_read_with_their_events_where_they_are_heard(tmp_path: Path, callers: ReportCallers):
+    recorded.write(tmp_path, callers, each=3, seed=1)
+    clips = load(tmp_path)
+    assert {part: sum(clip.part is part for clip in clips) for part in recorded.PARTS} == {
+        Part.PAUSE: 3,
+        Part.TURN: 3,
+        Part.INTERRUPTION: 3,
+    }
+    for clip in clips:
+        audio = np.abs(clip.audio(16_000))
+        for event in clip.events:
+            heard = audio[event.began_ms * 16 : event.ended_ms * 16]
+            if event.kind is Kind.PAUSE:
+                assert 200 <= event.ended_ms - event.began_ms
+                assert heard.max() < 0.05
+            else:
+                assert heard.max() == pytest.approx(0.5, abs=0.02)
+                # Nothing of it is outside.
+                assert audio[event.ended_ms * 16 + 16 :][:8_000].max(initial=0.0) < 0.01
+    assert all(clip.event is not None for clip in clips)
