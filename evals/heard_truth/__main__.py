@@ -2,8 +2,8 @@
 
 Real calls against a real server with the embedded engines; ``--interruptions`` answers are cut off at random
 moments. The truth is in the callers' recordings. Starts a server in a process of its own, or takes the one at
-``--url``; it must send ``heard`` messages and speak with flite. Faults end the run with one line and
-status 2.
+``--url``; it must send ``heard`` messages and speak with the voice of ``--config``. Faults end the run with
+one line and status 2.
 """
 
 import argparse
@@ -17,16 +17,15 @@ from typing import Any
 from configs.load import load_deployment
 from core.errors import AgentError, PeerError
 from evals.command import count, machine
+from evals.deployed_voice import deployed_voice
 from evals.heard_truth.calls import Judged, Plan, call
 from evals.heard_truth.figures import summary, table
 from evals.heard_truth.serving import running
 from evals.latency.questions import LONG_ANSWERS, Utterance
 from evals.latency.speech import Speakers, Spoken
 from evals.serving_process import ROOT
-from models.tts import TTS
-from models.tts.flite import FliteSettings
 
-# The callers' voices; the bot's is slt.
+# The callers' voices.
 VOICES = ("rms", "awb")
 # An answer may be over before the interruption comes, or not be understood: so many more are asked for.
 SPARE_PERCENT = 40
@@ -64,8 +63,8 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         AgentError: a server does not start or answer, an engine is missing, too few answers were long enough.
     """
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
-    speaking = load_deployment(ROOT / arguments.config).speaking
-    voice = TTS.create("flite", FliteSettings(**speaking.tts.settings))
+    deployment = load_deployment(ROOT / arguments.config)
+    speaking, voice = deployment.speaking, deployed_voice(deployment)
     speakers = Speakers(arguments.out_dir / "voices")
     judged = Judged()
     log = arguments.out_dir / "server.log"

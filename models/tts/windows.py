@@ -1,4 +1,4 @@
-"""What voices share whose network makes one window of phonemes at a time: Kokoro, Piper.
+"""What voices share whose network makes one window of phonemes at a time: hibari, Kokoro, Piper.
 
 Decides the way of a clause: words, phonemes, windows, audio, pieces. A window is a whole run of the network,
 so the first audio comes when the first window is done, and a clause is cut at its punctuation to make that
@@ -21,7 +21,6 @@ import onnxruntime
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.errors import EngineError
-from core.files import MODELS_DIR
 from core.media import WordTime, float_to_pcm16, ms_to_samples, samples_to_ms
 from models.tts import SpeechPiece
 from models.tts.edges import EdgeTrimmer
@@ -49,7 +48,6 @@ class WindowSettings(BaseModel):
     """What every such voice can be told.
 
     Attributes:
-        models_dir: where ``make models`` puts files.
         speed: 1.0 is the voice's own.
         threads: of one run of the network; with several calls speaking, each run has as many.
         lead_ms: silence kept before the first audible sample.
@@ -60,7 +58,6 @@ class WindowSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    models_dir: Path = MODELS_DIR
     speed: float = Field(default=1.0, ge=0.5, le=2.0)
     threads: int = Field(default=1, ge=1, le=16)
     lead_ms: int = Field(default=10, ge=0, le=200)
@@ -105,8 +102,13 @@ class WindowedTts(ABC):
         self._english = english
 
     @abstractmethod
-    def _phonemize(self, text: str) -> Sequence[str]:
-        """The phonemes of a text that the network knows, with spaces and punctuation."""
+    def _place(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
+        """Read the words of a clause.
+
+        Returns:
+            The phonemes that the network knows, with spaces and punctuation, and the place of each word in
+            them; no places when nothing sounds.
+        """
 
     @abstractmethod
     def _infer(self, phonemes: Sequence[str]) -> Window:
@@ -128,7 +130,9 @@ class WindowedTts(ABC):
         if not placed:
             return True
         delivery = _Delivery(self.rate_hz, settings, phonemes, placed, sink)
-        windows = cut_windows(phonemes, shortest=settings.shortest_window, longest=settings.longest_window)
+        windows = cut_windows(
+            phonemes, shortest=settings.shortest_window, longest=settings.longest_window, words=placed
+        )
         for start, end in windows:
             window = self._run(phonemes[start:end])
             if not delivery.send(window, start, end, last=(start, end) == windows[-1]):
@@ -146,8 +150,7 @@ class WindowedTts(ABC):
 
     def _read(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
         try:
-            phonemes = self._phonemize(readable_text(words))
-            return phonemes, place_words(phonemes, words, self._phonemize)
+            return self._place(words)
         except Exception as error:  # the library's have no root of their own, and may hold the text
             raise EngineError(_what("phonemes", error), engine=self.engine) from error
 
@@ -158,13 +161,25 @@ class WindowedTts(ABC):
             raise EngineError(_what("synthesis", error), engine=self.engine) from error
 
 
+class PhonemizedTts(WindowedTts):
+    """A windowed voice whose front end does not report which word a phoneme belongs to."""
+
+    @abstractmethod
+    def _phonemize(self, text: str) -> Sequence[str]:
+        """The phonemes of a text that the network knows, with spaces and punctuation."""
+
+    def _place(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
+        phonemes = self._phonemize(readable_text(words))
+        return phonemes, place_words(phonemes, words, self._phonemize)
+
+
 def open_session(
-    engine: str, model: Path, threads: int, providers: Sequence[str]
+    engine: str, model: Path | bytes, threads: int, providers: Sequence[str]
 ) -> onnxruntime.InferenceSession:
-    """Load a network with a bounded number of threads, shared by all calls.
+    """Load a network, a file or its content, with a bounded number of threads, shared by all calls.
 
     Raises:
-        EngineError: the file is no network.
+        EngineError: it is no network.
     """
     options = onnxruntime.SessionOptions()
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -173,9 +188,12 @@ def open_session(
     # Threads that wait for the next layer in a loop would take the cores from the pacing of the audio.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(str(model), sess_options=options, providers=list(providers))
+        return onnxruntime.InferenceSession(
+            model if isinstance(model, bytes) else str(model), sess_options=options, providers=list(providers)
+        )
     except Exception as error:  # the errors of onnxruntime have no root of their own
-        raise EngineError(f"cannot load {model}", engine=engine, retryable=False) from error
+        name = "its network" if isinstance(model, bytes) else model
+        raise EngineError(f"cannot load {name}", engine=engine, retryable=False) from error
 
 
 class _Delivery:
@@ -216,7 +234,7 @@ class _Delivery:
         edges = estimated_edges(self._phonemes[start:end], *spoken) if window.edges is None else window.edges
         pcm = np.concatenate([audible, trimmer.finish()])
         times = tuple(
-            self._time(word, edges, start, trimmer.dropped_samples, len(pcm), window.edges is None)
+            self._time(word, edges, start, trimmer.dropped_samples, len(audible), window.edges is None)
             for word in self._words
             if start <= word.start < end
         )
