@@ -1,8 +1,9 @@
 """hibari in this process, the English voice of a fresh installation: neural, its files are in its package.
 
 Decides how the library is used: its front end reads the text, its network makes the spectrum of one window of
-phonemes at a time, its signal processing makes samples of that, all in the calling thread
-(``models.tts.windows`` says what happens when the sink is slow or says no). Loaded once, shared by all calls.
+phonemes at a time, its signal processing makes samples of that in two chunks, so that the first 250 ms are
+heard while the rest is made; all in the calling thread (``models.tts.windows`` says what happens when the
+sink is slow or says no). Loaded once, shared by all calls.
 Nothing is ever fetched: the package can fetch further voices, which are not used here.
 
 Word times are exact. The network expands each phoneme to a whole number of frames and keeps those numbers to
@@ -17,7 +18,7 @@ import importlib.util
 import json
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ _NOISE_SEED = 0
 _EARLY_MS = 35
 # 3 dB. The loudest of 150 clauses of the example documents peaks at -0.9 dBFS with it.
 _GAIN = 1.4
+# Frames on either side of a frame that hold some of its samples.
+_REACH = 2
+# 250 ms.
+_EARLY_FRAMES = 20
 # The front end reads "A" as the article, and takes phonemes in this form for a word.
 _LETTER_A = "[A](/ˈA/)"
 # Has no phonemes.
@@ -120,13 +125,87 @@ class HibariTts(WindowedTts):
 
     def _infer(self, phonemes: Sequence[str]) -> Window:
         ids = [_PADDING, *(self._ids[phoneme] for phoneme in phonemes), _PADDING]
-        *spectrum, frames = self._session.run(
+        *parts, frames = self._session.run(
             None, {"ids": np.array([ids], dtype=np.int64), "speed": self._speed}
         )
-        noise = np.random.default_rng(_NOISE_SEED)
-        audio = self._dsp.synth(*(part[0] for part in spectrum), noise)
+        ends = np.cumsum(frames)
+        spectrum = Spectrum(self._dsp, *(part[0] for part in parts))
+        # The frames before the first phoneme are silent, and the first piece is made of the few after them.
+        early = int(ends[0]) * spectrum.frames // int(ends[-1]) + _EARLY_FRAMES
+        return Window(spectrum.chunks(early), spectrum.samples, _edges(phonemes, ends, spectrum.samples))
+
+
+class Spectrum:
+    """The spectrum of a window, and the samples of it in two chunks.
+
+    Does what ``hibari.dsp.synth`` does, which makes all samples at once, with the functions of that module:
+    pulses at the pitch and noise, each shaped by the network, and an inverse transform. The beginning of a
+    window is made alone, so that it is heard while the rest is made.
+
+    Args:
+        dsp: the module.
+        harmonic, phase, noisy, free, free_phase: float32, (bins, frames), as the network makes them.
+        pitch_hz: float32, (frames,).
+    """
+
+    def __init__(
+        self,
+        dsp: Any,
+        harmonic: np.ndarray,
+        phase: np.ndarray,
+        noisy: np.ndarray,
+        free: np.ndarray,
+        free_phase: np.ndarray,
+        pitch_hz: np.ndarray,
+    ) -> None:
+        self._dsp = dsp
+        self._parts = harmonic, phase, noisy, free, free_phase
+        self._pitch_hz = pitch_hz
+        self._noise = np.random.default_rng(_NOISE_SEED)
+        self.frames = len(pitch_hz)
+        self.samples = self.frames * int(dsp.HOP)
+
+    def chunks(self, early: int) -> Iterator[np.ndarray]:
+        """The samples of the first ``early`` frames, and the others; all at once when these are few."""
+        hop = int(self._dsp.HOP)
+        if early + 4 * _REACH >= self.frames:
+            yield self._sound(0, self.frames, self._draw(self.frames))
+            return
+        noise = self._draw(early + _REACH)
+        yield self._sound(0, early + _REACH, noise)[: early * hop]
+        noise = np.concatenate([noise[-2 * _REACH :], self._draw(self.frames - early - _REACH)])
+        yield self._sound(early - _REACH, self.frames, noise)[_REACH * hop :]
+
+    def _draw(self, frames: int) -> np.ndarray:
+        """The next noise: complex64, (frames, bins)."""
+        bins = len(self._parts[0])
+        return self._noise.standard_normal((frames, 2 * bins), dtype=np.float32).view(np.complex64)
+
+    def _sound(self, first: int, end: int, noise: np.ndarray) -> np.ndarray:
+        """Samples of the frames from ``first`` to before ``end``."""
+        dsp = self._dsp
+        harmonic, phase, noisy, free, free_phase = (part[:, first:end] for part in self._parts)
+        # Frames hold pulses of their neighbours, too: some more on either side, which are cut off again.
+        before = min(first, _REACH)
+        pulses = dsp.pulses(self._pitch_hz[: end + 2 * _REACH])[(first - before) * dsp.HOP :]
+        spectrum = dsp.stft(pulses, end - first + before)[:, before:]
+        phase = np.tanh(phase)
+        phase *= np.pi
+        turned = _rotated(dsp.ex(harmonic), phase)
+        turned *= spectrum
+        turned += noise.T * dsp.ex(noisy)
+        turned += _rotated(dsp.ex(free), free_phase)
+        audio: np.ndarray = dsp.ola(turned)
         audio *= _GAIN
-        return Window(audio, _edges(phonemes, np.cumsum(frames), len(audio)))
+        return audio
+
+
+def _rotated(size: np.ndarray, phase: np.ndarray) -> np.ndarray:
+    """complex64 numbers of a size and a phase, without a complex exponential, which is slow."""
+    turned = np.empty(size.shape, np.complex64)
+    np.multiply(size, np.cos(phase), out=turned.real)
+    np.multiply(size, np.sin(phase), out=turned.imag)
+    return turned
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

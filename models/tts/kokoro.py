@@ -129,7 +129,7 @@ class KokoroTts(PhonemizedTts):
         if len(timings) == len(phonemes):
             seconds = [*(timing.start for timing in timings), timings[-1].end]
             edges = np.round(np.array(seconds) * SAMPLE_RATE).astype(np.int64)
-        return Window(np.asarray(audio, dtype=np.float32), edges)
+        return Window((np.asarray(audio, dtype=np.float32),), len(audio), edges)
 
 
 def _load_system_espeak() -> None:

@@ -130,7 +130,7 @@ class PiperTts(PhonemizedTts):
         edges = None
         if id_samples is not None and id_samples.size == len(ids):
             edges = self._edges(phonemes, id_samples.reshape(-1), len(samples))
-        return Window(samples, edges)
+        return Window((samples,), len(samples), edges)
 
     def _edges(self, phonemes: Sequence[str], id_samples: np.ndarray, length: int) -> np.ndarray:
         """Samples per id to the sample at which each phoneme begins; padding belongs to what it follows."""
