@@ -15,7 +15,7 @@ from core.errors import EngineError
 from core.media import WordTime
 from models.tts import SpeechPiece
 from models.tts.edges import AUDIBLE_LEVEL
-from models.tts.hibari import FILES, HibariSettings, HibariTts, Spectrum, read_files
+from models.tts.hibari import FILES, PACKAGE, HibariSettings, HibariTts, Spectrum, read_files
 from tests.speaking import pcm, speak
 
 CLAUSE = "The monthly fee is five dollars, and you can cancel."
@@ -233,6 +233,16 @@ def test_the_first_piece_does_not_wait_for_the_sound_of_the_whole_clause(engine:
         shares.append((first[0] - began) / (time.thread_time() - began))
     # Measured 0.63: the run of the network, and a twelfth of the sound. Made at once it would be 0.98.
     assert median(shares) < 0.8
+
+
+def test_the_package_that_is_installed_is_the_one_that_the_engine_knows():
+    requirements = Path(__file__).parents[4] / "requirements"
+    lines = (requirements / "weights.lock").read_text().splitlines()
+    [pinned] = [line for line in lines if line.startswith("hibari")]
+    package, _, sha256 = pinned.partition(" --hash=sha256:")
+    assert package == PACKAGE and len(sha256) == 64
+    for lock in ("run.lock", "dev.lock"):
+        assert PACKAGE in (requirements / lock).read_text().splitlines()
 
 
 @pytest.mark.parametrize("name", FILES)
