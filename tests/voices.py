@@ -1,10 +1,12 @@
-"""Speech for tests, made by flite: clear, free and the same on every machine and in every order of tests."""
+"""Speech for tests: callers by flite, clear, free and the same in every order of tests; and the bot's own."""
 
 from functools import cache
 
 import numpy as np
+import soxr
 
 from models.tts.flite import FliteSettings, FliteTts
+from models.tts.hibari import HibariTts
 
 RATE_HZ = 16_000
 
@@ -25,6 +27,20 @@ def say(text: str, voice: str = "rms") -> bytes:
 
     _voice(voice).synthesize(text, sink)
     return b"".join(pieces)
+
+
+@cache
+def bot_says(text: str) -> bytes:
+    """16-bit mono PCM at 16 kHz of ``text`` in the voice that a server has when its deployment names none."""
+    pieces: list[bytes] = []
+    voice = _bot_voice()
+    voice.synthesize(text, lambda piece: pieces.append(piece.pcm) is None)
+    return soxr.resample(np.frombuffer(b"".join(pieces), "<i2"), voice.rate_hz, RATE_HZ).tobytes()
+
+
+@cache
+def _bot_voice() -> HibariTts:
+    return HibariTts()
 
 
 def silence(duration_ms: int) -> bytes:

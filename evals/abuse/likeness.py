@@ -1,13 +1,14 @@
 """Likeness of what a caller heard and a clause of the bot's voice. Pure: samples in, a number out."""
 
+from functools import cache
+
 import numpy as np
 import soxr
 
 from models.tts import SpeechPiece
-from models.tts.flite import FliteSettings, FliteTts
+from models.tts.hibari import HibariTts
 
 RATE_HZ = 8_000
-VOICE, VOICE_HZ = "slt", 16_000
 # Measured: 1.0 over a socket, 0.98 with silence of 100 ms inserted at two places, other clauses at most 0.5.
 SAID = 0.65
 # A line that is late inserts silence: the parts of a clause are looked for one by one.
@@ -27,14 +28,20 @@ def spoken(clause: str) -> np.ndarray:
         pieces.append(piece.pcm)
         return True
 
-    FliteTts(FliteSettings(voice=VOICE)).synthesize(clause, take)
-    return at_8_khz(np.frombuffer(b"".join(pieces), "<i2"), VOICE_HZ)
+    voice = _voice()
+    voice.synthesize(clause, take)
+    return at_8_khz(np.frombuffer(b"".join(pieces), "<i2"), voice.rate_hz)
 
 
 def likeness(heard: np.ndarray, wanted: np.ndarray) -> float:
     """Return how like the wanted samples something of what was heard is; 1: the same at any level."""
     parts = np.array_split(wanted, max(1, round(len(wanted) / RATE_HZ / PART_S)))
     return float(np.mean([_likeness(heard, part) for part in parts]))
+
+
+@cache
+def _voice() -> HibariTts:
+    return HibariTts()
 
 
 def _likeness(heard: np.ndarray, wanted: np.ndarray) -> float:

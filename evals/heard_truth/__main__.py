@@ -2,8 +2,8 @@
 
 Real calls against a real server with the embedded engines; ``--interruptions`` answers are cut off at random
 moments. The truth is in the callers' recordings. Starts a server in a process of its own, or takes the one at
-``--url``; it must send ``heard`` messages and speak with flite. Faults end the run with one line and
-status 2.
+``--url``; it must send ``heard`` messages and speak with the voice of ``--config``. Faults end the run with
+one line and status 2.
 
 ``--speech human`` has recorded people interrupt: every other question is theirs, the ones between are
 synthetic and have long answers, and interruptions by people alone are counted. ``--speech mixed`` counts
@@ -21,6 +21,7 @@ from typing import Any
 from configs.load import load_deployment
 from core.errors import AgentError, PeerError
 from evals.command import count, machine
+from evals.deployed_voice import deployed_voice
 from evals.heard_truth.calls import Judged, Plan, call
 from evals.heard_truth.figures import by_speech, summary, table
 from evals.heard_truth.serving import running
@@ -29,10 +30,8 @@ from evals.human.hesitations import HesitationLaw
 from evals.latency.questions import LONG_ANSWERS, Utterance
 from evals.latency.speech import Speakers, Spoken, of_turn
 from evals.serving_process import ROOT
-from models.tts import TTS
-from models.tts.flite import FliteSettings
 
-# The callers' voices; the bot's is slt.
+# The callers' voices.
 VOICES = ("rms", "awb")
 # An answer may be over before the interruption comes, or not be understood: so many more are asked for.
 SPARE_PERCENT = 40
@@ -71,8 +70,8 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         AgentError: a server does not start or answer, an engine is missing, too few answers were long enough.
     """
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
-    speaking = load_deployment(ROOT / arguments.config).speaking
-    voice = TTS.create("flite", FliteSettings(**speaking.tts.settings))
+    deployment = load_deployment(ROOT / arguments.config)
+    speaking, voice = deployment.speaking, deployed_voice(deployment)
     speakers = Speakers(arguments.out_dir / "voices")
     callers = None
     if arguments.speech is not SpeechKind.SYNTHETIC:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import soxr
 
 from audio.audible import audible_spans
 from core.media import WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
@@ -164,7 +165,11 @@ def _speak(voice: TextToSpeech, text: str) -> tuple[bytes, list[WordTime]]:
         return True
 
     voice.synthesize(text, take)
-    return b"".join(piece.pcm for piece in pieces), [word for piece in pieces for word in piece.words]
+    pcm = b"".join(piece.pcm for piece in pieces)
+    if pcm and voice.rate_hz != RATE_HZ:
+        samples = soxr.resample(np.frombuffer(pcm, dtype="<i2"), voice.rate_hz, RATE_HZ)
+        pcm = samples.astype("<i2").tobytes()
+    return pcm, [word for piece in pieces for word in piece.words]
 
 
 def _due_samples(word: WordTime, due_percent: int) -> int:

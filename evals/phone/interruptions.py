@@ -25,7 +25,9 @@ import numpy as np
 import soxr
 
 from audio.audible import audible_spans
+from configs.deployment import Deployment
 from core.errors import PeerError
+from evals.deployed_voice import deployed_voice
 from evals.heard_truth.truth import RATE_HZ, locate, reference
 from evals.latency.questions import LONG_ANSWERS
 from evals.phone.caller import Held, Recording, Said, Script, ahead_s, call
@@ -33,9 +35,8 @@ from evals.phone.figures import percent, spread
 from evals.phone.playback import playback
 from evals.phone.serving import Telephone, telephone
 from evals.phone.speech import VOICES, is_speech, said, samples_of
-from models.tts import TTS, TextToSpeech
+from models.tts import TextToSpeech
 from models.tts.clauses import split_clauses
-from models.tts.flite import FliteSettings
 from processors.playout.heard import PlayoutSettings
 from protocols.twilio_media import RATE_HZ as LINE_HZ
 
@@ -123,7 +124,7 @@ async def measure(
     Raises:
         AgentError: the server does not start, a call cannot be placed, too few answers were interrupted.
     """
-    voice = TTS.create("flite", FliteSettings())
+    voice = deployed_voice(Deployment())
     judged = Judged()
     async with telephone(folder, "-vv") as phone:
         phone.front.there_s = phone.front.back_s = way_ms / 1000

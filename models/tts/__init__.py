@@ -42,6 +42,7 @@ class TextToSpeech(Protocol):
 TTS: Registry[TextToSpeech] = Registry(
     "tts engine",
     {
+        "hibari": Row("models.tts.hibari:HibariTts", "in process, neural, 13 ms to first audio, US English"),
         "flite": Row("models.tts.flite:FliteTts", "in process, 14 ms to first audio, US English"),
         "espeak": Row("models.tts.espeak:EspeakTts", "in process, many languages, robotic"),
         "kokoro": Row("models.tts.kokoro:KokoroTts", "local neural voice", extra="kokoro"),

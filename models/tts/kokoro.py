@@ -21,8 +21,8 @@ from kokoro_onnx.session import resolve_providers
 from pydantic import Field, field_validator
 
 from core.errors import ConfigError, EngineError
-from core.files import require_files
-from models.tts.windows import Window, WindowedTts, WindowSettings, open_session
+from core.files import MODELS_DIR, require_files
+from models.tts.windows import PhonemizedTts, Window, WindowSettings, open_session
 
 ENGINE = "kokoro"
 # What Kokoro 1.0 has voices for, as espeak-ng names it; a region that is not here is read as its language.
@@ -46,11 +46,13 @@ class KokoroSettings(WindowSettings):
     """How Kokoro speaks.
 
     Attributes:
+        models_dir: where ``make models`` puts files.
         voice: a name in the voices file.
         language: BCP 47; should be the voice's own.
         threads: of one run of the network; with several calls speaking, each run has as many.
     """
 
+    models_dir: Path = MODELS_DIR
     voice: str = Field(default="af_heart", min_length=1)
     language: str = "en-US"
     threads: int = Field(default=2, ge=1, le=16)
@@ -73,7 +75,7 @@ class KokoroSettings(WindowSettings):
         require_files(ENGINE, *self.files)
 
 
-class KokoroTts(WindowedTts):
+class KokoroTts(PhonemizedTts):
     """A Kokoro voice. Thread-safe; synthesis of several calls runs side by side.
 
     Args:
@@ -127,7 +129,7 @@ class KokoroTts(WindowedTts):
         if len(timings) == len(phonemes):
             seconds = [*(timing.start for timing in timings), timings[-1].end]
             edges = np.round(np.array(seconds) * SAMPLE_RATE).astype(np.int64)
-        return Window(np.asarray(audio, dtype=np.float32), edges)
+        return Window((np.asarray(audio, dtype=np.float32),), len(audio), edges)
 
 
 def _load_system_espeak() -> None:

@@ -11,7 +11,7 @@ elements too, but have no sound.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import accumulate, chain
 
@@ -47,20 +47,20 @@ class PlacedWord:
 def readable_words(text: str, *, english: bool) -> tuple[SpokenWord, ...]:
     """The written words of a clause, with tokens that a front end reads as words of their own.
 
-    Without punctuation around and behind a token: the point of "P.M." would be a pause. Without the breaths
-    of a long number: a window may end at a mark, and a written word lies in one window. Empty when the text
+    Without punctuation around and behind a token: the point of "P.M." would be a pause. Empty when the text
     holds nothing to pronounce.
     """
     words = spoken_words(text) if english else plain_words(text)
     return tuple(
-        SpokenWord(word.written, tuple(_OUTER.sub("", token) for token in word.spoken), word.pause)
-        for word in words
+        replace(word, spoken=tuple(_OUTER.sub("", token) for token in word.spoken)) for word in words
     )
 
 
 def readable_text(words: Sequence[SpokenWord]) -> str:
     """The clause for the front end: tokens, and marks where the phrase pauses."""
-    return " ".join(" ".join(word.spoken) + word.pause for word in words)
+    return " ".join(
+        token + mark for word in words for token, mark in zip(word.spoken, word.marks(), strict=True)
+    )
 
 
 def sounds(phoneme: str) -> bool:
@@ -101,13 +101,17 @@ def place_words(
     return tuple(placed)
 
 
-def cut_windows(phonemes: Sequence[str], *, shortest: int, longest: int) -> list[tuple[int, int]]:
+def cut_windows(
+    phonemes: Sequence[str], *, shortest: int, longest: int, words: Sequence[PlacedWord] = ()
+) -> list[tuple[int, int]]:
     """Index ranges of the windows that are synthesised one after the other.
 
-    A window ends behind punctuation where it and what follows have at least ``shortest`` phonemes, and, so
-    that none is longer than ``longest``, at the space nearest to the middle. Spaces between windows belong to
-    none.
+    A window ends after punctuation where it and what follows have at least ``shortest`` phonemes, and, so
+    that none is longer than ``longest``, at the space nearest to the middle. It does not end at a breath
+    inside one of ``words``, a number that is read in groups: its time is one. Spaces between windows belong
+    to none.
     """
+    inside = {at for word in words for at in range(word.start + 1, word.end)}
     windows: list[tuple[int, int]] = []
     ended = True
     for start, end in _groups(phonemes):
@@ -115,7 +119,7 @@ def cut_windows(phonemes: Sequence[str], *, shortest: int, longest: int) -> list
             windows[-1] = (windows[-1][0], end)
         else:
             windows.append((start, end))
-        ended = phonemes[end - 1] in SENTENCE_MARKS + CLAUSE_MARKS
+        ended = phonemes[end - 1] in SENTENCE_MARKS + CLAUSE_MARKS and end not in inside
     if len(windows) > 1 and windows[-1][1] - windows[-1][0] < shortest:
         (start, _), (_, end) = windows[-2:]
         windows[-2:] = [(start, end)]

@@ -21,8 +21,8 @@ from piper import PhonemeType, PiperConfig, PiperVoice, SynthesisConfig
 from pydantic import field_validator
 
 from core.errors import ConfigError, EngineError
-from core.files import require_files
-from models.tts.windows import Window, WindowedTts, WindowSettings, open_session
+from core.files import MODELS_DIR, require_files
+from models.tts.windows import PhonemizedTts, Window, WindowSettings, open_session
 
 ENGINE = "piper"
 # -1 dBFS. Voices differ in level by more than 10 dB, and piper itself brings every sentence to full scale.
@@ -36,11 +36,13 @@ class PiperSettings(WindowSettings):
     """How Piper speaks.
 
     Attributes:
+        models_dir: where ``make models`` puts files.
         voice: the voice's file name without its suffix.
         speaker: a speaker of a voice that has several; None is its first.
         use_cuda: run on the accelerator.
     """
 
+    models_dir: Path = MODELS_DIR
     voice: str = "en_US-lessac-medium"
     speaker: str | None = None
     use_cuda: bool = False
@@ -70,7 +72,7 @@ class PiperSettings(WindowSettings):
             raise ConfigError(f"{ENGINE!r}: use_cuda needs the package onnxruntime-gpu")
 
 
-class PiperTts(WindowedTts):
+class PiperTts(PhonemizedTts):
     """A Piper voice. Thread-safe; synthesis of several calls runs side by side.
 
     Args:
@@ -128,7 +130,7 @@ class PiperTts(WindowedTts):
         edges = None
         if id_samples is not None and id_samples.size == len(ids):
             edges = self._edges(phonemes, id_samples.reshape(-1), len(samples))
-        return Window(samples, edges)
+        return Window((samples,), len(samples), edges)
 
     def _edges(self, phonemes: Sequence[str], id_samples: np.ndarray, length: int) -> np.ndarray:
         """Samples per id to the sample at which each phoneme begins; padding belongs to what it follows."""

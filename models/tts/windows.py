@@ -1,9 +1,9 @@
-"""What voices share whose network makes one window of phonemes at a time: Kokoro, Piper.
+"""What voices share whose network makes one window of phonemes at a time: hibari, Kokoro, Piper.
 
 Decides the way of a clause: words, phonemes, windows, audio, pieces. A window is a whole run of the network,
-so the first audio comes when the first window is done, and a clause is cut at its punctuation to make that
-early. Pieces are at most ``PIECE_MS``: a sink that returns False ends the clause there and no further window
-is made; a run that has begun is finished, because the network cannot be stopped. Runs in the calling thread,
+so the first audio comes after the first run, and a clause is cut at its punctuation to make that early.
+Pieces are at most ``PIECE_MS``: a sink that returns False ends the clause there and no further window is
+made; a run that has begun is finished, because the network cannot be stopped. Runs in the calling thread,
 without a lock of its own: sessions are shared by all calls.
 
 Word times are exact where the model reports how long each phoneme lasts; otherwise they are spread over the
@@ -11,8 +11,8 @@ audible part of their window in proportion to the phonemes and marked as estimat
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -21,7 +21,6 @@ import onnxruntime
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.errors import EngineError
-from core.files import MODELS_DIR
 from core.media import WordTime, float_to_pcm16, ms_to_samples, samples_to_ms
 from models.tts import SpeechPiece
 from models.tts.edges import EdgeTrimmer
@@ -49,7 +48,6 @@ class WindowSettings(BaseModel):
     """What every such voice can be told.
 
     Attributes:
-        models_dir: where ``make models`` puts files.
         speed: 1.0 is the voice's own.
         threads: of one run of the network; with several calls speaking, each run has as many.
         lead_ms: silence kept before the first audible sample.
@@ -60,7 +58,6 @@ class WindowSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    models_dir: Path = MODELS_DIR
     speed: float = Field(default=1.0, ge=0.5, le=2.0)
     threads: int = Field(default=1, ge=1, le=16)
     lead_ms: int = Field(default=10, ge=0, le=200)
@@ -80,12 +77,14 @@ class Window:
     """One run of the network.
 
     Attributes:
-        audio: float32, (samples,), in [-1, 1].
+        audio: float32, (samples,), in [-1, 1], in chunks that are made when they are taken.
+        samples: of all chunks together.
         edges: int64, (phonemes + 1,): the sample at which each phoneme begins, and the end; None when the
-            model does not report it.
+            model does not report it, and then there is one chunk.
     """
 
-    audio: np.ndarray
+    audio: Iterable[np.ndarray]
+    samples: int
     edges: np.ndarray | None
 
 
@@ -105,17 +104,22 @@ class WindowedTts(ABC):
         self._english = english
 
     @abstractmethod
-    def _phonemize(self, text: str) -> Sequence[str]:
-        """The phonemes of a text that the network knows, with spaces and punctuation."""
+    def _place(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
+        """Read the words of a clause.
+
+        Returns:
+            The phonemes that the network knows, with spaces and punctuation, and the place of each word in
+            them; no places when nothing sounds.
+        """
 
     @abstractmethod
     def _infer(self, phonemes: Sequence[str]) -> Window:
-        """Speak a window; blocks for the whole run."""
+        """Run the network for a window; blocks for the whole run."""
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
         """Speak ``text`` into ``sink``; see ``models.tts.TextToSpeech``.
 
-        The times of a window's words leave with its first piece.
+        The times of words leave with the first piece of the chunk of audio in which they end.
 
         Raises:
             EngineError: the front end or the network failed.
@@ -128,7 +132,9 @@ class WindowedTts(ABC):
         if not placed:
             return True
         delivery = _Delivery(self.rate_hz, settings, phonemes, placed, sink)
-        windows = cut_windows(phonemes, shortest=settings.shortest_window, longest=settings.longest_window)
+        windows = cut_windows(
+            phonemes, shortest=settings.shortest_window, longest=settings.longest_window, words=placed
+        )
         for start, end in windows:
             window = self._run(phonemes[start:end])
             if not delivery.send(window, start, end, last=(start, end) == windows[-1]):
@@ -142,29 +148,53 @@ class WindowedTts(ABC):
             EngineError: see ``synthesize``.
         """
         phonemes, _ = self._read(readable_words(_WARM_UP, english=self._english))
-        self._run(phonemes)
+        for _ in self._run(phonemes).audio:
+            pass
 
     def _read(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
         try:
-            phonemes = self._phonemize(readable_text(words))
-            return phonemes, place_words(phonemes, words, self._phonemize)
+            return self._place(words)
         except Exception as error:  # the library's have no root of their own, and may hold the text
             raise EngineError(_what("phonemes", error), engine=self.engine) from error
 
     def _run(self, phonemes: Sequence[str]) -> Window:
         try:
-            return self._infer(phonemes)
+            window = self._infer(phonemes)
+            return replace(window, audio=self._chunks(window))
         except Exception as error:  # the errors of onnxruntime have no root of their own
             raise EngineError(_what("synthesis", error), engine=self.engine) from error
 
+    def _chunks(self, window: Window) -> Iterator[np.ndarray]:
+        chunks = iter(window.audio)
+        while True:
+            try:
+                chunk = next(chunks, None)
+            except Exception as error:  # numpy's have no root of their own
+                raise EngineError(_what("synthesis", error), engine=self.engine) from error
+            if chunk is None:
+                return
+            yield chunk
+
+
+class PhonemizedTts(WindowedTts):
+    """A windowed voice whose front end does not report which word a phoneme belongs to."""
+
+    @abstractmethod
+    def _phonemize(self, text: str) -> Sequence[str]:
+        """The phonemes of a text that the network knows, with spaces and punctuation."""
+
+    def _place(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
+        phonemes = self._phonemize(readable_text(words))
+        return phonemes, place_words(phonemes, words, self._phonemize)
+
 
 def open_session(
-    engine: str, model: Path, threads: int, providers: Sequence[str]
+    engine: str, model: Path | bytes, threads: int, providers: Sequence[str]
 ) -> onnxruntime.InferenceSession:
-    """Load a network with a bounded number of threads, shared by all calls.
+    """Load a network, a file or its content, with a bounded number of threads, shared by all calls.
 
     Raises:
-        EngineError: the file is no network.
+        EngineError: it is no network.
     """
     options = onnxruntime.SessionOptions()
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -173,9 +203,12 @@ def open_session(
     # Threads that wait for the next layer in a loop would take the cores from the pacing of the audio.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(str(model), sess_options=options, providers=list(providers))
+        return onnxruntime.InferenceSession(
+            model if isinstance(model, bytes) else str(model), sess_options=options, providers=list(providers)
+        )
     except Exception as error:  # the errors of onnxruntime have no root of their own
-        raise EngineError(f"cannot load {model}", engine=engine, retryable=False) from error
+        name = "its network" if isinstance(model, bytes) else model
+        raise EngineError(f"cannot load {name}", engine=engine, retryable=False) from error
 
 
 class _Delivery:
@@ -205,37 +238,61 @@ class _Delivery:
         self._sent_samples = 0
 
     def send(self, window: Window, start: int, end: int, *, last: bool) -> bool:
-        """Deliver the audible part of a window; False when the sink wants no more."""
-        samples = np.frombuffer(float_to_pcm16(window.audio), dtype="<i2")
+        """Deliver the audible part of a window; False when the sink wants no more.
+
+        Args:
+            window: its chunks are taken one by one, each when the pieces of the one before have left.
+            start: index of its first phoneme.
+            end: index after its last phoneme.
+            last: whether the clause ends with it.
+        """
         tail_ms = self._settings.tail_ms if last else _pause_ms(self._phonemes[end - 1])
         trimmer = EdgeTrimmer(self._rate_hz, lead_ms=self._settings.lead_ms, tail_ms=tail_ms)
-        audible = trimmer.feed(samples)
-        if not len(audible):
-            return True
-        spoken = trimmer.dropped_samples, trimmer.dropped_samples + len(audible)
-        edges = estimated_edges(self._phonemes[start:end], *spoken) if window.edges is None else window.edges
-        pcm = np.concatenate([audible, trimmer.finish()])
-        times = tuple(
-            self._time(word, edges, start, trimmer.dropped_samples, len(pcm), window.edges is None)
-            for word in self._words
-            if start <= word.start < end
-        )
+        edges, estimated = window.edges, window.edges is None
+        words = [word for word in self._words if start <= word.start < end]
+        base_samples, taken_samples, heard_samples = self._sent_samples, 0, 0
+        for chunk in window.audio:
+            taken_samples += len(chunk)
+            ends = taken_samples >= window.samples
+            pcm = trimmer.feed(np.frombuffer(float_to_pcm16(chunk), dtype="<i2"))
+            heard_samples += len(pcm)
+            if not heard_samples:
+                continue
+            dropped_samples = trimmer.dropped_samples
+            if edges is None:
+                spoken = dropped_samples, dropped_samples + heard_samples
+                edges = estimated_edges(self._phonemes[start:end], *spoken)
+            places = edges - dropped_samples
+            known = [word for word in words if ends or _place(places, word.end - start) <= heard_samples]
+            # Where the window ends so does its last word, and the silence after it is none of it.
+            places = base_samples + np.clip(places, 0, heard_samples)
+            times = tuple(
+                WordTime(
+                    word.written,
+                    samples_to_ms(_place(places, word.start - start), self._rate_hz),
+                    samples_to_ms(_place(places, word.end - start), self._rate_hz),
+                    estimated=estimated or word.estimated,
+                )
+                for word in known
+            )
+            del words[: len(known)]
+            if not self._pieces(np.concatenate([pcm, trimmer.finish()]) if ends else pcm, times):
+                return False
+        return True
+
+    def _pieces(self, pcm: np.ndarray, times: tuple[WordTime, ...]) -> bool:
         piece_samples = ms_to_samples(PIECE_MS, self._rate_hz)
-        for at in range(0, len(pcm), piece_samples):
+        for at in range(0, max(len(pcm), 1 if times else 0), piece_samples):
             piece = pcm[at : at + piece_samples]
             self._sent_samples += len(piece)
             if not self._sink(SpeechPiece(piece.tobytes(), times if at == 0 else ())):
                 return False
         return True
 
-    def _time(
-        self, word: PlacedWord, edges: np.ndarray, start: int, dropped: int, length: int, estimated: bool
-    ) -> WordTime:
-        begin, end = (
-            samples_to_ms(self._sent_samples + min(max(0, int(edges[at]) - dropped), length), self._rate_hz)
-            for at in (word.start - start, min(word.end - start, len(edges) - 1))
-        )
-        return WordTime(word.written, begin, end, estimated=estimated or word.estimated)
+
+def _place(edges: np.ndarray, index: int) -> int:
+    # A word that is longer than a window may be cut.
+    return int(edges[min(index, len(edges) - 1)])
 
 
 def _pause_ms(last_phoneme: str) -> int:

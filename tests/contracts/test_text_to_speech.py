@@ -12,12 +12,14 @@ from models.tts import TTS, SpeechPiece, TextToSpeech
 from models.tts.espeak import EspeakTts
 from models.tts.fallback import FallbackTts
 from models.tts.flite import FliteSettings, FliteTts
+from models.tts.hibari import HibariTts
 from models.tts.phrase_cache import PhraseCache
 from tests.fakes.tts import ToneTts
 from tests.fakes.worker import HostedTts
 from tests.speaking import pcm
 
 ENGINES: dict[str, Callable[[], TextToSpeech]] = {
+    "hibari": HibariTts,
     "flite-slt": FliteTts,
     "flite-rms": lambda: FliteTts(FliteSettings(voice="rms")),
     "flite-awb": lambda: FliteTts(FliteSettings(voice="awb")),

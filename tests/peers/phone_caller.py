@@ -7,7 +7,7 @@ from streamdouble import api
 from streamdouble.session import SessionConfig
 
 from evals.phone.speech import packets, samples_of
-from tests.voices import say
+from tests.voices import bot_says
 
 RATE_HZ = 8_000
 ROWS_HZ, COLUMNS_HZ = (697, 770, 852, 941), (1_209, 1_336, 1_477)
@@ -47,13 +47,13 @@ def keys_in(heard: np.ndarray) -> str:
     return keys
 
 
-def likeness(heard: np.ndarray, clause: str, voice: str = "slt") -> float:
-    """How much the likest part of what was heard is like this clause in the voice's own words.
+def likeness(heard: np.ndarray, clause: str) -> float:
+    """How much the likest part of what was heard is like this clause in the bot's voice.
 
     1 is the same, whatever its level; another clause has less than 0.4. The clause has to be as it was
     given to the voice: its two halves are said otherwise.
     """
-    wanted = samples_of(b"".join(packets(say(clause, voice)))).astype(np.float64)
+    wanted = samples_of(b"".join(packets(bot_says(clause)))).astype(np.float64)
     size = len(heard) + len(wanted)
     crossed = np.fft.irfft(np.fft.rfft(heard, size) * np.conj(np.fft.rfft(wanted, size)), size)
     sums = np.concatenate(([0.0], np.cumsum(heard**2)))

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from evals.tiny_qwen3 import install_tiny_qwen3
 from tests.peers.minicpm_page import Page, float32_base64, page, samples_in
 from tests.peers.server import RunningServer, running_server
-from tests.voices import say, silence
+from tests.voices import bot_says, say, silence
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -119,7 +119,7 @@ async def test_the_answer_is_spoken_as_float32_of_24_khz(server: RunningServer):
     assert words_of(client) == done["text"]
     assert 0.05 < np.abs(audio).max() <= 1
     # About as long as the same voice takes for the words.
-    assert len(audio) / 24_000 == pytest.approx(len(say(done["text"], "slt")) / 32_000, rel=0.3)
+    assert len(audio) / 24_000 == pytest.approx(len(bot_says(done["text"])) / 32_000, rel=0.3)
 
 
 async def test_without_streaming_everything_is_in_done(server: RunningServer):

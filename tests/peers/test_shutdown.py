@@ -84,6 +84,14 @@ async def test_every_caller_hears_that_the_server_stops(
                 )
                 told = [m["data"]["kind"] for m in browser.of_type("server-message")]
                 assert "server_shutdown" in told
+                # Who leaves when the last word is on its way has not heard the end of it.
+                await browser.until(
+                    lambda: (
+                        len(browser.of_type("bot-stopped-speaking"))
+                        >= len(browser.of_type("bot-started-speaking"))
+                    ),
+                    within_s=10,
+                )
                 said, *close = await asyncio.wait_for(telling, 30)
                 assert FAREWELL in " ".join(said.split())
                 assert close == [1012, "the server is stopping"]

@@ -177,7 +177,7 @@ def test_a_worker_ends_when_whoever_started_it_is_gone() -> None:
         (
             ("--engine", "ears"),
             SECRET,
-            "--engine: 'ears' is nothing that a worker hosts (known: espeak, flite, kokoro, minicpm_o",
+            "--engine: 'ears' is nothing that a worker hosts (known: espeak, flite, hibari, kokoro,",
         ),
         (("--engine", "two_tier"), SECRET, "'two_tier' is nothing that a worker hosts"),
         (("--engine", "minicpm_worker"), SECRET, "url: Field required"),

@@ -1,13 +1,20 @@
 """A voice that does not load or fails has another one behind it, when the deployment says so."""
 
 import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from configs.deployment import Bot, Deployment, Speaking
 from core.errors import ConfigError
+from models.tts.espeak import EspeakTts
 from models.tts.fallback import FallbackTts
 from models.tts.flite import FliteTts
+from models.tts.hibari import HibariTts
 from models.tts.phrase_cache import PhraseCache
 from pipelines.engines import Engines, plan
 from processors.speech.engine_tts import EngineTtsService
@@ -15,6 +22,81 @@ from processors.speech.engine_tts import EngineTtsService
 
 def speaking(**values: object) -> Deployment:
     return Deployment(speaking=Speaking.model_validate(values))
+
+
+# Starts the engines of a deployment that names no voice, and says which voice it has.
+STARTED = """
+import asyncio
+from configs.deployment import Deployment
+from pipelines.engines import Engines
+
+async def start():
+    async with await Engines.load(Deployment()) as loaded:
+        voice = await loaded.build_tts()
+        engine = voice._engine._first._engine
+        pieces = []
+        take = lambda piece: pieces.append(piece) is None
+        assert await asyncio.to_thread(voice._engine.synthesize, "Hello there.", take)
+        print(type(engine).__name__, engine.rate_hz, sum(len(piece.pcm) for piece in pieces) > 8_000)
+
+asyncio.run(start())
+"""
+
+
+def altered(package: Path, folder: Path) -> None:
+    """A copy of the voice's package in which one byte of a lexicon is another one."""
+    shutil.copytree(package, folder / "hibari")
+    lexicon = folder / "hibari" / "assets" / "lexicon_us_gold.json.gz"
+    content = bytearray(lexicon.read_bytes())
+    content[1000] ^= 1
+    lexicon.write_bytes(content)
+
+
+def absent(_package: Path, folder: Path) -> None:
+    """In place of the voice's package one of that name that cannot be imported, as if it were not there."""
+    (folder / "hibari.py").write_text("raise ImportError('no such package')")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "reason"),
+    [(altered, "lexicon_us_gold.json.gz is not the file of hibari-tts==0.2.1"), (absent, "is not installed")],
+)
+def test_a_missing_or_altered_default_voice_leaves_flite_and_one_line_in_the_log(breaks, reason, tmp_path):
+    import hibari
+
+    breaks(Path(hibari.__file__).parent, tmp_path)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(
+        [sys.executable, "-c", STARTED],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.stdout.split() == ["FliteTts", "16000", "True"], ran.stderr
+    lines = [line for line in ran.stderr.splitlines() if "hibari" in line]
+    assert len(lines) == 1
+    assert "WARNING" in lines[0] and "flite speaks instead" in lines[0] and reason in lines[0]
+
+
+async def test_a_deployment_that_names_no_voice_has_hibari_with_flite_and_espeak_after_it():
+    async with await Engines.load(Deployment()) as loaded:
+        voice = await loaded.build_tts()
+        assert isinstance(voice, EngineTtsService)
+        chain = voice._engine
+        assert isinstance(chain, FallbackTts)
+        assert isinstance(chain._first, PhraseCache) and isinstance(chain._first._engine, HibariTts)
+        assert isinstance(chain._second, FallbackTts)
+        assert isinstance(chain._second._first, FliteTts) and isinstance(chain._second._second, EspeakTts)
+        assert loaded.output_rate_hz == 24_000
+
+
+def test_another_voice_has_none_after_it_unless_they_are_named():
+    assert speaking(tts={"name": "flite"}).speaking.fallback == ()
+    assert speaking(fallback=None).speaking.fallback == ()
+    assert [choice.name for choice in speaking().speaking.fallback] == ["flite", "espeak"]
+    assert [choice.name for choice in speaking(fallback={"name": "espeak"}).speaking.fallback] == ["espeak"]
 
 
 async def test_flite_has_espeak_behind_it():
