@@ -20,7 +20,7 @@ MOST_READY_CHARS = 10_000
 
 
 class EarlyPeer:
-    """One browser.
+    """Connection of one browser.
 
     Args:
         connection: negotiated.
