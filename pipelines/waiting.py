@@ -4,7 +4,7 @@ In: the request of a conversation for its line (``serving.gateway.line_request``
 messages that the client knows: RTVI server messages of kind ``queue``, as for a worker of a pool
 (``pipelines.in_queue``), or those of its dialect. Nothing else of the conversation exists meanwhile: no
 session is opened, no engine is used. Each function returns whether the conversation has its line; it has
-none when the caller has left or may not wait any longer, and its caller has been told why.
+none when the caller has left or may not wait any longer, and its caller has been given the reason.
 
 What a client sends before it has its line is kept for its conversation, and little of it: a browser's
 ``client-ready``, ``MOST_EARLY`` messages of a socket. One that sends more is given up.

@@ -494,7 +494,7 @@ class Dialect(Protocol):
         name: of the surface, as the session's events have it.
         input_format: of what the caller says; may change with a message.
         output_format: of what the bot says; the same.
-        queues: the client is told its place in the queue for a line, and waits there; a client of another
+        queues: the client gets its place in the queue for a line, and waits there; a client of another
             protocol is refused while there is none.
         wants_units: a speech model's units are told one by one, each with all of its audio.
         greets: the bot speaks first.

@@ -41,6 +41,13 @@ UNCOUNTED: dict[str, Any] = {
 
 @asynccontextmanager
 async def _default() -> AsyncIterator[Setting]:
+    """No bound but ``max_calls``: every attacker gets in, and no control caller has to wait."""
+    yield Setting({"server": {"admission": "off"}})
+
+
+@asynccontextmanager
+async def _admission() -> AsyncIterator[Setting]:
+    """As many calls as the machine can answer."""
     yield Setting()
 
 
@@ -182,6 +189,7 @@ async def _served(app: web.Application) -> AsyncIterator[str]:
 
 _SETTINGS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
     "default": _default,
+    "admission": _admission,
     "generated-token": _generated_token,
     "keys": _keys,
     "table": _table,

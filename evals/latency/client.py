@@ -292,12 +292,12 @@ class Line:
 
     @property
     def queue_position(self) -> int:
-        """Position in the server's queue for a line, as told last; 0: not in the queue."""
-        told = self.server_messages("queue")
-        return int(told[-1]["position"]) if told else 0
+        """Position in the server's queue for a line, as the server reported it last; 0: not in the queue."""
+        places = self.server_messages("queue")
+        return int(places[-1]["position"]) if places else 0
 
     async def wait_placed(self, deadline_ms: int) -> bool:
-        """Wait until the bot is ready (True) or the server has told a place in its queue (False)."""
+        """Wait until the bot is ready (True) or has a place in the queue (False)."""
         end_us = now_us() + deadline_ms * 1000
         while now_us() < end_us and self.alive and not self.queue_position:
             if any(message.body.get("type") == "bot-ready" for message in self.messages):

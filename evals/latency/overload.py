@@ -7,7 +7,7 @@ reports how many were admitted, wait in the queue (``waiting``, with the positio
 were refused (with the status that they got), questions of admitted callers asked and answered, the time from
 the end of a question to the first audible answer, also as a multiple of that of a crowd of one, where that
 time went by the marks of the server (``spans_ms``), and what ``/status`` said of admission meanwhile. A
-caller who waits and was told the position is not lost, and asks nothing; one who is neither on the line nor
+caller who waits and knows the position is not lost, and asks nothing; one who is neither on the line nor
 told a position is ``lost``. All callers live in this process: ``client_lag_ms`` says how late its loop was,
 and ``processors`` how much of the machine was in use.
 """

@@ -352,7 +352,7 @@ class DocumentAnswer:
         return scores
 
     def _holding(self, names: frozenset[str]) -> np.ndarray:
-        """Which passages have one of the names, in a statement or a heading: bool, (passages,)."""
+        """Find passages that have one of the names, in a statement or a heading: bool, (passages,)."""
         return np.array([not names.isdisjoint(held) for held in self._names_of])
 
     def _followed(

@@ -8,7 +8,7 @@ no threads, no clock.
 The score of a passage is a weighted mean of three cosines: heading and text together (what it is about),
 its best statement under its heading (the detail that was asked for), the heading alone (the question in
 short). Added to it is the share of the question's words that the passage has (``lexical``): names, numbers
-and rows of tables are told apart by it, which a cosine does not do.
+and rows of tables are distinguished by it, which a cosine does not do.
 """
 
 from collections.abc import Sequence

@@ -54,6 +54,7 @@ class GuardedHttp(HttpToolsProtocol):
     max_head_bytes: int
     _fruitless_bytes = 0
     _is_reading_head = False
+    _answered: RequestResponseCycle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """See ``asyncio.Protocol``."""
@@ -64,6 +65,13 @@ class GuardedHttp(HttpToolsProtocol):
         """See ``asyncio.Protocol``."""
         self.table.closed(self.transport)
         super().connection_lost(exc)
+        # uvicorn reports it to the last request of the connection, which is not the one that is answered
+        # while others wait: an answer that is made for as long as a client reads it would never end.
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
+        self._answered = None
+        self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
@@ -99,6 +107,10 @@ class GuardedHttp(HttpToolsProtocol):
         self._is_reading_head = False
         self.table.moved(self.transport, Phase.REQUEST, self.loop.time())
         super().on_headers_complete()
+        # uvicorn stops reading while a request waits, and would not notice that the client leaves.
+        # ``MOST_PIPELINED`` bounds what is read.
+        if self.pipeline:
+            self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
         """See httptools."""
@@ -128,6 +140,7 @@ class GuardedHttp(HttpToolsProtocol):
             self.parser = None  # type: ignore[assignment]
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answered = cycle
         if cycle.scope["path"] not in PROBE_PATHS and self.table.is_full(self.transport):
             app = _full
         super()._start_asgi_task(cycle, app)

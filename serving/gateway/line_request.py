@@ -1,6 +1,6 @@
 """Request of one call for a line: granted when the call begins, or after a wait in the queue.
 
-Decides when a call that waits looks for its line again, and when its caller is told of a new place. In: a
+Decides when a call that waits looks for its line again, and when its caller gets a new place. In: a
 call that ended or a caller who left (``wake``), and the clock, because a bound that rises and a telephone
 caller who was given up announce nothing. Out: places in the queue (``InQueue``), then the line.
 

@@ -253,7 +253,7 @@ class Admission:
 
     @property
     def _usual_ms(self) -> int | None:
-        """How long an answer takes in a call alone, or with few calls on; None: not known."""
+        """Median of answers in a call alone, or with few calls on; None: not known."""
         if self.alone_ms is not None:
             return self.alone_ms
         few: list[int] = []

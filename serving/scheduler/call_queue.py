@@ -32,7 +32,7 @@ class CallQueueSettings(BaseModel):
 
 @dataclass(slots=True)
 class _Queued:
-    """One caller.
+    """Entry of one caller.
 
     Attributes:
         hears: the recogniser would hear them.
@@ -67,7 +67,7 @@ class CallQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further caller may wait."""
+        """Return whether no further caller may wait."""
         return len(self) >= self.settings.most
 
     def join(self, ticket: str, *, hears: bool = True, expires_s: float | None = None) -> None:

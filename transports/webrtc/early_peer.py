@@ -14,13 +14,15 @@ from typing import Any
 
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
+from transports.webrtc.connection_state import is_over
+
 LOOK_S = 0.25
 CLIENT_READY = "client-ready"
 MOST_READY_CHARS = 10_000
 
 
 class EarlyPeer:
-    """One browser.
+    """Connection of one browser.
 
     Args:
         connection: negotiated.
@@ -43,7 +45,8 @@ class EarlyPeer:
         """Return when the browser has left."""
         loop = asyncio.get_running_loop()
         seen, seen_s = self._signs(), loop.time()
-        while not self._closed.is_set():
+        # It may have closed before this object was made: that is told once.
+        while not self._closed.is_set() and not is_over(self._connection):
             try:
                 async with asyncio.timeout(LOOK_S):
                     await self._closed.wait()

@@ -45,6 +45,7 @@ from transports.interruptible_output import InterruptibleOutput
 from transports.webrtc.arrival import deliver_at_once
 from transports.webrtc.audio_track import RTP_RATE_HZ, PacedAudioTrack
 from transports.webrtc.client_delay import ClientDelay
+from transports.webrtc.connection_state import is_over
 
 # aiortc queues decoded frames of 20 ms without a bound.
 MAX_BACKLOG_FRAMES = 25
@@ -255,6 +256,11 @@ class PacedWebRTCClient(SmallWebRTCClient):
         self._audio_input_track = self._video_input_track = self._screen_video_track = None
         self._audio_in_resampler = None
 
+    async def note_if_closed(self) -> None:
+        """End the call of a peer that has hung up before its pipeline began."""
+        if self._params and is_over(self._webrtc_connection):
+            await self._handle_client_closed()
+
     async def close_peer(self) -> None:
         """Close the connection as if the peer had hung up."""
         await self._webrtc_connection.disconnect()
@@ -288,6 +294,8 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
+        # Nobody listened for the end of the connection until the pipeline was built, and it comes once.
+        await self._paced_client.note_if_closed()
         if self._watch is None:
             self._watch = self.create_task(self._watch_peer(), name="peer_watch")
         if self._measuring is None:

@@ -105,6 +105,7 @@ for _callers in CALLERS:
             f"overload-{_callers}",
             f"{_callers} callers at once: none is refused and most are not answered",
             partial(overload, callers=_callers),
+            setting="admission",
             least_s=LEAST_S,
             judges_wait=True,
             may_refuse=True,

@@ -99,8 +99,6 @@ for _entry in sockets():
                 "sockets that say nothing hold every line",
                 partial(silent_sockets, path=_path, subprotocols=_subprotocols),
                 least_s=GIVEN_BACK_S,
-                # A machine of few lines has none left for the third control caller meanwhile.
-                may_refuse=True,
             )
         )
 
@@ -166,7 +164,6 @@ class SilentPeer:
     "silent:webrtc",
     "WebRTC calls that connect, ping, and send neither media nor a message hold their lines",
     least_s=GIVEN_BACK_S,
-    may_refuse=True,
 )
 async def silent_webrtc(run: AttackRun) -> Outcome:
     """Open calls from one address that send nothing, and see when the server ends them."""
@@ -248,8 +245,7 @@ async def half_heads(run: AttackRun) -> Outcome:
     return Outcome(len(writers), dict(did), faults)
 
 
-# Without control calls, because lines are what is judged: those of a small machine are few.
-@attack("one-address", "one address holds all lines with calls that say little", controls=False, least_s=10.0)
+@attack("one-address", "one address holds all lines with calls that say little", least_s=10.0)
 async def one_address(run: AttackRun) -> Outcome:
     """Begin a session on as many sockets as are accepted: a newcomer with another address gets in."""
     held: list[ClientConnection] = []

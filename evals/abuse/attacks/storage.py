@@ -91,6 +91,9 @@ async def store_away(run: AttackRun) -> Outcome:
 def _without_room(target: Target) -> Iterator[None]:
     """Have the log of the database, and every larger file, refuse to grow."""
     before = resource.prlimit(target.pid, resource.RLIMIT_FSIZE)
+    # A log that was longer before is written from its beginning again, and would not have to grow.
+    with closing(sqlite3.connect(_database(target))) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     written = Path(f"{_database(target)}-wal").stat().st_size
     resource.prlimit(target.pid, resource.RLIMIT_FSIZE, (written, before[1]))
     try:

@@ -180,3 +180,22 @@ async def test_a_reader_that_takes_nothing_of_its_answer_is_cut():
                     await asyncio.sleep(0.01)
                 while len(gateway.server._connections):
                     await asyncio.sleep(0.01)
+
+
+async def test_a_reader_who_leaves_with_requests_in_line_is_noticed():
+    reached, left = asyncio.Event(), asyncio.Event()
+
+    async def endless(scope, receive, send):
+        await receive()
+        reached.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    async with running() as gateway:
+        gateway.server.config.loaded_app.mount("/endless", endless)
+        _, writer = await sends(gateway, HEALTH.replace(b"/health", b"/endless/") + HEALTH * 4)
+        async with asyncio.timeout(5):
+            await reached.wait()
+            writer.close()
+            await left.wait()
