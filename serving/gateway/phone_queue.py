@@ -74,7 +74,7 @@ class PhoneQueue:
         if call_sid not in self._queue:
             self._said = {sid: said for sid, said in self._said.items() if sid in self._queue}
             try:
-                self._queue.join(call_sid, hears=hears, expires_s=now_s)
+                self._queue.join(call_sid, hears=hears, expires_s=now_s + settings.every_s + GONE_S)
             except CapacityError:
                 return None
         if self._queue.is_overdue(call_sid):

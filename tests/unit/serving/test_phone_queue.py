@@ -1,0 +1,20 @@
+"""Queue of telephone callers, who are there as long as Twilio asks again."""
+
+import itertools
+
+from serving.gateway.phone_queue import PhoneQueue, PhoneQueueSettings
+from serving.scheduler.call_queue import CallQueue, CallQueueSettings
+
+
+def test_a_caller_keeps_their_place_however_long_it_takes_to_join():
+    moments = itertools.count()
+
+    def clock_s() -> float:
+        """Return a time that goes on with each reading."""
+        return next(moments) * 0.01
+
+    queue = PhoneQueue(PhoneQueueSettings(), CallQueue(CallQueueSettings(), clock_s), clock_s)
+    first = queue.wait("CA1", hears=True)
+    second = queue.wait("CA2", hears=True)
+    assert first is not None and "number 1 " in first
+    assert second is not None and "number 2 " in second
