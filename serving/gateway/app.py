@@ -169,6 +169,7 @@ def create_app(
             identity=identity,
             hears=hears,
             may_wait=True,
+            transport="webrtc",
         )
         if arguments.line is not None:
             # In the queue nothing of the browser is read, and it holds no line.
@@ -207,7 +208,7 @@ def create_app(
             calls, max_calls=settings.max_calls, describe=describe, served=served, pool=operations.pool
         )
     )
-    app.include_router(operations.router(operators, settings))
+    app.include_router(operations.router(operators, settings, calls))
     routes = WebRtcRoutes(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
     )

@@ -212,6 +212,7 @@ class TalkSockets:
                 identity=admitted.identity,
                 hears=hears,
                 may_wait=dialect.queues,
+                transport=dialect.name,
                 silent=silent,
                 counts_silence=silent is None,
             )
