@@ -327,9 +327,8 @@ def add_error_answers(app: FastAPI) -> None:
 
     @app.exception_handler(ShareError)
     async def on_share_error(_request: Request, error: ShareError) -> JSONResponse:
-        return JSONResponse(
-            {"error": str(error)}, status_code=429, headers={"Retry-After": str(math.ceil(error.retry_s))}
-        )
+        headers = None if error.retry_s is None else {"Retry-After": str(math.ceil(error.retry_s))}
+        return JSONResponse({"error": str(error)}, status_code=error.status, headers=headers)
 
     app.add_exception_handler(StoreError, on_store_error)
 
