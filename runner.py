@@ -21,13 +21,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import yaml
+# Before numpy is loaded, as in ``bot.py``: the gateway forks too, and idle threads of OpenBLAS spin for some
+# 40 ms after each product.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from loguru import logger
 
 from configs.engines import checked_settings
 from configs.load import parse_settings
 from core.errors import ConfigError
 from core.registry import Registry
+from core.yaml_text import parse_yaml_value
 from models.llm.kv import CAUSAL
 from models.omni import OMNI
 from models.stt import STT
@@ -212,10 +216,7 @@ def _pairs(given: list[str]) -> dict[str, Any]:
         name, equals, value = each.partition("=")
         if not equals or not name:
             raise ConfigError(f"{each!r}: expected NAME=VALUE")
-        try:
-            pairs[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{each!r}: the value is no YAML") from error
+        pairs[name] = parse_yaml_value(value, where=f"the value of {each!r}")
     return pairs
 
 

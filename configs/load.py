@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from core.errors import ConfigError
+from core.yaml_text import parse_yaml_value
 
 if TYPE_CHECKING:
     from configs.deployment import Deployment
@@ -28,19 +28,6 @@ CONFIG_DIR = Path(__file__).resolve().parent
 PROJECT_DIR = CONFIG_DIR.parent
 
 
-class _Yaml(yaml.SafeLoader):
-    """Booleans are those of YAML 1.2: "on", "off", "yes" and "no" are words, as whoever writes them means."""
-
-
-_Yaml.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Yaml.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-
-
 def known_deployments() -> tuple[str, ...]:
     """Names of the shipped deployments."""
     return tuple(sorted(path.stem for path in CONFIG_DIR.glob("*.yaml")))
@@ -52,11 +39,7 @@ def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
     Raises:
         ConfigError: not YAML, or not a mapping; names ``where``.
     """
-    try:
-        # A safe loader: it makes plain values and nothing else.
-        data = yaml.load(text, Loader=_Yaml)  # noqa: S506
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+    data = parse_yaml_value(text, where=where)
     if data is None:
         return {}
     if not isinstance(data, dict):

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import soundfile
-import yaml
 from loguru import logger
 
+from configs.load import read_yaml
 from core.errors import AgentError, ConfigError
 from evals.command import machine, positive
 from evals.duplex_bench import recorded, report
@@ -131,11 +131,8 @@ def _parts(text: str) -> tuple[Part, ...]:
 def _settings(path: Path | None) -> Mapping[str, Mapping[str, Any]]:
     if path is None:
         return {}
-    try:
-        value = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML") from error
-    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+    value = read_yaml(path)
+    if not all(isinstance(each, dict) for each in value.values()):
         raise ConfigError(f"{path} has no settings by engine")
     return value
 

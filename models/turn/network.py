@@ -16,6 +16,7 @@ import onnxruntime
 
 from core.errors import EngineError
 from models.pipecat_data import pipecat_file
+from models.turn.onnx_graph import with_fusable_gelu, with_output
 
 # The name under which the end of the turn comes out.
 LOGITS = "logits"
@@ -24,8 +25,6 @@ INPUT = "input_features"
 SECOND_LAYER, THIRD_LAYER = "add_268", "add_390"
 STATE_SIZE = 384
 STATE_SAMPLES = 320
-# Protocol buffers: fields of ONNX messages, all of them length-delimited.
-_MODEL_GRAPH, _GRAPH_OUTPUT, _VALUE_NAME = 7, 12, 1
 
 
 class Network:
@@ -54,6 +53,7 @@ class Network:
         try:
             content = path.read_bytes()
             self.sha256 = hashlib.sha256(content).hexdigest()
+            content = with_fusable_gelu(content)
             for layer in layers:
                 content = with_output(content, layer)
             self._session = onnxruntime.InferenceSession(
@@ -121,24 +121,3 @@ class Line:
 def averaged(states: np.ndarray, parts: int) -> np.ndarray:
     """The means of so many parts of (states, ``STATE_SIZE``), one behind the other: float32."""
     return np.concatenate([part.mean(axis=0) for part in np.array_split(states, parts)]).astype(np.float32)
-
-
-def with_output(network: bytes, name: str) -> bytes:
-    """An ONNX network that also gives this value of its graph.
-
-    Two protocol buffers behind each other are one, in which the graphs are merged and their outputs are one
-    list (the encoding's "last one wins, messages are merged"), so that nothing has to be parsed.
-    """
-    return network + _field(_MODEL_GRAPH, _field(_GRAPH_OUTPUT, _field(_VALUE_NAME, name.encode())))
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    written = bytearray()
-    while value > 127:
-        written.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*written, value))

@@ -1,7 +1,7 @@
 """smart-turn v3: does the last stretch of audio sound like the end of a turn?
 
 In: the turn so far with its trailing silence. Out: the probability that it is complete, and the log odds that
-it stops on a filler. Runs on the caller's thread, about 40 ms on one core (the GIL is released in the
+it stops on a filler. Runs on the caller's thread, about 35 ms on one core (the GIL is released in the
 network); the session is shared and thread-safe. How long to wait at which estimate is decided in
 ``turn_taking``.
 

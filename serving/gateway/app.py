@@ -169,6 +169,7 @@ def create_app(
             identity=identity,
             hears=hears,
             may_wait=True,
+            transport="webrtc",
         )
         if arguments.line is not None:
             # In the queue nothing of the browser is read, and it holds no line.
@@ -207,7 +208,7 @@ def create_app(
             calls, max_calls=settings.max_calls, describe=describe, served=served, pool=operations.pool
         )
     )
-    app.include_router(operations.router(operators, settings))
+    app.include_router(operations.router(operators, settings, calls))
     routes = WebRtcRoutes(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
     )
@@ -326,9 +327,8 @@ def add_error_answers(app: FastAPI) -> None:
 
     @app.exception_handler(ShareError)
     async def on_share_error(_request: Request, error: ShareError) -> JSONResponse:
-        return JSONResponse(
-            {"error": str(error)}, status_code=429, headers={"Retry-After": str(math.ceil(error.retry_s))}
-        )
+        headers = None if error.retry_s is None else {"Retry-After": str(math.ceil(error.retry_s))}
+        return JSONResponse({"error": str(error)}, status_code=error.status, headers=headers)
 
     app.add_exception_handler(StoreError, on_store_error)
 

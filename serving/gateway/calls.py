@@ -30,7 +30,7 @@ from serving.gateway.limits import Place, Places, ShareError
 from serving.gateway.line_request import LineRequest, Queueing
 from serving.gateway.usage import CallShares, share_of
 from serving.scheduler.admission import Admitted
-from serving.scheduler.call_queue import CallQueue
+from serving.scheduler.call_queue import CallQueue, QueuedCaller
 from serving.scheduler.eta import Eta
 from serving.scheduler.wants import Task
 from session_store.faults import log_failure
@@ -273,6 +273,7 @@ class CallTasks:
         identity: ClientIdentity = ANONYMOUS,
         hears: bool = True,
         may_wait: bool = False,
+        transport: str = "",
         silent: Place | None = None,
         counts_silence: bool = False,
     ) -> asyncio.Task[None]:
@@ -287,6 +288,7 @@ class CallTasks:
             identity: client that begins it.
             hears: whether the recogniser hears its caller.
             may_wait: without a line it begins in the queue; ``arguments`` have the request (``Queueing``).
+            transport: of the caller, as an operator sees it in the queue.
             silent: that the client was counted with (``take_silent``).
             counts_silence: the client may say nothing, and is to be counted when it has its line.
 
@@ -312,7 +314,7 @@ class CallTasks:
             return self._place_of(request, hears=hears)
 
         line = LineRequest(
-            f"l_{secrets.token_hex(8)}",
+            f"l_{secrets.token_hex(18)}",
             take=take,
             locate=locate,
             silent=silent,
@@ -327,7 +329,7 @@ class CallTasks:
                 self._shares.take(identity, lines=self.lines(hears=False), heard_lines=heard_lines)
             )
         try:
-            self._take_or_queue(line, call_id, hears=hears, may_wait=may_wait)
+            self._take_or_queue(line, call_id, hears=hears, may_wait=may_wait, transport=transport)
         except CapacityError:
             line.give_back()
             raise
@@ -341,12 +343,14 @@ class CallTasks:
         task.add_done_callback(lambda _task: self._ended(call_id, line))
         return task
 
-    def _take_or_queue(self, line: LineRequest, call_id: str, *, hears: bool, may_wait: bool) -> None:
+    def _take_or_queue(
+        self, line: LineRequest, call_id: str, *, hears: bool, may_wait: bool, transport: str
+    ) -> None:
         if may_wait and self.queue is not None:
             with suppress(CapacityError):
                 line.take()
             if not line.is_granted:
-                self.queue.join(line.ticket, hears=hears)
+                self.queue.join(line.ticket, transport=transport, hears=hears)
                 self._waiting[call_id] = line
         else:
             line.take()
@@ -361,6 +365,26 @@ class CallTasks:
         if self.queue is not None:
             self.queue.leave(ticket)
         self.wake()
+
+    def queued(self) -> list[QueuedCaller]:
+        """Return the callers in the queue for a line, by telephone or not; the next one first."""
+        return [] if self.queue is None else self.queue.callers()
+
+    def remove_queued(self, ticket: str, reason: str) -> bool:
+        """Remove a caller from the queue for a line; return whether one of this ticket was in it.
+
+        Args:
+            ticket: of the caller.
+            reason: given to the caller in the words of their protocol; by telephone, the next poll ends the
+                call with ``phone.busy``.
+        """
+        if self.queue is None or not self.queue.remove(ticket):
+            return False
+        for line in self._waiting.values():
+            if line.ticket == ticket:
+                line.refuse(reason)
+        self.wake()
+        return True
 
     def wake(self) -> None:
         """Have those that wait look for their line: one is free, or another caller has left the queue."""

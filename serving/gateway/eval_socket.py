@@ -108,6 +108,7 @@ class EvalSocket:
             identity=identity,
             hears=self._calls.hears(None),
             may_wait=True,
+            transport="eval",
         )
 
 

@@ -21,12 +21,21 @@ class ShareError(CapacityError):
     """One client or one session has what it may have at a time: wait, then ask again.
 
     Attributes:
-        retry_s: how long to wait.
+        retry_s: how long to wait; None: it gets no more of this, however long it waits.
     """
 
-    def __init__(self, message: str, *, limit: int, retry_s: float = RETRY_S) -> None:
+    def __init__(self, message: str, *, limit: int, retry_s: float | None = RETRY_S) -> None:
         super().__init__(message, limit=limit)
         self.retry_s = retry_s
+
+    @property
+    def status(self) -> int:
+        """HTTP status of the refusal.
+
+        429 where waiting helps, which clients do by themselves. 403 where it does not: by RFC 9110 (15.5.4) a
+        client does not repeat such a request with the same credentials.
+        """
+        return 403 if self.retry_s is None else 429
 
 
 class Place:

@@ -7,8 +7,8 @@ caller who was given up announce nothing. Out: places in the queue (``InQueue``)
 The order is not decided here: whichever request looks first, ``take`` counts the callers ahead of it
 (``serving.scheduler.call_queue``). The conversation of the call waits in its own task, which
 ``CallTasks`` owns. Slow: a caller who does not take in a message within ``TELL_S`` is given up. Refused (too
-long a wait, a server that stops): ``granted`` raises. Cancelled or gone: the task ends, and its place in the
-queue with it.
+long a wait, removed from the queue, a server that stops): ``granted`` raises. Cancelled or gone: the task
+ends, and its place in the queue with it.
 """
 
 import asyncio
@@ -62,6 +62,7 @@ class LineRequest:
         self.since_s = 0.0
         self._take_line = take
         self._locate = locate
+        self._refusal = ""
         self._changed = asyncio.Event()
         self._on_granted: Callable[[], None] | None = None
 
@@ -89,6 +90,11 @@ class LineRequest:
 
     def wake(self) -> None:
         """Look for the line again, and tell of a new place."""
+        self._changed.set()
+
+    def refuse(self, reason: str) -> None:
+        """End the wait of a call that has no line; its caller is given the reason."""
+        self._refusal = reason
         self._changed.set()
 
     def spoke(self) -> None:
@@ -130,6 +136,8 @@ class LineRequest:
             self._changed.clear()
 
     def _try_take(self) -> bool:
+        if self._refusal and not self.is_granted:
+            raise CapacityError(self._refusal, limit=0)
         if not self.is_granted:
             with suppress(CapacityError):
                 self.take()

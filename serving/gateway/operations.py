@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serving.gateway.apps import AppId, Apps
 from serving.gateway.apps_api import apps_api
+from serving.gateway.calls import CallTasks
 from serving.gateway.operators import Operators
 from serving.gateway.pool_api import pool_api
 from serving.gateway.presets import Presets
@@ -87,11 +88,11 @@ class Operations:
             settings.frontend,
         )
 
-    def router(self, operators: Operators, settings: ServerSettings) -> APIRouter:
+    def router(self, operators: Operators, settings: ServerSettings, calls: CallTasks) -> APIRouter:
         """Every route of theirs."""
         router = APIRouter()
         router.include_router(operators.router())
-        router.include_router(pool_api(self.pool, operators, settings))
+        router.include_router(pool_api(self.pool, calls, operators, settings))
         router.include_router(apps_api(self.apps, operators, settings))
         if self.voices is not None:
             router.include_router(voices_api(self.voices, self.default_voice, operators, settings))

@@ -4,7 +4,7 @@ The order, and how many may wait for how long, are those of all callers (``servi
 telephone caller in the queue holds no line and no stream: Twilio says their place, pauses, and asks again
 (``<Redirect>``). In: each time a call is asked about. Out: what it hears. A call that is not asked about in
 time (the pause, and ``GONE_S`` after words or ``LATE_S``) has hung up; a call status that says so is quicker.
-Queue full, or too long a wait: the caller hears ``phone.busy``. Owns no task.
+Queue full, too long a wait, or removed by an operator: the caller hears ``phone.busy``. Owns no task.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from serving.scheduler.call_queue import CallQueue
 # After the pause: Twilio's voice says a phrase in less. Where nothing was said: the way to Twilio and back.
 GONE_S = 30.0
 LATE_S = 8.0
+TRANSPORT = "phone"
 
 
 class PhoneQueueSettings(BaseModel):
@@ -63,6 +64,10 @@ class PhoneQueue:
         """Note that a caller is still there."""
         self._queue.refresh(call_sid, self._clock_s() + LATE_S)
 
+    def was_removed(self, call_sid: str) -> bool:
+        """Return whether an operator has removed a caller."""
+        return self._queue.was_removed(call_sid)
+
     def wait(self, call_sid: str, *, hears: bool) -> str | None:
         """Have a caller wait, or wait on.
 
@@ -70,11 +75,14 @@ class PhoneQueue:
             What they hear first, maybe nothing; None: they do not wait any longer.
         """
         now_s, settings = self._clock_s(), self._settings
+        if self._queue.was_removed(call_sid):
+            return None
         self.asked(call_sid)
         if call_sid not in self._queue:
             self._said = {sid: said for sid, said in self._said.items() if sid in self._queue}
             try:
-                self._queue.join(call_sid, hears=hears, expires_s=now_s + settings.every_s + GONE_S)
+                until_s = now_s + settings.every_s + GONE_S
+                self._queue.join(call_sid, transport=TRANSPORT, hears=hears, expires_s=until_s)
             except CapacityError:
                 return None
         if self._queue.is_overdue(call_sid):

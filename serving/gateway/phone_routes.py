@@ -349,6 +349,8 @@ class PhoneRoutes:
             if call.call_sid in self._spent:
                 raise SpentError("the call has had its stream")
         if self._queue is not None:
+            if self._queue.was_removed(call.call_sid):
+                raise CapacityError("an operator removed the caller from the queue", limit=0)
             self._queue.asked(call.call_sid)
         self._calls.check_room(
             promised=len(self._waiting), hears=self._calls.hears(self._mode), ticket=call.call_sid

@@ -1,14 +1,15 @@
 """Routes of the pool of workers and its queue.
 
     GET    /workers               each worker; who has it and where it is for the operator only
-    GET    /api/queue             everybody who waits, with their tickets; for the operator
+    GET    /api/queue             who waits for a line or an engine, with their tickets; for the operator
     GET    /api/queue/{ticket}    {found, ...}: for whoever knows the ticket
-    DELETE /api/queue/{ticket}    {success}: give a place up; whoever waits there is told why
+    DELETE /api/queue/{ticket}    {success}: give a place up; the caller is given the reason
     GET    /api/config/eta        estimates: what is set, what was learnt
     PUT    /api/config/eta        other baselines, until the process ends; for the operator
 
-A ticket is 144 bits of chance: to know one is to hold it. A server without a pool has no workers and nobody
-waits.
+A ticket is 144 bits of chance: to know one is to hold it; that of a telephone caller is the name of their
+call, with which only the operator removes them. A server without a pool has no workers, and its callers wait
+for a line alone.
 """
 
 from typing import Annotated, Literal
@@ -16,11 +17,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, HTTPException, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from serving.gateway.calls import CallTasks
 from serving.gateway.operators import Operators
 from serving.gateway.pool_view import EtaView, PoolView, QueueView, TicketView, WorkerList, eta_view
 from serving.gateway.requests import check_origin
 from serving.gateway.settings import ServerSettings
-from serving.pool.pool import Pool
+from serving.pool.pool import REASONS, Pool
 from serving.scheduler.eta import Eta, EtaSettings
 from serving.scheduler.wants import Reason
 
@@ -60,11 +62,14 @@ class EtaChange(BaseModel):
     ema_alpha: Annotated[float | None, Field(gt=0, le=1)] = None
 
 
-def pool_api(pool: Pool | None, operators: Operators, settings: ServerSettings) -> APIRouter:
-    """The routes.
+def pool_api(
+    pool: Pool | None, calls: CallTasks, operators: Operators, settings: ServerSettings
+) -> APIRouter:
+    """Return the routes.
 
     Args:
         pool: of this process, if it has one.
+        calls: whose callers may wait for a line.
         operators: who may see and change what is others'.
         settings: of the server.
     """
@@ -76,11 +81,11 @@ def pool_api(pool: Pool | None, operators: Operators, settings: ServerSettings) 
 
     @router.get("/api/queue", dependencies=[Depends(operators.check)])
     async def queue() -> QueueView:
-        return PoolView(pool).queue()
+        return PoolView(pool, calls).queue()
 
     @router.get("/api/queue/{ticket_id}")
     async def ticket(ticket_id: Ticket) -> FoundTicket | NoTicket:
-        found = PoolView(pool).ticket(ticket_id)
+        found = PoolView(pool, calls).ticket(ticket_id)
         if found is None:
             return NoTicket(message="nobody waits under this ticket")
         return FoundTicket(ticket=found)
@@ -88,8 +93,13 @@ def pool_api(pool: Pool | None, operators: Operators, settings: ServerSettings) 
     @router.delete("/api/queue/{ticket_id}")
     async def give_up(ticket_id: Ticket, request: Request) -> Given:
         check_origin(request, allowed=settings.allowed_origins)
-        reason = Reason.CANCELLED if await operators.is_operator(request) else Reason.WITHDRAWN
-        return Given(success=pool is not None and pool.throw_out(ticket_id, reason=reason))
+        is_operator = await operators.is_operator(request)
+        reason = Reason.CANCELLED if is_operator else Reason.WITHDRAWN
+        if pool is not None and pool.throw_out(ticket_id, reason=reason):
+            return Given(success=True)
+        # The ticket of a telephone caller is the name of their call, which others have too.
+        is_theirs = all(not each.is_polled for each in calls.queued() if each.ticket == ticket_id)
+        return Given(success=(is_operator or is_theirs) and calls.remove_queued(ticket_id, REASONS[reason]))
 
     @router.get("/api/config/eta")
     async def eta() -> EtaView:

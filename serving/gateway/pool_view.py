@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from serving.gateway.calls import CallTasks
 from serving.pool.pool import Pool, SeenWorker
+from serving.scheduler.call_queue import QueuedCaller
 from serving.scheduler.eta import Eta
 from serving.scheduler.wants import Place, Running, Task
 from session_store.rows import SHOWN_CHARS
@@ -99,18 +101,22 @@ class TicketView(BaseModel):
     """A conversation that waits.
 
     Attributes:
-        ticket_id: whoever knows it may give the place up.
-        request_type: what for.
-        session_id: beginning of its id.
-        position: 1 is next.
-        estimated_wait_s: null where no worker is there that may come free.
+        kind: it waits for a line of this server, or has one and waits for an engine of the pool.
+        ticket_id: whoever knows it may give the place up; a telephone caller's is the operator's alone.
+        request_type: what for; null while it waits for a line.
+        session_id: beginning of its id; null while it waits for a line, because it has none yet.
+        transport: by which the caller came; null of one that has a line.
+        position: 1 is next of this kind.
+        estimated_wait_s: null where no worker is there that may come free, and of a line.
         enqueued_at: when it asked.
         wait_elapsed_s: since then.
     """
 
+    kind: Literal["line", "engine"]
     ticket_id: str
-    request_type: str
-    session_id: str
+    request_type: str | None
+    session_id: str | None
+    transport: str | None
     position: int
     estimated_wait_s: float | None
     enqueued_at: datetime
@@ -118,7 +124,7 @@ class TicketView(BaseModel):
 
 
 class QueueView(BaseModel):
-    """The queue."""
+    """Both queues, that for a line first; length and size are those of both."""
 
     queue_length: int
     max_queue_size: int
@@ -173,10 +179,12 @@ class PoolView:
 
     Args:
         pool: of this process, or None.
+        calls: whose callers wait for a line; None leaves them out.
     """
 
-    def __init__(self, pool: Pool | None) -> None:
+    def __init__(self, pool: Pool | None, calls: CallTasks | None = None) -> None:
         self._pool = pool
+        self._calls = calls
         self._now_ms = 0 if pool is None else pool.now_ms()
         self._now_s = datetime.now(UTC).timestamp()
 
@@ -205,20 +213,22 @@ class PoolView:
 
     def queue(self) -> QueueView:
         """All of it."""
-        if self._pool is None:
-            return QueueView(queue_length=0, max_queue_size=0, items=[], running_tasks=[])
-        items = [self._ticket(place) for place in self._pool.places()]
+        most = 0 if self._pool is None else self._pool.settings.scheduler.max_waiting
+        if self._calls is not None and self._calls.queue is not None:
+            most += self._calls.queue.settings.most
+        items = self._tickets()
         return QueueView(
-            queue_length=len(items),
-            max_queue_size=self._pool.settings.scheduler.max_waiting,
-            items=items,
-            running_tasks=self._running(),
+            queue_length=len(items), max_queue_size=most, items=items, running_tasks=self._running()
         )
 
     def ticket(self, ticket_id: str) -> TicketView | None:
         """One that waits; None of any other."""
+        return next((each for each in self._tickets() if each.ticket_id == ticket_id), None)
+
+    def _tickets(self) -> list[TicketView]:
+        callers = [] if self._calls is None else self._calls.queued()
         places = [] if self._pool is None else self._pool.places()
-        return next((self._ticket(place) for place in places if place.ticket_id == ticket_id), None)
+        return [*map(self._caller, callers), *map(self._ticket, places)]
 
     def _running(self) -> list[RunningView]:
         return [] if self._pool is None else [self._run(each) for each in self._pool.running()]
@@ -254,8 +264,23 @@ class PoolView:
             estimated_remaining_s=round(running.left_ms / 1000, 1),
         )
 
+    def _caller(self, caller: QueuedCaller) -> TicketView:
+        return TicketView(
+            kind="line",
+            ticket_id=caller.ticket,
+            request_type=None,
+            session_id=None,
+            transport=caller.transport,
+            position=caller.position,
+            estimated_wait_s=None,
+            enqueued_at=datetime.fromtimestamp(self._now_s - caller.waited_s, UTC),
+            wait_elapsed_s=round(caller.waited_s, 1),
+        )
+
     def _ticket(self, place: Place) -> TicketView:
         return TicketView(
+            kind="engine",
+            transport=None,
             ticket_id=place.ticket_id,
             request_type=REQUEST_TYPES[place.task],
             session_id=place.session_id[:SHOWN_CHARS],

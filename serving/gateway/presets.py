@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-import yaml
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from core.errors import AgentError, MediaError
+from core.errors import AgentError, ConfigError, MediaError
+from core.yaml_text import parse_yaml_value
 from serving.gateway.voice_pcm import Pcm, read_pcm
 
 Mode = Literal["turnbased", "half_duplex_audio", "omni", "audio_duplex"]
@@ -232,9 +232,9 @@ def _parsed(path: Path) -> PresetFile:
     if path.stat().st_size > MOST_BYTES:
         raise PresetError(f"over {MOST_BYTES} bytes")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PresetError(f"not YAML: {' '.join(str(error).split())}") from error
+        data = parse_yaml_value(path.read_text(encoding="utf-8"), where="the file")
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise PresetError(str(error)) from error
     try:
         return PresetFile.model_validate(data)
     except ValidationError as error:

@@ -212,6 +212,7 @@ class TalkSockets:
                 identity=admitted.identity,
                 hears=hears,
                 may_wait=dialect.queues,
+                transport=dialect.name,
                 silent=silent,
                 counts_silence=silent is None,
             )
@@ -294,7 +295,7 @@ def _status_of(error: Exception) -> tuple[int, str, float]:
         case AppDisabledError():
             return 403, str(error), 0
         case ShareError():
-            return 429, str(error), error.retry_s
+            return error.status, str(error), error.retry_s or 0
         case CapacityError():
             return 503, str(error), 5
         case UnknownSessionError():

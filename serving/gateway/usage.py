@@ -78,7 +78,9 @@ class RequestBudgets:
         spent, _ = self._spent.get(grants.budget, (0, 0.0))
         if spent >= total:
             raise ShareError(
-                f"the {total} model requests of this token have been made, get another token", limit=total
+                f"the {total} model requests of this token have been made, get another token",
+                limit=total,
+                retry_s=None,
             )
         if grants.budget not in self._spent and len(self._spent) >= self._most:
             self._forget()
@@ -183,7 +185,7 @@ class UsageLimits:
             return []
         expires_s = identity.grants.expires_s
         if expires_s is not None and expires_s <= self._wall_s():
-            raise ShareError("the grants of this client have ended, get another token", limit=0)
+            raise ShareError("the grants of this client have ended, get another token", limit=0, retry_s=None)
         clients = self._settings.clients
         limit = identity.grants.turns_per_minute
         if not identity.owner:

@@ -69,7 +69,7 @@ _STANDINGS: Mapping[str, Standing] = {
     "suspect": Standing.SUSPECT,
     "error": Standing.SUSPECT,
 }
-_REASONS: Mapping[Reason, str] = {
+REASONS: Mapping[Reason, str] = {
     Reason.QUEUE_FULL: "the queue is full ({limit} wait), try again later",
     Reason.TOO_LARGE: "no worker has the memory for this conversation ({limit} bytes at most)",
     Reason.NO_WORKER: "no worker is there, try again later",
@@ -88,7 +88,7 @@ class NotPlaced(CapacityError):
     """
 
     def __init__(self, refused: Refused) -> None:
-        super().__init__(_REASONS[refused.reason].format(limit=refused.limit), limit=refused.limit)
+        super().__init__(REASONS[refused.reason].format(limit=refused.limit), limit=refused.limit)
         self.reason = refused.reason
 
 

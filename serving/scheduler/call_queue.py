@@ -1,11 +1,13 @@
 """Queue of callers for a line, in order of arrival, whatever way they came in. Pure: a clock is passed in.
 
 Decides the order, how many callers may wait and for how long. In: callers that join under a ticket of their
-own, and leave. Out: how many are ahead of a caller. The owner grants lines: it counts the callers ahead as
-lines that are taken, so a newcomer has one only when there are more than those who wait need.
+own, leave, or are removed by an operator. Out: how many are ahead of a caller. The owner grants lines: it
+counts the callers ahead as lines that are taken, so a newcomer has one only when there are more than those
+who wait need.
 
 A caller on a connection leaves when the connection ends. A telephone caller is polled for, and is removed
-when the next poll is late (``expires_s``).
+when the next poll is late (``expires_s``). One that an operator removes is remembered until then, so that the
+poll does not put them at the end.
 """
 
 from collections import OrderedDict
@@ -30,16 +32,37 @@ class CallQueueSettings(BaseModel):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class QueuedCaller:
+    """Caller in the queue, as an operator sees them.
+
+    Attributes:
+        ticket: of the caller.
+        transport: by which they came.
+        position: 1 is next.
+        waited_s: since they joined.
+        is_polled: they are polled for.
+    """
+
+    ticket: str
+    transport: str
+    position: int
+    waited_s: float
+    is_polled: bool
+
+
 @dataclass(slots=True)
 class _Queued:
     """Entry of one caller.
 
     Attributes:
+        transport: by which they came.
         hears: the recogniser would hear them.
         since_s: when they joined.
         expires_s: when they are removed unless ``refresh`` comes first; None: they leave by themselves.
     """
 
+    transport: str
     hears: bool
     since_s: float
     expires_s: float | None
@@ -57,6 +80,8 @@ class CallQueue:
         self.settings = settings
         self._clock_s = clock_s
         self._queued: OrderedDict[str, _Queued] = OrderedDict()
+        # Removed callers that are polled for: when the next poll is late.
+        self._removed: dict[str, float] = {}
 
     def __contains__(self, ticket: object) -> bool:
         return ticket in self._queued
@@ -70,11 +95,14 @@ class CallQueue:
         """Return whether no further caller may wait."""
         return len(self) >= self.settings.most
 
-    def join(self, ticket: str, *, hears: bool = True, expires_s: float | None = None) -> None:
+    def join(
+        self, ticket: str, *, transport: str = "", hears: bool = True, expires_s: float | None = None
+    ) -> None:
         """Put a caller at the end.
 
         Args:
             ticket: of the caller; not one that is queued.
+            transport: by which they came.
             hears: the recogniser would hear them.
             expires_s: clock time of their removal without ``refresh``; None: never.
 
@@ -83,7 +111,7 @@ class CallQueue:
         """
         if self.is_full:
             raise CapacityError("the queue for a line is full, try again later", limit=self.settings.most)
-        self._queued[ticket] = _Queued(hears, self._clock_s(), expires_s)
+        self._queued[ticket] = _Queued(transport, hears, self._clock_s(), expires_s)
 
     def refresh(self, ticket: str, expires_s: float) -> None:
         """Move the removal of a caller; one that is not queued changes nothing."""
@@ -111,6 +139,27 @@ class CallQueue:
         queued = self._queued.get(ticket)
         return queued is not None and self._clock_s() - queued.since_s >= self.settings.longest_s
 
+    def callers(self) -> list[QueuedCaller]:
+        """Return all callers, the next one first."""
+        self._remove_expired()
+        now_s = self._clock_s()
+        return [
+            QueuedCaller(ticket, each.transport, position, now_s - each.since_s, each.expires_s is not None)
+            for position, (ticket, each) in enumerate(self._queued.items(), start=1)
+        ]
+
+    def remove(self, ticket: str) -> bool:
+        """Remove a caller who has not left; return whether they were queued."""
+        self._remove_expired()
+        queued = self._queued.pop(ticket, None)
+        if queued is not None and queued.expires_s is not None:
+            self._removed[ticket] = queued.expires_s
+        return queued is not None
+
+    def was_removed(self, ticket: str) -> bool:
+        """Return whether a caller that is polled for was removed, and not by being late."""
+        return ticket in self._removed
+
     def leave(self, ticket: str) -> float | None:
         """Remove a caller; return how long they waited, in seconds, or None when they are not queued."""
         queued = self._queued.pop(ticket, None)
@@ -125,3 +174,6 @@ class CallQueue:
         ]
         for ticket in expired:
             del self._queued[ticket]
+        self._removed = {
+            ticket: expires_s for ticket, expires_s in self._removed.items() if expires_s >= now_s
+        }

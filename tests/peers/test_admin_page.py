@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from playwright.async_api import BrowserContext, Page, async_playwright, expect
 
 from models.omni import Preparation
@@ -51,6 +52,7 @@ class Site:
 
     address: str
     operations: Operations
+    app: FastAPI
 
     @property
     def pool(self) -> Pool:
@@ -69,10 +71,11 @@ async def site(folder: Path, *workers: str) -> AsyncIterator[Site]:
         operations = Operations.open(OperationsSettings(data_dir=folder), pool=pool)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             bounds = ServerSettings(stop_requests_s=1, drain_s=0)
-            server = http_server(gateway(operations), bounds)
+            app = gateway(operations)
+            server = http_server(app, bounds)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
-                yield Site(f"http://localhost:{listener.getsockname()[1]}/admin", operations)
+                yield Site(f"http://localhost:{listener.getsockname()[1]}/admin", operations, app)
             finally:
                 server.should_exit = True
                 await serving
@@ -113,6 +116,23 @@ async def one_in_a_call_one_waiting(pool: Pool) -> AsyncIterator["asyncio.Task[o
             await waits
         await asyncio.to_thread(engine.cleanup)
         pool.release(placed, well=True)
+
+
+async def test_a_caller_who_waits_for_a_line_is_shown_and_removed(chromium: str, tmp_path: Path) -> None:
+    async with site(tmp_path) as served, operator(chromium, served) as person:
+        calls = served.app.state.calls
+        await person.state("live", within_s=5)
+        await expect(person.part("no-queue")).to_be_visible()
+        calls.queue.join("l_0", transport="webrtc")
+        row = person.part("queue").locator("tr")
+        await expect(row).to_have_text(
+            re.compile(r"1\s*a caller \(webrtc\).*line\s*webrtc"), timeout=2 * LOOK_MS
+        )
+        await row.get_by_role("button").click()
+        await person.page.get_by_role("button", name="Take out").last.click()
+        await expect(person.part("notice")).to_contain_text("a caller (webrtc) was taken out of the queue")
+        await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
+        assert calls.queued() == [] and person.complaints == []
 
 
 async def picture(page: Page, name: str) -> None:

@@ -57,6 +57,26 @@ def speech(text: str) -> bytes:
     return b"".join(pieces)
 
 
+@pytest.mark.parametrize("program", ["bot", "runner"])
+def test_a_program_multiplies_matrices_in_one_thread(program: str) -> None:
+    counted = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import {program}, numpy, threadpoolctl;"
+            "print(*[pool['num_threads'] for pool in threadpoolctl.threadpool_info()"
+            " if pool['user_api'] == 'blas'])",
+        ],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert counted.stdout.split() == ["1"]
+
+
 def test_bot_is_a_pipecat_entry_point():
     import bot
 

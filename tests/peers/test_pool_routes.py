@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -216,7 +217,7 @@ async def test_the_queue_says_who_waits_and_how_long(served: list[Served]) -> No
     async with site(settings(served[:1])) as here:
         async with one_waits(here) as (placed, asked, _waits):
             queue = await here.json("/api/queue")
-            assert (queue["queue_length"], queue["max_queue_size"]) == (1, 1_000)
+            assert (queue["queue_length"], queue["max_queue_size"]) == (1, 1_020)
             [item], [run] = queue["items"], queue["running_tasks"]
             assert (item["ticket_id"], item["position"]) == (asked.ticket_id, 1)
             assert (item["request_type"], item["session_id"]) == ("omni_duplex", "0a1b2c3d")
@@ -279,6 +280,36 @@ async def test_who_is_taken_out_of_the_queue_is_told_by_whom(
             assert refused.value.reason is reason
             assert (await here.json("/status"))["queue_length"] == 0
             assert (await here.client.delete(path, headers=headers)).json() == {"success": False}
+
+
+async def test_callers_who_wait_for_a_line_stand_before_those_who_wait_for_an_engine(
+    served: list[Served],
+) -> None:
+    async with Pool(settings(served[:1])) as pool:
+        app = gateway(Operations(pool=pool))
+        async with asking(app, headers=BEARER) as client, asking(app) as stranger:
+            async with one_waits(Site(pool, client)) as (_, asked, _waits):
+                app.state.calls.queue.join("l_0", transport="webrtc")
+                app.state.calls.queue.join("CA0", transport="phone", expires_s=time.monotonic() + 60)
+                queue = (await client.get("/api/queue")).json()
+                assert queue["queue_length"] == 3
+                assert [(each["kind"], each["position"], each["transport"]) for each in queue["items"]] == [
+                    ("line", 1, "webrtc"),
+                    ("line", 2, "phone"),
+                    ("engine", 1, None),
+                ]
+                assert all(0 <= each["wait_elapsed_s"] < 10 for each in queue["items"])
+                assert queue["items"][0]["session_id"] is None
+                assert queue["items"][2]["ticket_id"] == asked.ticket_id
+                assert (await stranger.get("/api/queue")).status_code == 403
+                found = (await stranger.get("/api/queue/l_0")).json()
+                assert found["found"] and found["ticket"]["kind"] == "line"
+                # The name of a telephone call is not its caller's alone.
+                assert (await stranger.delete("/api/queue/CA0")).json() == {"success": False}
+                assert (await stranger.delete("/api/queue/l_0")).json() == {"success": True}
+                assert (await client.delete("/api/queue/CA0")).json() == {"success": True}
+                left = (await client.get("/api/queue")).json()["items"]
+                assert [each["kind"] for each in left] == ["engine"]
 
 
 async def test_one_that_runs_is_not_taken_out(served: list[Served]) -> None:
@@ -391,7 +422,7 @@ async def test_a_server_without_a_pool_says_so() -> None:
     async with asking(gateway(), headers=BEARER) as client:
         assert (await client.get("/workers")).json() == {"total": 0, "workers": []}
         queue = (await client.get("/api/queue")).json()
-        assert queue == {"queue_length": 0, "max_queue_size": 0, "items": [], "running_tasks": []}
+        assert queue == {"queue_length": 0, "max_queue_size": 20, "items": [], "running_tasks": []}
         assert (await client.get("/api/queue/x")).json()["found"] is False
         assert (await client.delete("/api/queue/x")).json() == {"success": False}
         status = (await client.get("/status")).json()

@@ -15,6 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.peers.minicpm_page import page
+from tests.peers.operations_gateway import BEARER
 from tests.peers.server import RunningServer, running_server
 from tests.peers.test_browser import chromium, open_page, serving, visit
 from tests.peers.test_half_duplex import PREPARE
@@ -139,6 +140,28 @@ async def test_a_stopping_server_refuses_browsers_in_the_queue_with_the_reason(t
         assert "the server is stopping" in place["refused"]
         await first.hang_up()
         await second.hang_up()
+
+
+async def test_a_browser_that_the_operator_removes_from_the_queue_is_refused_with_the_reason(
+    tmp_path: Path,
+):
+    async with full_server(tmp_path) as server, httpx.AsyncClient(base_url=server.url) as http:
+        first, second, third = await dial(server), await dial(server), await dial(server)
+        ticket = (await told(second, 1))["ticket_id"]
+        await told(third, 2)
+        items = (await http.get("/api/queue", headers=BEARER)).json()["items"]
+        assert [(each["kind"], each["transport"], each["position"]) for each in items] == [
+            ("line", "webrtc", 1),
+            ("line", "webrtc", 2),
+        ]
+        assert items[0]["ticket_id"] == ticket
+        removed = await http.delete(f"/api/queue/{ticket}", headers=BEARER)
+        assert removed.json() == {"success": True}
+        assert (await told(second, 0))["refused"] == "an operator took you out of the queue"
+        await told(third, 1)
+        await until_status(server, (1, 1), within_s=5)
+        for caller in (first, second, third):
+            await caller.hang_up()
 
 
 async def read(socket: ClientConnection, kind: str, messages: list[dict[str, Any]]) -> dict[str, Any]:

@@ -182,6 +182,7 @@ def test_a_worker_ends_when_whoever_started_it_is_gone() -> None:
         (("--engine", "two_tier"), SECRET, "'two_tier' is nothing that a worker hosts"),
         (("--engine", "minicpm_worker"), SECRET, "url: Field required"),
         (("--engine", "minicpm_worker", "--set", "url"), SECRET, "'url': expected NAME=VALUE"),
+        (("--engine", "minicpm_worker", "--set", "url=["), SECRET, "the value of 'url=[' is not YAML"),
         (("--engine", "minicpm_worker", "--set", "colour=red"), SECRET, "unknown field 'colour'"),
         (("--engine", "moshi", "--limit", "lease_ms=1"), SECRET, "lease_ms: Input should be greater"),
     ],

@@ -203,7 +203,7 @@ class Page {
   #renderTiles(status) {
     const tiles = [
       { key: "calls", label: "calls", value: status.calls },
-      { key: "waiting", label: "waiting", value: status.queue_length },
+      { key: "waiting", label: "waiting", value: status.waiting + status.queue_length },
       { key: "duplex", label: "in a call", value: status.duplex_workers },
       { key: "busy", label: "busy", value: status.busy_workers },
       { key: "idle", label: "idle", value: status.idle_workers },
@@ -244,24 +244,28 @@ class Page {
     return made;
   }
 
-  #ticket({ ticket_id: id, session_id: session }) {
+  #ticket({ ticket_id: id, kind, session_id: session, transport }) {
+    // A caller who waits for a line has no session yet.
+    const caller = session ?? `a caller (${transport})`;
     const made = element("tr");
     made.append(
       element("td", "number"),
-      cell("th", "", element("code", "", session)),
+      session === null ? element("th", "", caller) : cell("th", "", element("code", "", session)),
       element("td"),
       element("td", "number"),
       element("td", "number"),
+      element("td", "", kind),
+      element("td", "", transport ?? "–"),
     );
     made.children[1].scope = "row";
     const button = element("button", "quiet", "Take out");
     button.type = "button";
-    button.setAttribute("aria-label", `Take ${session} out of the queue`);
+    button.setAttribute("aria-label", `Take ${caller} out of the queue`);
     button.addEventListener("click", () => this.#do(async () => {
       const text = "Whoever waits is told that an operator took them out.";
-      if (!(await this.#confirmed(`Take ${session} out of the queue?`, text, "Take out"))) return;
+      if (!(await this.#confirmed(`Take ${caller} out of the queue?`, text, "Take out"))) return;
       const { success } = await api.takeOut(id);
-      this.#say(success ? `${session} was taken out of the queue, and told so.` : `${session} does not wait any more.`);
+      this.#say(success ? `${caller} was taken out of the queue, and told so.` : `${caller} does not wait any more.`);
       await this.#lookAgain();
     }));
     made.append(cell("td", "", button));
@@ -417,7 +421,7 @@ function updateWorker({ children: [, status, session, task, since, placed, gpu, 
 
 function updateTicket({ children: [place, , task, waited, left] }, ticket) {
   write(place, String(ticket.position));
-  write(task, TASKS[ticket.request_type] ?? ticket.request_type);
+  write(task, TASKS[ticket.request_type] ?? ticket.request_type ?? "a line");
   write(waited, span(ticket.wait_elapsed_s));
   write(left, ticket.estimated_wait_s === null ? "not known" : `about ${span(ticket.estimated_wait_s)}`);
 }

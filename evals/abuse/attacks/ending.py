@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 
 from core.errors import AgentError
-from evals.abuse.attacks.floods import GONE
+from evals.abuse.attacks.requests import GONE
 from evals.abuse.likeness import RATE_HZ, SAID, at_8_khz, likeness, spoken
 from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.abuse.settings import GOODBYE

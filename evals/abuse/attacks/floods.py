@@ -11,10 +11,10 @@ from uuid import UUID
 
 import aiohttp
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import WebSocketException
 
 from audio.ogg import checksum
 from core.errors import AgentError
+from evals.abuse.attacks.requests import GONE, new_session, type_turn
 from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.latency.client import Line
 
@@ -36,7 +36,6 @@ TYPED, TYPED_S = 338, 10.0
 # ``server.clients.anonymous.turns_per_minute`` by default: a quarter of 240 at once, and what comes back in
 # the time of the attack and the answers that wait at its end.
 MOST_TYPED = 60 + round(240 / 60 * (TYPED_S + 5.0))
-GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError, asyncio.TimeoutError)
 
 
 @attack("nothing", "the same calls without an attack: what they vary by")
@@ -120,7 +119,10 @@ async def emoji(run: AttackRun) -> Outcome:
             with suppress(*GONE):
                 session = await new_session(client)
                 while asyncio.get_running_loop().time() < ends_s:
-                    statuses.append(await _type(client, session, EMOJI))
+                    status = await type_turn(client, session, EMOJI)
+                    if not status:
+                        return
+                    statuses.append(status)
                     await asyncio.sleep(0.05)
 
     await asyncio.gather(*(typing(number) for number in range(1, 11)))
@@ -133,10 +135,7 @@ async def typed_requests(run: AttackRun) -> Outcome:
     statuses: Counter[int] = Counter()
 
     async def typing(client: aiohttp.ClientSession, session: str) -> None:
-        try:
-            statuses[await _type(client, session, "What are your opening hours?")] += 1
-        except GONE:
-            statuses[0] += 1
+        statuses[await type_turn(client, session, "What are your opening hours?")] += 1
 
     async with run.client() as client:
         session = await new_session(client)
@@ -164,7 +163,7 @@ async def readers(run: AttackRun) -> Outcome:
         with suppress(*GONE):
             async with asyncio.timeout(FILLS_S):
                 for turn in range(40):
-                    await _type(client, session, f"{turn} " + "word " * 1_500)
+                    await type_turn(client, session, f"{turn} " + "word " * 1_500)
     ends_s = run.ends_at()
 
     async def reading(number: int) -> None:
@@ -311,19 +310,6 @@ async def rtvi_flood(run: AttackRun) -> Outcome:
             with suppress(TimeoutError):
                 await line.hang_up()
     return Outcome(sent, faults=faults[:1] if not sent else [])
-
-
-async def new_session(client: aiohttp.ClientSession) -> str:
-    """Make a session; its id. Raises what aiohttp raises when it is refused."""
-    async with client.post("/api/sessions") as response:
-        response.raise_for_status()
-        return str((await response.json())["id"])
-
-
-async def _type(client: aiohttp.ClientSession, session: str, text: str) -> int:
-    async with client.post(f"/api/sessions/{session}/messages", json={"text": text}) as response:
-        await response.read()
-        return response.status
 
 
 async def drain(socket: ClientConnection) -> None:

@@ -15,7 +15,8 @@ import aiohttp
 from websockets.asyncio.client import ClientConnection
 
 from core.errors import AgentError
-from evals.abuse.attacks.floods import GONE, drain, new_session
+from evals.abuse.attacks.floods import drain
+from evals.abuse.attacks.requests import GONE, new_session
 from evals.abuse.mutations import mutated, mutated_bytes, mutated_text
 from evals.abuse.protocols import PROTOCOLS, RTVI, Protocol, twilio_messages
 from evals.abuse.registry import Attack, AttackRun, Outcome, Run, add

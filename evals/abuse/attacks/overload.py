@@ -10,7 +10,7 @@ from functools import partial
 
 from websockets.exceptions import InvalidStatus
 
-from evals.abuse.attacks.floods import GONE
+from evals.abuse.attacks.requests import GONE
 from evals.abuse.registry import Attack, AttackRun, Outcome, add
 from evals.abuse.samples import OFFER
 from evals.abuse.target import own_address

@@ -11,8 +11,9 @@ from functools import partial
 import aiohttp
 from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from evals.abuse.attacks.requests import GONE
 from evals.abuse.registry import Attack, AttackRun, Outcome, add, attack
 from evals.abuse.routes import sockets
 from evals.abuse.samples import path_of
@@ -22,7 +23,6 @@ SILENT_PEERS, PING_S = 12, 1.0
 GIVEN_BACK_S = 40.0
 NEWCOMER, NEWCOMER_AGAIN_S = 200, 2.0
 CONNECT_S = 10.0
-GONE = (OSError, WebSocketException, TimeoutError, aiohttp.ClientError)
 
 
 async def silent_sockets(run: AttackRun, *, path: str, subprotocols: tuple[str, ...] = ()) -> Outcome:

@@ -9,7 +9,8 @@ from typing import Any
 import aiohttp
 from websockets.asyncio.client import ClientConnection
 
-from evals.abuse.attacks.floods import GONE, drain
+from evals.abuse.attacks.floods import drain
+from evals.abuse.attacks.requests import GONE
 from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.abuse.settings import OPERATORS_PROMPT, REFUND
 from evals.openai_realtime import RATE_HZ, speech

@@ -13,7 +13,7 @@ import secrets
 import socket
 from functools import partial
 
-from evals.abuse.attacks.floods import GONE, new_session
+from evals.abuse.attacks.requests import GONE, new_session
 from evals.abuse.protocols import PROTOCOLS
 from evals.abuse.registry import Attack, AttackRun, Outcome, add
 from evals.abuse.routes import Entry, entries, sockets

@@ -7,7 +7,7 @@ from contextlib import suppress
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from evals.abuse.attacks.floods import GONE, new_session
+from evals.abuse.attacks.requests import GONE, new_session
 from evals.abuse.registry import AttackRun, Outcome, attack
 
 QUESTIONS = ("What are your opening hours on Saturday?", "How do I report a lost card?")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
-from evals.abuse.attacks.floods import GONE, new_session
+from evals.abuse.attacks.requests import new_session, status_of, type_turn
 from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.abuse.shifted_clock import shift
 from evals.abuse.target import Target
@@ -44,17 +44,17 @@ async def wrong_clock(run: AttackRun) -> Outcome:
     clock = Path(run.target.facts["clock"])
     async with run.client() as client:
         session = await new_session(client)
-        typed = await _type(client, session, QUESTION)
+        typed = await type_turn(client, session, QUESTION)
         shift(clock, AHEAD_DAYS * SECONDS_A_DAY)
         try:
             await asyncio.sleep(WRONG_S)
-            ahead = await _status(client, f"/api/sessions/{session}/timeline")
+            ahead = await status_of(client, "GET", f"/api/sessions/{session}/timeline")
         finally:
             shift(clock, 0.0)
         # Retention looks once a second here.
         await asyncio.sleep(3.0)
-        after = await _status(client, f"/api/sessions/{session}/timeline")
-        again = await _type(client, session, QUESTION)
+        after = await status_of(client, "GET", f"/api/sessions/{session}/timeline")
+        again = await type_turn(client, session, QUESTION)
     faults = (
         []
         if await asyncio.to_thread(_saw_jump, run.target)
@@ -141,20 +141,20 @@ async def _away(run: AttackRun, trouble: AbstractContextManager[None]) -> Outcom
         while True:
             seconds: list[float] = []
             with _timed(seconds):
-                status = await _status(client, "/health")
+                status = await status_of(client, "GET", "/health")
             health.append((status, seconds[0]))
-            ready.append(await _status(client, "/ready"))
+            ready.append(await status_of(client, "GET", "/ready"))
             await asyncio.sleep(LOOK_S)
 
     async with run.client() as client:
         session = await new_session(client)
-        before = await _type(client, session, QUESTION)
+        before = await type_turn(client, session, QUESTION)
         looking = asyncio.create_task(look(client), name="storage.look")
         try:
             with trouble:
                 ready.clear()
                 with _timed(took_s):
-                    during = await _type(client, session, LONG)
+                    during = await type_turn(client, session, LONG)
                 # It is away still, and nothing is written at this moment.
                 await asyncio.sleep(NOTICED_S)
                 said_away = 503 in ready
@@ -191,23 +191,7 @@ async def _back(client: aiohttp.ClientSession, session: str) -> tuple[int, int]:
     with suppress(TimeoutError):
         async with asyncio.timeout(BACK_S):
             while (typed, ready) != (200, 200):
-                typed = await _type(client, session, QUESTION)
-                ready = await _status(client, "/ready")
+                typed = await type_turn(client, session, QUESTION)
+                ready = await status_of(client, "GET", "/ready")
                 await asyncio.sleep(LOOK_S)
     return typed, ready
-
-
-async def _type(client: aiohttp.ClientSession, session: str, text: str) -> int:
-    with suppress(*GONE):
-        async with client.post(f"/api/sessions/{session}/messages", json={"text": text}) as response:
-            await response.read()
-            return response.status
-    return 0
-
-
-async def _status(client: aiohttp.ClientSession, path: str) -> int:
-    with suppress(*GONE):
-        async with client.get(path) as response:
-            await response.read()
-            return response.status
-    return 0

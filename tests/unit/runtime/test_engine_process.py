@@ -621,6 +621,15 @@ async def test_the_child_yields_to_pacing_and_knows_no_secrets() -> None:
         del os.environ["EXAMPLE_API_KEY"]
 
 
+async def test_the_child_uses_as_many_blas_threads_as_its_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    async with running() as engine:
+        assert engine.pid is not None
+        assert b"OPENBLAS_NUM_THREADS=1" in Path(f"/proc/{engine.pid}/environ").read_bytes().split(b"\0")
+
+
 async def test_a_pool_gives_a_new_caller_to_the_least_loaded_child() -> None:
     pool = EnginePool([process(), process()])
     await pool.start()

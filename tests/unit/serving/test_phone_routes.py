@@ -210,6 +210,26 @@ def test_a_caller_for_whom_there_is_no_line_waits_for_one_and_nobody_overtakes_t
         assert line.held("CA5") == queued(1)
 
 
+def test_a_caller_who_was_removed_from_the_queue_hears_it_at_the_next_poll_and_does_not_queue_again():
+    line = Line(most_calls=1)
+    token = line.token("CA1")
+    assert token is not None
+    with line.open(token):
+        assert [line.held("CA2"), line.held("CA3")] == [queued(1), queued(2)]
+        [caller, _] = line.routes._calls.queued()
+        assert (caller.ticket, caller.transport, caller.is_polled) == ("CA2", "phone", True)
+        assert line.routes._calls.remove_queued("CA2", "an operator took you out of the queue")
+        assert line.held("CA3") == queued(1)
+    wait_until(lambda: line.routes._calls.active == 0)
+    # The line that is free by now is the next one's.
+    form = {"CallSid": "CA2", "From": "+15550100", "To": "+15550199", "CallStatus": "in-progress"}
+    for _ in range(2):
+        answer = ElementTree.fromstring(line.post("/twilio/voice", form).text)
+        assert [each.tag for each in answer] == ["Say", "Hangup"]
+        assert "call again later" in (answer.findtext("Say") or "")
+    assert line.token("CA3") is not None
+
+
 def test_who_waits_is_not_sent_away_because_the_store_is():
     line = Line(most_calls=1, token_s=600)
     assert line.token("CA1") is not None and line.held("CA2") == queued(1)

@@ -60,6 +60,12 @@ def test_presets_come_in_their_order(tmp_path: Path):
     assert ids(Presets(tmp_path)) == ["b", "c", "a", "unsaid"]
 
 
+def test_words_of_a_preset_are_no_booleans(tmp_path: Path):
+    write(tmp_path, "omni", "a.yaml", "id: x\nname: on\nsystem_prompt: off\n")
+    [preset] = Presets(tmp_path).all()["omni"]
+    assert (preset.file.name, preset.file.system_prompt) == ("on", "off")
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

@@ -185,3 +185,15 @@ async def test_a_token_that_names_sessions_begins_no_other(tmp_path: Path, keys:
         # The token is as good as it was.
         body = {"body": {"session": session}}
         assert (await client.post("/start", json=body, headers=named)).status_code == 200
+
+
+async def test_a_turn_over_the_total_of_a_token_is_refused_for_good(tmp_path: Path, keys: None):
+    typed = Typed(UsageLimits(ServerSettings()))
+    async with application(tmp_path, typed) as (app, _), client_of(app) as client:
+        headers = await token(client, user="ann", max_requests=1)
+        session = (await client.post("/api/sessions", headers=headers)).json()["id"]
+        path = f"/api/sessions/{session}/messages"
+        assert (await client.post(path, json={"text": "hello"}, headers=headers)).status_code == 200
+        refused = await client.post(path, json={"text": "hello"}, headers=headers)
+        assert refused.status_code == 403 and "retry-after" not in refused.headers
+        assert "the 1 model requests of this token" in refused.json()["error"]

@@ -149,6 +149,23 @@ async def test_callers_have_the_lines_in_the_order_in_which_they_came():
 
 
 @scenario
+async def test_a_caller_who_is_removed_from_the_queue_is_refused_and_the_next_one_moves_up():
+    async with house() as server:
+        first, second, third = (server.call(transport="webrtc") for _ in range(3))
+        await asyncio.sleep(5)
+        [one, other] = server.calls.queued()
+        assert [one.position, other.position] == [1, 2] and one.waited_s == 5
+        assert one.transport == "webrtc" and one.ticket == second.told[0][1].ticket_id
+        # A line comes free in the same moment: it is not for the one who was removed.
+        first.leaves.set()
+        assert server.calls.remove_queued(one.ticket, "an operator took you out of the queue")
+        await asyncio.sleep(0.1)
+        assert (second.refused, second.began_s) == ("an operator took you out of the queue", None)
+        assert third.began_s == 5 and server.calls.waiting == 0
+        assert not server.calls.remove_queued(one.ticket, "again")
+
+
+@scenario
 async def test_a_newcomer_does_not_overtake_callers_who_wait():
     async with house() as server:
         first, second = server.call(), server.call()

@@ -5,10 +5,15 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+import soundfile
 
 from core.errors import EngineError
 from models.pipecat_data import pipecat_file
 from models.turn.network import LOGITS, SECOND_LAYER, THIRD_LAYER, Line, Network, averaged
+from models.turn.onnx_graph import with_output
+from models.turn.smart_turn import LogMel
+
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 
 def test_the_network_gives_its_layers_and_what_it_gave_before() -> None:
@@ -20,6 +25,22 @@ def test_the_network_gives_its_layers_and_what_it_gave_before() -> None:
     assert np.allclose(complete, before, atol=1e-5)
     assert second.shape == third.shape == (400, 384)
     assert not np.allclose(second, third)
+
+
+@pytest.mark.parametrize(
+    "name", ["heard_truth/said.flac", "heard_truth/other.flac", "sounds/wait.wav", "sounds/cough-1.wav"]
+)
+def test_recorded_audio_is_scored_as_by_the_network_of_the_wheel(name: str) -> None:
+    path = pipecat_file("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")
+    audio, rate_hz = soundfile.read(GOLDEN / name, dtype="float32")
+    assert rate_hz == 16_000
+    plain = onnxruntime.InferenceSession(with_output(path.read_bytes(), SECOND_LAYER))
+    network = Network([SECOND_LAYER], engine="test")
+    for end in (len(audio) // 3, len(audio) // 2, len(audio)):
+        mel = LogMel()(audio[:end])
+        expected = plain.run([LOGITS, SECOND_LAYER], {"input_features": mel[None]})
+        for value, reference in zip(network.run([LOGITS, SECOND_LAYER], mel), expected, strict=True):
+            assert np.allclose(value, reference[0], rtol=0, atol=1e-3)
 
 
 def test_a_network_without_the_layer_does_not_load(tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""YAML to plain values: the one loader of everything that users write."""
+
+import re
+from typing import Any
+
+import yaml
+
+from core.errors import ConfigError
+
+
+class _Yaml(yaml.SafeLoader):
+    """Booleans are those of YAML 1.2: "on", "off", "yes" and "no" are words, as whoever writes them means."""
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+
+
+def parse_yaml_value(text: str, *, where: str) -> Any:
+    """Return the value that a text in YAML holds; None for an empty text. Booleans are those of YAML 1.2.
+
+    Raises:
+        ConfigError: not YAML; names ``where``.
+    """
+    try:
+        # A safe loader: it makes plain values and nothing else.
+        return yaml.load(text, Loader=_Yaml)  # noqa: S506
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # ValueError: a date that is none. RecursionError: brackets without end.
+        raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
