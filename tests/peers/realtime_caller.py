@@ -40,12 +40,14 @@ class Speaker:
     Attributes:
         came_s, length_ms: of each item's audio.
         stopped_ms: of those that were stopped.
+        arrived: items whose audio is complete.
     """
 
     came_s: dict[str, float] = field(default_factory=dict)
     length_ms: dict[str, float] = field(default_factory=dict)
     stopped_ms: dict[str, int] = field(default_factory=dict)
     audio: dict[str, bytes] = field(default_factory=dict)
+    arrived: set[str] = field(default_factory=set)
 
     def take(self, item_id: str, data: bytes, duration_ms: float) -> None:
         self.came_s.setdefault(item_id, time.monotonic())
@@ -57,9 +59,10 @@ class Speaker:
         return int(min(passed_ms, self.length_ms[item_id]))
 
     def on_air(self) -> str | None:
-        """What is being played."""
+        """Return the item that is being played, or that goes on when more of it arrives."""
         for item_id, length_ms in self.length_ms.items():
-            if item_id not in self.stopped_ms and self.played_ms(item_id) < length_ms:
+            is_whole = item_id in self.arrived and self.played_ms(item_id) >= length_ms
+            if item_id not in self.stopped_ms and not is_whole:
                 return item_id
         return None
 
@@ -94,6 +97,10 @@ class RealtimeCaller:
     def say(self, text: str, *, behind_ms: int = 0) -> None:
         """Into the microphone, behind what is being said."""
         self._speech += bytes(self._rate_hz * behind_ms // 1000 * 2) + at_rate(say(text), self._rate_hz)
+
+    def play(self, pcm: bytes) -> None:
+        """Send 16-bit mono PCM at 16 kHz by the microphone, after what is being said."""
+        self._speech += at_rate(pcm, self._rate_hz)
 
     def encoded(self, pcm: bytes) -> str:
         data = g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), self._law) if self._law else pcm
@@ -139,6 +146,8 @@ class RealtimeCaller:
                 data = base64.b64decode(event.delta)
                 width = 1 if self._law else 2
                 self.speaker.take(event.item_id, data, len(data) * 1000 / (width * self._rate_hz))
+            case "response.output_audio.done":
+                self.speaker.arrived.add(event.item_id)
             case "input_audio_buffer.speech_started":
                 await self._stop_playing()
             case "response.function_call_arguments.done":

@@ -16,6 +16,7 @@ import websockets
 from openai import AsyncOpenAI, OpenAIError
 
 from audio import g711
+from tests.human_speech import opening
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.realtime_caller import PCM_HZ, RealtimeCaller, at_rate, calling
@@ -298,10 +299,10 @@ async def test_a_turn_without_a_voice_is_over_and_has_no_answer(server: RunningS
 @pytest.mark.parametrize("law", list(g711.Law))
 async def test_a_telephone_line(server: RunningServer, law: g711.Law):
     async with calling(server.url, law=law) as caller:
-        # Words that the recogniser gets right over a telephone.
-        caller.say(QUESTION, behind_ms=200)
+        # A person: over a telephone the recogniser takes some words of the synthetic voice for others.
+        caller.play(opening())
         await caller.until("response.output_audio.delta", count=30)
-        assert caller.understood() == ["what are your opening hours"]
+        assert caller.understood()[0].startswith("it was the best of times")
         [data] = caller.speaker.audio.values()
         samples = g711.decode(data, law).astype(np.float32)
         assert np.abs(samples).max() > 3_000
