@@ -182,7 +182,8 @@ async def test_a_reader_that_takes_nothing_of_its_answer_is_cut():
                     await asyncio.sleep(0.01)
 
 
-async def test_a_reader_who_leaves_with_requests_in_line_is_noticed():
+@pytest.mark.parametrize("is_later", [False, True], ids=["at once", "later"])
+async def test_a_reader_who_leaves_with_requests_in_line_is_noticed(is_later: bool):
     reached, left = asyncio.Event(), asyncio.Event()
 
     async def endless(scope, receive, send):
@@ -194,8 +195,13 @@ async def test_a_reader_who_leaves_with_requests_in_line_is_noticed():
 
     async with running() as gateway:
         gateway.server.config.loaded_app.mount("/endless", endless)
-        _, writer = await sends(gateway, HEALTH.replace(b"/health", b"/endless/") + HEALTH * 4)
+        first, more = HEALTH.replace(b"/health", b"/endless/"), HEALTH * 4
+        _, writer = await sends(gateway, first if is_later else first + more)
         async with asyncio.timeout(5):
             await reached.wait()
+            if is_later:
+                # The application waits for more of the first request by now.
+                writer.write(more)
+                await writer.drain()
             writer.close()
             await left.wait()
