@@ -2,9 +2,7 @@
 
 import shutil
 import threading
-import time
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from core.media import WordTime
 from models.tts import SpeechPiece
 from models.tts.edges import AUDIBLE_LEVEL
 from models.tts.hibari import FILES, PACKAGE, HibariSettings, HibariTts, Spectrum, read_files
+from tests.first_piece import share_before_first_piece
 from tests.speaking import pcm, speak
 
 CLAUSE = "The monthly fee is five dollars, and you can cancel."
@@ -53,7 +52,7 @@ def times(pieces: list[SpeechPiece]) -> list[WordTime]:
 
 
 def forced(audio: np.ndarray, text: str) -> list[tuple[int, int]]:
-    """Where a forced alignment finds each word, in milliseconds."""
+    """Find each word by forced alignment: begin and end in milliseconds."""
     quiet = ALIGNED_RATE_HZ // 5
     padded = np.concatenate((np.zeros(quiet), audio, np.zeros(quiet)))
     # The aligner needs something to call silence.
@@ -219,20 +218,8 @@ def test_two_chunks_are_the_samples_that_one_would_be():
 
 
 def test_the_first_piece_does_not_wait_for_the_sound_of_the_whole_clause(engine: HibariTts):
-    # How many milliseconds that is, is the machine's: evals/voices measures it.
-    shares = []
-    for _ in range(9):
-        first: list[float] = []
-        began = time.thread_time()
-
-        def sink(_piece: SpeechPiece, first: list[float] = first) -> bool:
-            first.append(time.thread_time())
-            return True
-
-        engine.synthesize(CLAUSE, sink)
-        shares.append((first[0] - began) / (time.thread_time() - began))
     # Measured 0.63: the run of the network, and a twelfth of the sound. Made at once it would be 0.98.
-    assert median(shares) < 0.8
+    assert share_before_first_piece(engine, CLAUSE) < 0.8
 
 
 def test_the_package_that_is_installed_is_the_one_that_the_engine_knows():
