@@ -161,7 +161,7 @@ class Thinking(_Part):
 
 
 def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
-    # A service has no embedded voice after it, and whoever names another voice may not want these.
+    # A service has no embedded voice after it, and a deployment that names another voice may not want these.
     if tts is None or tts.name != DEFAULT_VOICE:
         return ()
     return Choice(name="flite"), Choice(name="espeak")

@@ -9,7 +9,7 @@ from core.errors import ConfigError
 
 
 class _Yaml(yaml.SafeLoader):
-    """Booleans are those of YAML 1.2: "on", "off", "yes" and "no" are words, as whoever writes them means."""
+    """Loader with the booleans of YAML 1.2: "on", "off", "yes" and "no" are words."""
 
 
 _Yaml.yaml_implicit_resolvers = {

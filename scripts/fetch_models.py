@@ -2,7 +2,7 @@
 
 `make run` and `make setup` call it for ``moonshine_tiny``; nothing else in Parley downloads. All or nothing,
 for all the models that were asked for: every host is reached, then files and packages come into a hidden
-folder beside their place, then the packages are installed from there, and the models' folders are renamed
+folder next to their place, then the packages are installed from there, and the models' folders are renamed
 into place at the end. Whatever fails or is interrupted on the way, what was done before is taken back, and
 one line says why (exit status 1).
 

@@ -1,4 +1,4 @@
-"""One recording of a person that the repository holds, and folders of recordings made from it."""
+"""Recording of a person that the repository holds, and folders of recordings made from it."""
 
 from pathlib import Path
 

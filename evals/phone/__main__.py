@@ -4,7 +4,7 @@
 ``interruptions``: what the session says was heard against the caller's own recording, and how soon and how
 surely the bot is silent. ``bad_line``: what is understood with packets lost and late, against a clean line.
 ``concealment``: the same of the recogniser alone, by what is put into the holes. ``load``: many calls at a
-time, the pacing of packets and the processor's time, beside stock Pipecat. Each prints JSON, with its target.
+time, the pacing of packets and the processor's time, next to stock Pipecat. Each prints JSON and its target.
 """
 
 import argparse

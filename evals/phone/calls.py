@@ -32,7 +32,7 @@ LISTENED_S = 2.5
 
 @dataclass(frozen=True, slots=True)
 class PhoneQuestion:
-    """What one caller asks.
+    """Question of one caller.
 
     Attributes:
         text: the words.

@@ -150,7 +150,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what was asked for. On audio sounds over the bot are heard beside pauses, where two may run.
+    """Run the measurements of the arguments. On audio, sounds over the bot and pauses run in parallel.
 
     Raises:
         AgentError: a wrong argument, recordings that were not fetched, an engine that failed.

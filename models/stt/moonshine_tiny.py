@@ -44,7 +44,7 @@ CUT_RANGE_MS = 2_000
 
 
 class MoonshineTinySettings(BaseModel):
-    """Where the files are, and the price of partial texts."""
+    """Set the place of the files and the price of partial texts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -141,7 +141,7 @@ class MoonshineTinyStt:
 
 
 class MoonshineTinyStream(VoicedStream):
-    """One caller. Not thread-safe."""
+    """Stream of one caller. Not thread-safe."""
 
     def __init__(self, engine: MoonshineTinyStt) -> None:
         super().__init__(ENGINE, engine.voice)

@@ -68,7 +68,7 @@ _SILENT = "_"
 
 
 class HibariSettings(WindowSettings):
-    """How hibari speaks."""
+    """Settings of the hibari voice."""
 
 
 class HibariTts(WindowedTts):
@@ -284,7 +284,7 @@ def _front_end_text(text: str) -> str:
 
 
 def _edges(phonemes: Sequence[str], ends: np.ndarray, length: int) -> np.ndarray:
-    """Where each phoneme is heard from; see ``Window.edges``.
+    """Return the sample from which each phoneme is heard; see ``Window.edges``.
 
     ends: int64, (phonemes + 2,), frames up to the end of each, padding included. length: samples.
     """

@@ -1,4 +1,4 @@
-"""What voices share whose network makes one window of phonemes at a time: hibari, Kokoro, Piper.
+"""Base of voices whose network makes one window of phonemes at a time: hibari, Kokoro, Piper.
 
 Decides the way of a clause: words, phonemes, windows, audio, pieces. A window is a whole run of the network,
 so the first audio comes after the first run, and a clause is cut at its punctuation to make that early.

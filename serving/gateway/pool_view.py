@@ -102,7 +102,7 @@ class TicketView(BaseModel):
 
     Attributes:
         kind: it waits for a line of this server, or has one and waits for an engine of the pool.
-        ticket_id: whoever knows it may give the place up; a telephone caller's is the operator's alone.
+        ticket_id: a client that knows it may give the place up; a telephone caller's is the operator's alone.
         request_type: what for; null while it waits for a line.
         session_id: beginning of its id; null while it waits for a line, because it has none yet.
         transport: by which the caller came; null of one that has a line.

@@ -48,7 +48,7 @@ def keys_in(heard: np.ndarray) -> str:
 
 
 def likeness(heard: np.ndarray, clause: str) -> float:
-    """How much the likest part of what was heard is like this clause in the bot's voice.
+    """Return the likeness of a clause in the bot's voice to the part of what was heard that is most like it.
 
     1 is the same, whatever its level; another clause has less than 0.4. The clause has to be as it was
     given to the voice: its two halves are said otherwise.

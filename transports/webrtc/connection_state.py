@@ -1,6 +1,6 @@
 """State of a WebRTC connection, for those who may come after its events.
 
-Pipecat reports the end of a connection once, to whoever listens at that moment. What is built for a caller
+Pipecat reports the end of a connection once, to the handlers of that moment. What is built for a caller
 who hangs up meanwhile has to look.
 """
 

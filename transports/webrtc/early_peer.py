@@ -45,7 +45,7 @@ class EarlyPeer:
         """Return when the browser has left."""
         loop = asyncio.get_running_loop()
         seen, seen_s = self._signs(), loop.time()
-        # It may have closed before this object was made: that is told once.
+        # It may have closed before this object was made, and the event comes once.
         while not self._closed.is_set() and not is_over(self._connection):
             try:
                 async with asyncio.timeout(LOOK_S):

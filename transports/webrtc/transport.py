@@ -294,7 +294,7 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
-        # Nobody listened for the end of the connection until the pipeline was built, and it comes once.
+        # The connection may have ended before handlers were registered for that.
         await self._paced_client.note_if_closed()
         if self._watch is None:
             self._watch = self.create_task(self._watch_peer(), name="peer_watch")

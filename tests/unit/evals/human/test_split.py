@@ -143,7 +143,7 @@ def test_a_wrong_line_of_a_table_says_what_is_wrong(tmp_path: Path, line: str, m
         load_own(own(tmp_path, line))
 
 
-def test_clauses_of_a_few_words_belong_to_nobody():
+def test_clauses_of_a_few_words_belong_to_no_set():
     assert list(clauses("Thank you. Please enter your agent number, then wait.")) == [
         "please enter your agent number"
     ]

@@ -1,4 +1,4 @@
-"""What evals.stt counts, and a recogniser on a recorded sentence."""
+"""Counts of evals.stt, and a recogniser on a recorded sentence."""
 
 import json
 from dataclasses import replace

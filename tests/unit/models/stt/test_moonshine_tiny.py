@@ -149,7 +149,7 @@ def test_callers_share_the_time_for_partials():
 
 
 def test_callers_of_one_engine_hear_nothing_of_each_other():
-    # With equal intervals whoever else speaks.
+    # With equal intervals, however many speak.
     engine = MoonshineTinyStt(moonshine_tiny().settings, clock=Passes())
     speech = two_cities()
     clips = [opening(), speech[10 * 32_000 : 14 * 32_000], speech[30 * 32_000 : 35 * 32_000]]
