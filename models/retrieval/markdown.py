@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
 from core.errors import ConfigError
+from core.yaml_text import parse_yaml_value
 from models.retrieval import Passage, Statement
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -281,8 +281,9 @@ def _pieces(node: SyntaxTreeNode) -> Iterator[str]:
 
 def _front_matter_title(text: str) -> str:
     try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError:
+        values = parse_yaml_value(text, where="front matter")
+    except ConfigError:
+        # It names the document at best: one that does not is read all the same.
         return ""
     title = values.get("title") if isinstance(values, dict) else None
     return _words(str(title)) if title else ""

@@ -9,8 +9,9 @@ The bound is the least of four:
   as many are admitted as will hardly ever speak at the same moment beyond what is heard in time.
 * What was tried, of the calls that the recognisers hear. Speech is not all of the work: where all callers end
   their question at the same moment, each answer waits for those of the others. So a server begins with
-  ``FIRST_SHARE`` of the callers who can be heard at the same moment, and takes a quarter more each time that
-  as many as it takes were on for ``TRY_MS`` and three in four answers were in time. Trouble takes that back.
+  ``FIRST_SHARE`` of the callers who can be heard at the same moment. It takes a quarter more each time that
+  as many as it takes were on for ``TRY_MS`` and their answers were in time, the median and the slow ones.
+  Trouble takes that back.
 * What was learnt. An event loop that is late, or answers that take longer than ``SLOWER`` times those of a
   call alone while the machine is busy, take the bound to one below the calls that are held. It falls further
   when no more calls than that are held and the trouble remains: until then the step has not taken effect.
@@ -22,7 +23,9 @@ A bound below the calls that are held ends none of them: it lets the next caller
 ended. ``LEAST_CALLS`` are always admitted.
 """
 
+import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -38,10 +41,11 @@ LEAST_CALLS = 2
 # of a hundred moments: words come some tenths of a second late then, and are not lost.
 DEVIATIONS = 2.0
 # Of the callers who can be heard at the same moment, so many are admitted first. Measured on two cores with
-# callers in step (``evals.latency.overload``), nine of whom PocketSphinx can hear: the median answer to four
-# takes 1.3 times that to one, to eight 2.4 times, to sixteen 8.7 times.
-FIRST_SHARE = 0.5
-# More are tried after so long without trouble; where no answer was heard of, later.
+# callers in step (``evals.latency.overload``), eight of whom Moonshine tiny can hear: the answer to two takes
+# 1.2 times that to one, to three 1.3 times at the median and 1.7 times in the 95th percentile, because the
+# ends of their questions wait for each other.
+FIRST_SHARE = 0.35
+# More are tried after so long without trouble; later where what their answers took, or should, is not known.
 TRY_MS, TRY_SILENT_MS = 20_000, 60_000
 TRY_GROWTH = 0.25
 # What was seen of how much callers speak counts half after so many seconds of calls. The share is never taken
@@ -51,6 +55,9 @@ LEAST_SPEAKING = 0.2
 # Answers of a loaded server may take so many times as long as those of a call alone: what
 # ``evals.latency.capacity`` calls a capacity that callers do not notice.
 SLOWER = 1.5
+# More calls are tried while answers at each of these ranks are that near to the same rank in a call alone. A
+# crowd makes the slow ones late first.
+RANKS = (0.5, 0.9)
 # A difference that is smaller is not heard, whatever it is a multiple of.
 LEAST_SLOWER_MS = 100
 # A loop so late, in the 95th percentile, plays audio late (``evals.latency.capacity``: LIMIT_MS).
@@ -238,13 +245,13 @@ class Admission:
         elif self._heard_calls >= tried:
             # A call that ends before the next one begins does not take this back.
             self._tried_ms += since_ms
-        count = len(self._tried_answers)
-        if self._tried_ms < (TRY_MS if count >= LEAST_ANSWERS else TRY_SILENT_MS):
+        count, usual = len(self._tried_answers), self._usual
+        if self._tried_ms < (TRY_MS if usual and count >= LEAST_ANSWERS else TRY_SILENT_MS):
             return
-        usual_ms = self._usual_ms
-        slow_ms = sorted(self._tried_answers)[count * 3 // 4] if count else 0
         # Strictly: with more calls a difference that is not heard yet becomes one that is.
-        if usual_ms is None or slow_ms <= SLOWER * usual_ms:
+        if not (usual and count) or all(
+            ranked(self._tried_answers, rank) <= SLOWER * ranked(usual, rank) for rank in RANKS
+        ):
             self._tried = min(self._most, tried + max(1, int(tried * TRY_GROWTH)))
         self._try_anew()
 
@@ -253,16 +260,16 @@ class Admission:
         self._tried_answers.clear()
 
     @property
-    def _usual_ms(self) -> int | None:
-        """Median of answers in a call alone, or with few calls on; None: not known."""
-        if self.alone_ms is not None:
-            return self.alone_ms
+    def _usual(self) -> Sequence[int]:
+        """Answers in a call alone, or with few calls on; empty while there are not enough of them."""
+        if len(self._alone_ms) >= LEAST_ALONE:
+            return self._alone_ms
         few: list[int] = []
         for calls in sorted(self._by_calls_ms):
             few += self._by_calls_ms[calls]
             if len(few) >= LEAST_ALONE:
-                return round(median(few[:LEAST_ALONE]))
-        return None
+                return few[:LEAST_ALONE]
+        return ()
 
     def _room(self, heard: float) -> int:
         """The most callers of whom no more than ``heard`` speak at the same moment, nearly always.
@@ -283,7 +290,8 @@ class Admission:
         return lags[len(lags) * 95 // 100]
 
     def _trouble(self) -> str:
-        usual_ms, late_ms = self._usual_ms, self._late_ms()
+        usual, late_ms = self._usual, self._late_ms()
+        usual_ms = round(median(usual)) if usual else None
         if usual_ms is not None and len(self._answers) >= LEAST_ANSWERS and self._is_busy(late_ms):
             now_ms = round(median(latency_ms for _, latency_ms in self._answers))
             if now_ms > max(SLOWER * usual_ms, usual_ms + LEAST_SLOWER_MS):
@@ -297,3 +305,8 @@ class Admission:
         if self._heard is None:
             return False
         return self._heard_calls >= BUSY_HEARING * min(self._heard, self._room(self._heard))
+
+
+def ranked(values: Sequence[int], share: float) -> int:
+    """Return the value than which a ``share`` of ``values`` is not larger (nearest rank)."""
+    return sorted(values)[max(0, math.ceil(len(values) * share) - 1)]

@@ -92,8 +92,9 @@ def test_front_matter_names_the_document_and_is_not_spoken() -> None:
     assert [(p.text, p.source) for p in passages] == [("There are three.", "The pump handbook")]
 
 
-def test_front_matter_that_is_no_yaml_is_left_out_all_the_same() -> None:
-    assert statements("---\n: [\n---\nThere are three.\n") == ["There are three."]
+@pytest.mark.parametrize("text", [": [", "at: 2026-13-40", "a: " + "[" * 2_000])
+def test_front_matter_that_is_no_yaml_is_left_out_all_the_same(text: str) -> None:
+    assert statements(f"---\n{text}\n---\nThere are three.\n") == ["There are three."]
 
 
 def test_a_word_in_angle_brackets_is_no_tag() -> None:
