@@ -30,7 +30,7 @@ from evals.latency.figures import LONGEST_PAUSE_MS, TurnFigures, by_speech, rati
 from evals.latency.questions import LONG_ANSWERS, Utterance, conversation, plan
 from evals.latency.servers import running
 from evals.latency.speech import Speakers, Spoken, of_turn
-from evals.latency.techniques import ADMISSION, TECHNIQUES, write
+from evals.latency.techniques import CAPACITY_WITHOUT, TECHNIQUES, write
 from evals.serving_process import ROOT, Server, healthy
 
 # A turn of natural talk is longer than this: so many questions last for a step.
@@ -152,7 +152,7 @@ def _server(system: str, arguments: argparse.Namespace) -> AbstractAsyncContextM
     if system == "parley" and arguments.url:
         return nullcontext(Server(arguments.url))
     config = arguments.config
-    without = [*arguments.without, *([ADMISSION] if arguments.capacity else [])]
+    without = [*arguments.without, *(CAPACITY_WITHOUT if arguments.capacity else [])]
     if system == "parley" and without:
         config = write(config, without, arguments.out_dir / "without.yaml")
     return running(system, config, arguments.out_dir / f"{system}.log")

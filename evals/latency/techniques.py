@@ -13,8 +13,11 @@ import yaml
 
 from configs.load import load_deployment
 
-# Bounds the calls that a search for the bound of a machine begins.
 ADMISSION = "admission"
+IDLE_PROMPTS = "idle-prompts"
+# What a server has to be without whose limit is looked for: the bound that keeps it from its limit, and a
+# question of the bot into a caller's long silence, which a recording cannot tell from a reply that stalled.
+CAPACITY_WITHOUT = (ADMISSION, IDLE_PROMPTS)
 # Technique to the setting that switches it off: the way to it in the deployment, and its value.
 TECHNIQUES: Mapping[str, tuple[tuple[str, ...], Any]] = MappingProxyType(
     {
@@ -23,7 +26,7 @@ TECHNIQUES: Mapping[str, tuple[tuple[str, ...], Any]] = MappingProxyType(
         "arrival": (("server", "jitter_buffer"), True),
         "masking": (("thinking", "guard", "waiting", "masking"), None),
         "barge-in": (("hearing", "barge_in"), None),
-        "idle-prompts": (("bot", "idle"), None),
+        IDLE_PROMPTS: (("bot", "idle"), None),
         "completeness": (("hearing", "turn"), None),
         "adaptive-wait": (("hearing", "endpoint", "kind"), "timer"),
         ADMISSION: (("server", "admission"), "off"),
