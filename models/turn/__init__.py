@@ -40,5 +40,16 @@ class TurnCompleteness(Protocol):
 
 
 TURN: Registry[TurnCompleteness] = Registry(
-    "turn", {"smart_turn": Row("models.turn.smart_turn:SmartTurn", "smart-turn v3 from the Pipecat wheel")}
+    "turn",
+    {
+        "smart_turn": Row(
+            "models.turn.smart_turn:SmartTurn", "the default: smart-turn v3 from the Pipecat wheel"
+        ),
+        "turn_1_mini": Row(
+            "models.turn.turn_1:Turn1Mini", "p99lab's small model, English; its folder is yours to bring"
+        ),
+        "turn_1": Row(
+            "models.turn.turn_1:Turn1", "p99lab's large model on a GPU, English; its folder is yours to bring"
+        ),
+    },
 )

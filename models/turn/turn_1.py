@@ -1,0 +1,252 @@
+"""turn-1-mini and turn-1 of p99lab: open weights, from a folder that the user gives.
+
+In: the turn so far with its trailing silence. Out: the probability that it is complete. Runs on the caller's
+thread (the GIL is released in the network); the session is shared and thread-safe. The scores are not
+calibrated, as their makers say; how long to wait at which estimate is decided in ``turn_taking``.
+
+turn-1-mini (5.3 M parameters, Apache-2.0) is published as an ONNX graph of one step of 160 ms: audio and
+state in, eight probabilities and the next state out. Its band limit of 4 kHz and its features are in the
+graph. It was judged on the whole turn from a state of zeros, which is what ``estimate`` does, with the newest
+8 s at most: its six layers look back 1.2 s each, so older audio changes nothing.
+
+turn-1 (the mean of two speech encoders of 2.0 and 0.8 B parameters with heads) is published as safetensors
+for a package of its own, and the layout of its heads is not documented. So it comes as a graph that was
+exported from that package, with a contract as small as the other's: see ``Turn1``. Both hear English only;
+the last words of the bot, which turn-1 can read, are not given to it.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnxruntime
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import EngineError, ModelFileError, ShapeError
+from core.media import ms_to_samples
+from models.turn import TurnEstimate
+
+RATE_HZ = 16_000
+MAX_SAMPLES = ms_to_samples(8_000, RATE_HZ)
+STEP_SAMPLES = ms_to_samples(160, RATE_HZ)
+FRAME_SAMPLES = ms_to_samples(20, RATE_HZ)
+FRAMES_PER_STEP = STEP_SAMPLES // FRAME_SAMPLES
+AUDIO, PROBABILITIES, PROBABILITY = "audio", "probs", "probability"
+STATE, NEXT_STATE = "state_", "new_state_"
+# As published; the first that is there is taken.
+MINI_FILES = {
+    "float32": ("turn-1-mini.step.onnx", "onnx/turn-1-mini.step.onnx"),
+    "int8": ("turn-1-mini.step.int8dyn.onnx", "onnx/turn-1-mini.step.int8dyn.onnx"),
+}
+TURN_1_FILES = ("turn-1.onnx",)
+PROVIDERS = {
+    "cpu": ["CPUExecutionProvider"],
+    "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
+}
+
+
+class Turn1MiniSettings(BaseModel):
+    """Where the weights are, and how much machine one estimate may take."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: Path = Field(description="a copy of p99lab/turn-1-mini, or of its folder onnx")
+    variant: Literal["float32", "int8"] = Field(
+        default="float32", description="float32 is what was judged, int8 is smaller and quicker"
+    )
+    cpu_count: int = Field(default=1, ge=1, le=16, description="threads of one estimate")
+
+    @property
+    def file(self) -> Path:
+        """Return the graph of the variant."""
+        return _present(self.folder, MINI_FILES[self.variant])
+
+    def check(self) -> None:
+        """See ``core.files.Checked``."""
+        _require("turn_1_mini", self.file, "put the files of p99lab/turn-1-mini into the folder")
+
+
+class Turn1Settings(BaseModel):
+    """Where the weights are, and on which device they run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: Path = Field(description="holds turn-1.onnx with its external data, see docs/weights.md")
+    device: Literal["cpu", "cuda"] = Field(
+        default="cuda", description="the makers ran it on a GPU of 20 GB; needs onnxruntime-gpu"
+    )
+    cpu_count: int = Field(default=1, ge=1, le=64, description="threads of one estimate on a processor")
+
+    @property
+    def file(self) -> Path:
+        """Return the graph."""
+        return _present(self.folder, TURN_1_FILES)
+
+    def check(self) -> None:
+        """See ``core.files.Checked``."""
+        _require("turn_1", self.file, "export turn-1 as docs/weights.md says")
+
+
+class Turn1Mini:
+    """Shared weights of turn-1-mini. Thread-safe.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        ModelFileError: the graph is not there.
+        EngineError: it does not load, or has other inputs and outputs than turn-1-mini.
+    """
+
+    rate_hz = RATE_HZ
+    max_samples = MAX_SAMPLES
+    engine = "turn_1_mini"
+
+    def __init__(self, settings: Turn1MiniSettings) -> None:
+        settings.check()
+        self._session = _open(settings.file, PROVIDERS["cpu"], settings.cpu_count, self.engine)
+        inputs = _shapes(self._session.get_inputs())
+        outputs = _shapes(self._session.get_outputs())
+        self._states = {name: shape for name, shape in inputs.items() if name.startswith(STATE)}
+        expected = {PROBABILITIES, *(NEXT_STATE + name.removeprefix(STATE) for name in self._states)}
+        steps = inputs.get(AUDIO) == (1, STEP_SAMPLES)
+        if not steps or not self._states or set(inputs) != {AUDIO, *self._states} or expected - set(outputs):
+            raise EngineError(
+                f"{settings.file.name} is no graph of turn-1-mini", engine=self.engine, retryable=False
+            )
+        self._outputs = [PROBABILITIES, *(NEXT_STATE + name.removeprefix(STATE) for name in self._states)]
+
+    def estimate(self, audio: np.ndarray) -> TurnEstimate:
+        """Return how the turn sounds, at the end of its last whole frame of 20 ms.
+
+        audio: float32, (samples,), at 16 kHz, in [-1, 1]; longer than 8 s is cut from the front.
+
+        Raises:
+            ShapeError: not one-dimensional.
+            EngineError: the network failed.
+        """
+        heard = _newest(audio)
+        state = {name: np.zeros(shape, np.float32) for name, shape in self._states.items()}
+        # Nothing is known before the first frame: the turn has not begun.
+        complete = 0.0
+        for start in range(0, len(heard), STEP_SAMPLES):
+            piece = heard[start : start + STEP_SAMPLES]
+            frames = len(piece) // FRAME_SAMPLES
+            if not frames:
+                break
+            step = np.zeros((1, STEP_SAMPLES), np.float32)
+            step[0, : len(piece)] = piece
+            probabilities, *following = _run(
+                self._session, self._outputs, {AUDIO: step, **state}, self.engine
+            )
+            frame_probabilities = probabilities.reshape(-1)
+            if len(frame_probabilities) != FRAMES_PER_STEP:
+                raise EngineError("the network gave no probability for each frame", engine=self.engine)
+            # What was padded to a whole step has frames that nobody spoke.
+            complete = float(frame_probabilities[frames - 1])
+            state = dict(zip(self._states, following, strict=True))
+        return TurnEstimate(_checked(complete, self.engine))
+
+
+class Turn1:
+    """Shared weights of turn-1, or of any graph with its contract. Thread-safe.
+
+    ``turn-1.onnx`` has one input ``audio``, float32, (1, samples), 16 kHz, at most 8 s, unfiltered, and an
+    output ``probability`` with one float32: the probability that the turn is complete. The number of samples
+    is free, or fixed: then the audio is padded with silence in front.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        ModelFileError: the graph is not there.
+        EngineError: it does not load here, or keeps another contract.
+    """
+
+    rate_hz = RATE_HZ
+    max_samples = MAX_SAMPLES
+    engine = "turn_1"
+
+    def __init__(self, settings: Turn1Settings) -> None:
+        settings.check()
+        providers = PROVIDERS[settings.device]
+        if providers[0] not in onnxruntime.get_available_providers():
+            raise EngineError(
+                f"{settings.device} is not available: install onnxruntime-gpu, or set device: cpu",
+                engine=self.engine,
+                retryable=False,
+            )
+        self._session = _open(settings.file, providers, settings.cpu_count, self.engine)
+        inputs = _shapes(self._session.get_inputs())
+        audio = inputs.get(AUDIO, ())
+        outputs = _shapes(self._session.get_outputs())
+        if set(inputs) != {AUDIO} or len(audio) != 2 or PROBABILITY not in outputs:
+            raise EngineError(
+                f"{settings.file.name} has another contract than {AUDIO} (1, samples) to {PROBABILITY}",
+                engine=self.engine,
+                retryable=False,
+            )
+        self._samples = audio[1] if isinstance(audio[1], int) else None
+
+    def estimate(self, audio: np.ndarray) -> TurnEstimate:
+        """Return how the turn sounds. See ``Turn1Mini.estimate``."""
+        heard = _newest(audio)
+        if not len(heard):
+            return TurnEstimate(0.0)
+        if self._samples is not None:
+            heard = heard[-self._samples :]
+            heard = np.pad(heard, (self._samples - len(heard), 0))
+        (probability,) = _run(self._session, [PROBABILITY], {AUDIO: heard[None]}, self.engine)
+        if probability.size != 1:
+            raise EngineError("the network gave more than one probability", engine=self.engine)
+        return TurnEstimate(_checked(float(probability.reshape(-1)[0]), self.engine))
+
+
+def _present(folder: Path, names: Sequence[str]) -> Path:
+    """Return the first of these files that is there, or where it should be."""
+    return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+
+
+def _require(engine: str, file: Path, advice: str) -> None:
+    if not file.is_file():
+        raise ModelFileError(f"{engine!r} needs {file}, which is not there: {advice}")
+
+
+def _open(file: Path, providers: list[str], cpu_count: int, engine: str) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.inter_op_num_threads = 1
+    options.intra_op_num_threads = cpu_count
+    try:
+        # By its path and not its content: a graph over 2 GB has its weights beside it.
+        return onnxruntime.InferenceSession(str(file), sess_options=options, providers=providers)
+    except Exception as error:  # the errors of onnxruntime have no root of their own
+        raise EngineError(f"cannot load {file.name}", engine=engine, retryable=False) from error
+
+
+def _shapes(ends: Sequence[Any]) -> dict[str, tuple[int | str | None, ...]]:
+    """Return the shape of each input or output by its name; a free dimension is no number."""
+    return {each.name: tuple(each.shape) for each in ends}
+
+
+def _run(
+    session: onnxruntime.InferenceSession, outputs: list[str], inputs: Mapping[str, np.ndarray], engine: str
+) -> list[np.ndarray]:
+    try:
+        found: list[np.ndarray] = session.run(outputs, dict(inputs))
+    except Exception as error:  # the errors of onnxruntime have no root of their own
+        raise EngineError("the network failed", engine=engine) from error
+    return found
+
+
+def _newest(audio: np.ndarray) -> np.ndarray:
+    if audio.ndim != 1:
+        raise ShapeError(f"expected (samples,), got {audio.shape}")
+    return np.asarray(audio[-MAX_SAMPLES:], dtype=np.float32)
+
+
+def _checked(probability: float, engine: str) -> float:
+    if not 0.0 <= probability <= 1.0:
+        raise EngineError("the network gave no probability", engine=engine)
+    return probability
