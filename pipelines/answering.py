@@ -27,13 +27,14 @@ from models.llm import LLM, LanguageModel, Message
 from models.llm.hosted.engine import HostedLlm, WorkerLlm
 from models.llm.kv import Replies
 from models.llm.kv.dialogue import Prefilled
+from models.llm.llamacpp.server import LlamaCppServer
 from models.tools import TOOLS, Tool, ToolSettings
 from pipelines.choices import engine_settings, service_row
 from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.engine_llm import messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit
-from processors.dialogue.services import LLM_SERVICES, Documents, LlmRow, Pool, Transformers, Worker
+from processors.dialogue.services import LLM_SERVICES, Documents, LlamaCpp, LlmRow, Pool, Transformers, Worker
 from processors.service_rows import ServiceRow, Shared
 from runtime.engine_thread import EngineThread
 from serving.gateway.usage import UsageLimits
@@ -170,8 +171,10 @@ class Answering:
         plan: AnsweringPlan,
         documents: LanguageModel | None,
         causal: "Causal | HostedLlm | None" = None,
+        llamacpp: LlamaCppServer | None = None,
     ) -> None:
         self.documents = documents
+        self._llamacpp = llamacpp
         self.usage = UsageLimits(deployment.server)
         self._anonymous = deployment.server.clients.anonymous.grants()
         self._causal = causal
@@ -210,17 +213,27 @@ class Answering:
             causal = await asyncio.to_thread(Causal, plan.row)
         elif isinstance(plan.row, Worker | Pool):
             causal = await _hosted(plan.row, workers, guarded=plan.guarded)
-        return cls(deployment, plan, documents, causal)
+        llamacpp = await _start_llamacpp(plan) if isinstance(plan.row, LlamaCpp) else None
+        return cls(deployment, plan, documents, causal, llamacpp)
 
     @property
     def shared(self) -> Shared:
         """What service rows may use of this process."""
         open_replies = self._causal.open_replies if self._causal is not None else None
-        return Shared(language_model=self.documents, open_replies=open_replies, http=self.http)
+        return Shared(
+            language_model=self.documents,
+            open_replies=open_replies,
+            llamacpp=self._llamacpp,
+            http=self.http,
+        )
 
     @property
     def calls_tools(self) -> bool:
-        """Whether the model may call tools: those that run in this process know none."""
+        """Whether the model may call tools: those that run in this process know none, and a GGUF file knows
+        them by its chat template.
+        """
+        if self._llamacpp is not None:
+            return self._llamacpp.uses_tools
         return not isinstance(self._plan.row, Documents | Transformers)
 
     @property
@@ -285,7 +298,7 @@ class Answering:
         told = self.instruction(instruction)
         build = partial(self._plan.row.build, shared, system_instruction=told)
         service = await asyncio.to_thread(build)
-        if tools is not None and context is not None:
+        if tools is not None and context is not None and self.calls_tools:
             tools.offer(service, context, turn=turn, rules=rules)
         if not self._plan.guarded or self.documents is None:
             return [service]
@@ -347,6 +360,8 @@ class Answering:
         await self.http.close()
         if self._causal is not None:
             self._causal.close()
+        if self._llamacpp is not None:
+            await self._llamacpp.close()
 
 
 class Memory:
@@ -425,6 +440,24 @@ async def _hosted(row: Worker | Pool, workers: StreamWorkers | None, *, guarded:
             raise
         logger.warning(f"no worker of thinking.llm is there, the fallback answers: {error}")
     return hosted
+
+
+async def _start_llamacpp(plan: AnsweringPlan) -> LlamaCppServer:
+    """Start the server of a GGUF file.
+
+    Raises:
+        EngineError: the file does not load.
+    """
+    row = cast(LlamaCpp, plan.row)
+    server = LlamaCppServer(row.settings.served)
+    await server.start()
+    if plan.tools and not server.uses_tools:
+        names = ", ".join(sorted(settings.name for _, settings in plan.tools))
+        logger.warning(
+            f"thinking.tools: the chat template of {row.settings.model.name} has no place for tools, "
+            f"nobody calls {names}"
+        )
+    return server
 
 
 def _log_failover(failover: Failover) -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from core.errors import ConfigError
 from models.llm import LanguageModel
+from models.llm.llamacpp.server import LlamaCppServer
 
 if TYPE_CHECKING:
     import aiohttp
@@ -40,11 +41,13 @@ class Shared:
         language_model: the engine behind the ``documents`` row, loaded once per process.
         open_replies: a language model for one conversation, of the weights behind the ``transformers`` row,
             or in a worker.
+        llamacpp: the server behind the ``llamacpp`` row; its owner starts and closes it.
         http: the process's HTTP session; its owner closes it.
     """
 
     language_model: LanguageModel | None = None
     open_replies: Callable[[], LanguageModel] | None = None
+    llamacpp: LlamaCppServer | None = None
     http: "aiohttp.ClientSession | None" = None
 
 

@@ -109,11 +109,21 @@ def piper_files() -> list[RemoteFile]:
     return [RemoteFile(f"{base}/{name}", f"piper/{name}") for name in names]
 
 
+# Apache-2.0, made for dialogue, with a chat template that has a place for tools.
+LLAMACPP_FILE = "qwen2.5-1.5b-instruct-q4_k_m.gguf"
+
+
+def llamacpp_files() -> list[RemoteFile]:
+    base = "https://huggingface.co/Qwen/Qwen2.5-1.5B-Instruct-GGUF/resolve/main"
+    return [RemoteFile(f"{base}/{LLAMACPP_FILE}", f"llamacpp/{LLAMACPP_FILE}")]
+
+
 MODELS = {
     "moonshine": Model(f"moonshine/{MOONSHINE_FOLDER}", "https://download.moonshine.ai", moonshine_files),
     "kokoro": Model("kokoro", "https://github.com", kokoro_files),
     "whisper": Model("whisper/base.en", "https://huggingface.co", whisper_files),
     "piper": Model("piper", "https://huggingface.co", piper_files),
+    "llamacpp": Model("llamacpp", "https://huggingface.co", llamacpp_files),
 }
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from core.errors import ConfigError
 from core.registry import Registry, Row
 from models.llm.hosted.engine import PoolLlmSettings, WorkerLlmSettings
+from models.llm.llamacpp.settings import LlamaCppSettings
 from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
             f"{__name__}:Transformers",
             "any causal model on this machine; what was read stays read between turns",
             extra="local-llm",
+        ),
+        "llamacpp": Row(
+            f"{__name__}:LlamaCpp",
+            "a GGUF file on this machine by llama.cpp, in a process of its own",
+            extra="llamacpp",
         ),
         "worker": Row(f"{__name__}:Worker", "the causal model of a worker (runner.py), which keeps the same"),
         "pool": Row(f"{__name__}:Pool", "the same in any worker of this deployment (workers.workers)"),
@@ -332,6 +338,61 @@ class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
             timeout_s=settings.request_timeout_ms / 1000,
             sdk_retries=settings.sdk_retries,
             settings=OpenAiCompatibleService.Settings(**fields),
+        )
+
+
+class LlamaCppRowSettings(LlamaCppSettings, RowSettings):
+    """A GGUF file, and how it is asked.
+
+    Attributes:
+        max_tokens: longest answer; a spoken one is short.
+        temperature: None leaves llama.cpp's own, 0.8.
+        request_timeout_ms: the SDK's own limit; the guard's deadlines are much shorter.
+    """
+
+    max_tokens: int = Field(default=400, ge=1, le=8192)
+    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
+    request_timeout_ms: int = Field(default=30_000, ge=100, le=600_000)
+
+    @property
+    def served(self) -> LlamaCppSettings:
+        """Return those of the server."""
+        return LlamaCppSettings(**self.model_dump(include=set(LlamaCppSettings.model_fields)))
+
+
+class LlamaCpp(ServiceRow[LlamaCppRowSettings]):
+    """The process's own llama.cpp server (``Shared.llamacpp``) through the official SDK."""
+
+    name = "llamacpp"
+    settings_type = LlamaCppRowSettings
+    package = "xllamacpp"
+    extra = "llamacpp"
+
+    def check(self) -> None:
+        """See ``ServiceRow.check``."""
+        super().check()
+        self.settings.check()
+
+    def build(
+        self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
+    ) -> "LLMService[Any]":
+        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        if shared.llamacpp is None:
+            raise ConfigError(f"{self.name!r} needs the server of the process")
+        from processors.dialogue.llamacpp_service import LlamaCppService
+
+        settings = self.settings
+        fields: dict[str, Any] = {
+            "model": settings.model.name,
+            "max_tokens": settings.max_tokens,
+            "system_instruction": system_instruction,
+        }
+        if settings.temperature is not None:
+            fields["temperature"] = settings.temperature
+        return LlamaCppService(
+            server=shared.llamacpp,
+            timeout_s=settings.request_timeout_ms / 1000,
+            settings=LlamaCppService.Settings(**fields),
         )
 
 

@@ -37,6 +37,7 @@ VENDORS = (
     "kokoro_onnx",
     "faster_whisper",
     "piper",
+    "xllamacpp",
     "pipecat",
 )
 

@@ -1,0 +1,112 @@
+"""The child's side of ``server``: loads the GGUF file and serves it on a loopback port.
+
+llama.cpp's own HTTP server runs in threads of this process, which is hosted by ``runtime.engine_host``: its
+only question is where the server listens. A key that only the owner gets keeps other users of the machine out
+of it. Prompts are neither logged nor shown by the server's routes for the curious.
+"""
+
+import http.client
+import json
+import secrets
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import urlsplit
+
+from xllamacpp import CommonParams, Server
+
+from core.errors import EngineError
+from models.llm.llamacpp.settings import ENGINE, Endpoint, LlamaCppSettings
+
+LOOPBACK = "127.0.0.1"
+# Errors, and nothing of a request.
+VERBOSITY = 1
+PROPERTIES_TIMEOUT_S = 10
+# A batch runs to its end: the smaller, the sooner an interruption ends the reading of a prompt, and the sooner
+# other conversations go on. On a processor larger ones are hardly quicker.
+BATCH_TOKENS = 128
+
+
+class LlamaCppEngine:
+    """A file that is served until the process ends.
+
+    Args:
+        settings: see the model.
+
+    Raises:
+        EngineError: the file does not load.
+    """
+
+    # The host cuts audio by it; none comes here.
+    rate_hz = 16_000
+
+    def __init__(self, settings: LlamaCppSettings) -> None:
+        params = CommonParams()
+        params.model.path = str(settings.file)
+        if settings.chat_template is not None:
+            params.chat_template = settings.chat_template.read_text(encoding="utf-8")
+        params.use_jinja = True
+        params.n_parallel = settings.conversations
+        # Shared out evenly, so that a long conversation takes nothing from another one.
+        params.n_ctx = settings.context_tokens * settings.conversations
+        params.kv_unified = False
+        # What is full is an error that the service answers to; a shifted context is another prompt than the
+        # one that was sent.
+        params.ctx_shift = False
+        params.cpuparams.n_threads = settings.cpu_threads
+        params.cpuparams_batch.n_threads = settings.cpu_threads
+        params.n_batch = params.n_ubatch = BATCH_TOKENS
+        params.cache_prompt = True
+        params.cache_ram_mib = settings.prompt_cache_mib
+        params.hostnames = [LOOPBACK]
+        params.port = 0
+        key = secrets.token_urlsafe(32)
+        params.api_keys = [key]
+        params.ui = False
+        params.endpoint_slots = False
+        params.offline = True
+        params.verbosity = VERBOSITY
+        try:
+            self._server = Server(params)
+        except RuntimeError as error:
+            raise EngineError(
+                f"{settings.file} does not load: not enough memory, or no model that llama.cpp knows",
+                engine=ENGINE,
+                retryable=False,
+            ) from error
+        self.endpoint = _endpoint(self._server.listening_address, key)
+
+    def open_stream(self) -> "EndpointStream":
+        """Return a stream whose only answer is the endpoint."""
+        return EndpointStream(self.endpoint)
+
+
+class EndpointStream:
+    """See ``runtime.engine_host.AskedStream``."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    def ask(self, payload: bytes) -> bytes:
+        """Return the endpoint as JSON, whatever is asked."""
+        return json.dumps(asdict(self._endpoint)).encode()
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def _endpoint(address: str, key: str) -> Endpoint:
+    """Return the endpoint of a server that runs.
+
+    Raises:
+        EngineError: it does not answer as it should.
+    """
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=PROPERTIES_TIMEOUT_S)
+    try:
+        connection.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})
+        properties: dict[str, Any] = json.loads(connection.getresponse().read())
+        uses_tools = bool(properties["chat_template_caps"]["supports_tools"])
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+        raise EngineError(f"the server gives no properties: {error}", engine=ENGINE) from error
+    finally:
+        connection.close()
+    return Endpoint(f"{address.rstrip('/')}/v1", key, uses_tools)

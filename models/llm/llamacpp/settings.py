@@ -1,0 +1,108 @@
+"""Which GGUF file answers, how much machine it may take, and where it is served. Imports no engine."""
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import ConfigError, ModelFileError
+from core.files import MODELS_DIR
+
+ENGINE = "llamacpp"
+MAGIC = b"GGUF"
+_TEMPLATE_KEY = b"tokenizer.chat_template"
+_STRING_TYPE = 8
+# Metadata come first in the file. The largest vocabularies take 20 MB.
+_METADATA_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens.
+
+    Attributes:
+        base_url: up to and including ``/v1``.
+        key: the bearer token that it wants.
+        uses_tools: whether the model's chat template has a place for tools.
+    """
+
+    base_url: str
+    key: str
+    uses_tools: bool
+
+
+class LlamaCppSettings(BaseModel):
+    """Which model, how many conversations it answers, and what they may hold."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Path = Field(
+        default=Path("qwen2.5-1.5b-instruct-q4_k_m.gguf"),
+        description="GGUF file: a path, or a name under models_dir/llamacpp",
+    )
+    chat_template: Path | None = Field(
+        default=None, description="Jinja file in place of the chat template in the model's file"
+    )
+    conversations: int = Field(
+        default=2, ge=1, le=64, description="answers at the same time; further ones wait for a place"
+    )
+    context_tokens: int = Field(
+        default=4_096,
+        ge=256,
+        le=1_048_576,
+        description="longest dialogue with its answer; its oldest turns go first",
+    )
+    cpu_threads: int = Field(default=2, ge=1, le=256, description="threads of the model")
+    prompt_cache_mib: int = Field(
+        default=512,
+        ge=0,
+        le=1_048_576,
+        description="memory for what was read of conversations that have no place at the moment",
+    )
+    load_timeout_s: float = Field(default=120, gt=0, le=600, description="longest loading of the file")
+    models_dir: Path = Field(default=MODELS_DIR, description="where 'make models' puts files")
+
+    @property
+    def file(self) -> Path:
+        """Return the model's file: as named, where there is one, else below the models folder."""
+        return self.model if self.model.is_file() else self.models_dir / ENGINE / self.model
+
+    def check(self) -> None:
+        """See ``core.files.Checked``.
+
+        Raises:
+            ModelFileError: there is no such file.
+            ConfigError: it is no GGUF file, or there is no chat template.
+        """
+        file = self.file
+        if not file.is_file():
+            raise ModelFileError(
+                f"{ENGINE!r} needs {file}, which is not there: run `make models` with ARGS={ENGINE}, or name "
+                "a GGUF file of yours in `model`"
+            )
+        with file.open("rb") as opened:
+            if opened.read(len(MAGIC)) != MAGIC:
+                raise ConfigError(f"{ENGINE!r} cannot read {file}: it is no GGUF file")
+        if self.chat_template is not None:
+            if not self.chat_template.is_file():
+                raise ModelFileError(f"{ENGINE!r} needs {self.chat_template}, which is not there")
+        elif not has_chat_template(file):
+            # llama.cpp would take ChatML for it, and a model that was not made for it talks on and on.
+            raise ConfigError(
+                f"{ENGINE!r} cannot talk with {file}: it has no chat template, name one in `chat_template` "
+                "or take a model made for dialogue"
+            )
+
+
+def has_chat_template(file: Path) -> bool:
+    """Return whether the metadata of a GGUF file have a chat template."""
+    # A key is its length and its text; then the type of the value and, of a string, its length.
+    key = struct.pack("<Q", len(_TEMPLATE_KEY)) + _TEMPLATE_KEY + struct.pack("<I", _STRING_TYPE)
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = content.find(key, 0, _METADATA_BYTES)
+        if at < 0:
+            return False
+        (length,) = struct.unpack_from("<Q", content, at + len(key))
+    return bool(length)
