@@ -108,10 +108,21 @@ class Turn1Mini:
         self._session = _open(settings.file, PROVIDERS["cpu"], settings.cpu_count, self.engine)
         inputs = _shapes(self._session.get_inputs())
         outputs = _shapes(self._session.get_outputs())
-        self._states = {name: shape for name, shape in inputs.items() if name.startswith(STATE)}
+        self._states = {
+            name: tuple(size for size in shape if isinstance(size, int))
+            for name, shape in inputs.items()
+            if name.startswith(STATE)
+        }
         expected = {PROBABILITIES, *(NEXT_STATE + name.removeprefix(STATE) for name in self._states)}
         steps = inputs.get(AUDIO) == (1, STEP_SAMPLES)
-        if not steps or not self._states or set(inputs) != {AUDIO, *self._states} or expected - set(outputs):
+        fixed = all(self._states[name] == inputs[name] for name in self._states)
+        if (
+            not steps
+            or not fixed
+            or not self._states
+            or set(inputs) != {AUDIO, *self._states}
+            or expected - set(outputs)
+        ):
             raise EngineError(
                 f"{settings.file.name} is no graph of turn-1-mini", engine=self.engine, retryable=False
             )

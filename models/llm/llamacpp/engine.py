@@ -21,8 +21,8 @@ LOOPBACK = "127.0.0.1"
 # Errors, and nothing of a request.
 VERBOSITY = 1
 PROPERTIES_TIMEOUT_S = 10
-# A batch runs to its end: the smaller, the sooner an interruption ends the reading of a prompt, and the sooner
-# other conversations go on. On a processor larger ones are hardly quicker.
+# A batch runs to its end: the smaller, the sooner an interruption ends the reading of a prompt, and the
+# sooner other conversations go on. llama.cpp's own is 2,048.
 BATCH_TOKENS = 128
 
 
