@@ -19,7 +19,7 @@ AUDIO_PACKAGES := gcc libc6-dev python3-dev portaudio19-dev pulseaudio pulseaudi
 # Of the recogniser; without it PocketSphinx listens, and the next `make run` tries again.
 WEIGHTS := models-cache/moonshine/tiny-en/encoder_model.ort
 
-.PHONY: run setup weights models nemo test lint types layers unit lock clean help
+.PHONY: run setup weights models nemo environments test lint types layers unit lock clean help
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -57,7 +57,11 @@ $(VENV)/.dev: requirements/dev.lock requirements/torch.lock $(VENV)/.run
 	@$(PIP) -c requirements/dev.lock -r requirements/torch.lock
 	@touch $@
 
-test: setup lint types layers unit
+# Both at a time: packages are unpacked by one processor each.
+environments:
+	@$(MAKE) --no-print-directory --jobs=2 setup nemo
+
+test: environments lint types layers unit
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -72,7 +76,8 @@ layers: setup
 # NeMo's packages and the bot's do not go together (docs/workers.md).
 nemo: .venv-nemo/.done
 
-.venv-nemo/.done: requirements/worker.txt requirements/nemo.txt
+# After Parley's own interpreter is found or installed, so that two never install Debian packages at a time.
+.venv-nemo/.done: requirements/worker.txt requirements/nemo.txt | $(BIN)/python
 	@echo "Installing NeMo's packages into .venv-nemo (once, about two minutes)"
 	@sh scripts/python_venv.sh "$(PYTHON)" .venv-nemo
 	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
