@@ -100,7 +100,8 @@ def call_worker(
             bot_tts_enabled=reads_rtvi,
             bot_speaking_enabled=reads_rtvi,
             user_llm_enabled=reads_rtvi,
-            user_speaking_enabled=reads_rtvi,
+            # A socket tells the words of a turn before its end by the order of these messages.
+            user_speaking_enabled=True,
             user_input_enabled=reads_rtvi,
         ),
         idle_timeout_secs=None,

@@ -7,6 +7,10 @@ it. Replies are told by their frames in the order of playing; the end of one is 
 played, or cut off. Where the frames that end one are lost, the books of what was heard say that it is over
 (``end_reply``).
 
+The caller's words take a longer way here than the end of the turn that they decide: RTVI's messages pass the
+whole pipeline. The end of a turn, and all that happens after it, is told after RTVI has told of that end, and
+so of the words before it, by ``WORDS_S`` at the latest.
+
 Two tasks, owned by the input and the output side. A client that is gone ends the call.
 """
 
@@ -69,10 +73,14 @@ from transports.websocket.session import SurfaceSession
 
 _US_PER_S = 1_000_000
 PLAYED_MS = 20
+# RTVI's message at the end of a turn of the caller's.
+TURN_OVER = "user-stopped-speaking"
 # Longer than an engine's thread takes to begin.
 UNIT_FIRST_S = 0.005
 # A reply that a caller cuts off is told behind the caller: who decides may say the two in either order.
 CUT_TOLD_S = 0.05
+# Longest wait for the last words of a turn that is over.
+WORDS_S = 1.0
 # What a client may hold behind the time at which it would have played it.
 BUFFERED_US = 500_000
 
@@ -192,6 +200,11 @@ class SocketOutput(InterruptibleOutput):
         # A reply that was cut off, and what tells it where no caller does.
         self._cut_off: ReplyOver | None = None
         self._cut_timer: asyncio.TimerHandle | None = None
+        # Ends of turns whose last words are still on their way, each with what happened after it.
+        self._held: deque[list[Happening]] = deque()
+        self._words_timer: asyncio.TimerHandle | None = None
+        # RTVI has told of the end of this turn before its frame came.
+        self._words_are_told = False
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -201,6 +214,7 @@ class SocketOutput(InterruptibleOutput):
     async def cleanup(self) -> None:
         await super().cleanup()
         self._tell_cut()
+        self._tell_held(all_of_it=True)
         player, self._player = self._player, None
         if player is not None:
             await self.cancel_task(player)
@@ -218,10 +232,14 @@ class SocketOutput(InterruptibleOutput):
                 self.happen(CallerVoice(False, round(frame.stop_secs * 1000)))
             elif isinstance(frame, UserStartedSpeakingFrame):
                 self._socket.caller_speaks = True
+                self._words_are_told = False
                 self.happen(CallerStarted(self._voice_ms[0]))
             elif isinstance(frame, UserStoppedSpeakingFrame):
                 self._socket.caller_speaks = False
                 self._socket.turns_over += 1
+                self._tell_cut()
+                if not self._words_are_told:
+                    self._hold()
                 self.happen(CallerStopped(self._voice_ms[1]))
         await super().process_frame(frame, direction)
 
@@ -250,6 +268,10 @@ class SocketOutput(InterruptibleOutput):
     ) -> None:
         message = frame.message
         if isinstance(message, dict):
+            if message.get("type") == TURN_OVER:
+                self._words_are_told = not self._held
+                self._tell_held()
+                return
             happening = _of_rtvi(message)
             if isinstance(happening, Refusal):
                 self._socket.session.refuse(happening)
@@ -329,15 +351,40 @@ class SocketOutput(InterruptibleOutput):
         """Tell the client, in order."""
         if not isinstance(happening, CallerStarted):
             self._tell_cut()
-        self._socket.session.happen(happening)
+        if isinstance(happening, Words) or not self._held:
+            self._socket.session.happen(happening)
+        else:
+            self._held[-1].append(happening)
         self._tell_cut()
+
+    def _hold(self) -> None:
+        """A turn is over: what happens from here on is told after its words."""
+        self._held.append([])
+        if self._words_timer is None:
+            self._words_timer = asyncio.get_running_loop().call_later(
+                WORDS_S, lambda: self._tell_held(all_of_it=True)
+            )
+
+    def _tell_held(self, *, all_of_it: bool = False) -> None:
+        """The words before the first end that is held have come, or are not waited for."""
+        if all_of_it or len(self._held) <= 1:
+            timer, self._words_timer = self._words_timer, None
+            if timer is not None:
+                timer.cancel()
+        for _ in range(len(self._held) if all_of_it else min(1, len(self._held))):
+            for happening in self._held.popleft():
+                self._socket.session.happen(happening)
 
     def _tell_cut(self) -> None:
         over, self._cut_off = self._cut_off, None
         timer, self._cut_timer = self._cut_timer, None
         if timer is not None:
             timer.cancel()
-        if over is not None:
+        if over is None:
+            return
+        if self._held:
+            self._held[-1].append(over)
+        else:
             self._socket.session.happen(over)
 
     def _follow(self, frame: Frame) -> None:

@@ -20,12 +20,12 @@ from pipelines.sessions import open_conversations
 from pipelines.surface import hold_surface, reason_of
 from processors.dialogue.services import Documents, DocumentsSettings
 from protocols.half_duplex import HalfDuplex
-from protocols.surface import written
-from runtime.in_place_engine import InPlaceEngine
+from protocols.surface import Dialect, written
 from session_store.events import Event, Kind
 from session_store.settings import StoreSettings
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
+from tests.fakes.late_engine import LateEngine
 from tests.fakes.scripted_llm import HANG, Script, ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.tts import ToneTts
@@ -62,8 +62,14 @@ class Caller(Client):
 
 
 @asynccontextmanager
-async def call(folder: Path, *scripts: Script, voice: TextToSpeech | None = None) -> AsyncIterator[Caller]:
-    """A call of a page; behind it nothing is left."""
+async def call(
+    folder: Path,
+    *scripts: Script,
+    voice: TextToSpeech | None = None,
+    dialect: Dialect | None = None,
+    late_ms: int = 0,
+) -> AsyncIterator[Caller]:
+    """A call of a page, whose recogniser's last words come late; behind it nothing is left."""
     deployment = Deployment(
         bot=Bot(greeting="", greeting_again=""),
         hearing=Hearing(echo=None, stop_words=None),
@@ -71,7 +77,7 @@ async def call(folder: Path, *scripts: Script, voice: TextToSpeech | None = None
     )
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
     answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
-    heard = InPlaceEngine[Transcript](ScriptedStt(), _accept)
+    heard = LateEngine(ScriptedStt(), _accept, late_ms)
     loaded = Loaded(EnergyVad(0.01), ScriptedTurn([0.95] * 9), heard, voice or ToneTts(), answering)
     inline = InlineExecutor()
     before = asyncio.all_tasks()
@@ -81,7 +87,7 @@ async def call(folder: Path, *scripts: Script, voice: TextToSpeech | None = None
         open_conversations(deployment, answering) as conversations,
     ):
         async with conversations.open() as conversation:
-            session = SurfaceSession(caller, HalfDuplex(longest_s=60), rate_hz=INPUT_RATE_HZ)
+            session = SurfaceSession(caller, dialect or HalfDuplex(longest_s=60), rate_hz=INPUT_RATE_HZ)
             caller.session = session
             session.open()
 

@@ -1,0 +1,43 @@
+"""A call in OpenAI's protocol, in memory: what the client reads, and in which order."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from protocols.openai_realtime import OpenAIRealtime
+from protocols.surface import written
+from tests import virtual_time
+from tests.unit.pipelines.test_half_duplex_call import Caller, call
+
+PIECE = 2_400
+
+
+def speak(caller: Caller, *, loud: bool) -> None:
+    """Send 100 ms of 24 kHz, a tone or nothing."""
+    tone = 9_000 * np.sin(2 * np.pi * 200 * np.arange(PIECE) / 24_000) if loud else np.zeros(PIECE)
+    caller.say(type="input_audio_buffer.append", audio=written(tone.astype("<i2").tobytes()))
+
+
+@pytest.mark.parametrize("late_ms", [0, 500, 2_500])
+def test_the_transcript_of_a_turn_has_its_words_however_late_the_recogniser_is(tmp_path: Path, late_ms: int):
+    """Those that come when the turn was given up make one of their own, which they begin and end."""
+
+    async def scenario() -> Caller:
+        async with call(tmp_path, dialect=OpenAIRealtime("parley"), late_ms=late_ms) as caller:
+            caller.say(type="session.update", session={"type": "realtime"})
+            await caller.until("session.updated")
+            for number in range(80):
+                if caller.of("response.created"):
+                    break
+                speak(caller, loud=2 <= number < 10)
+                await asyncio.sleep(0.1)
+        return caller
+
+    caller = virtual_time.run(scenario())
+    kinds = [message["type"] for message in caller.told]
+    *given_up, understood = caller.of("conversation.item.input_audio_transcription.completed")
+    assert [each["transcript"] for each in given_up] == ([""] if late_ms > 2_000 else [])
+    assert understood["transcript"] == "one two three four"
+    assert kinds.index("response.created") > len(kinds) - kinds[::-1].index(understood["type"]) - 1
