@@ -7,6 +7,7 @@ from pipecat.runner.types import RunnerArguments
 
 from serving.gateway.calls import CallTasks
 from session_store.faults import log_failure, without_ids
+from tests import virtual_time
 
 SESSION = "0f8b1c2d-aaaa-4bbb-8ccc-1234567890ab"
 
@@ -58,42 +59,46 @@ async def test_a_conversation_that_fails_is_logged_without_the_id_of_its_session
     assert SESSION not in "".join(log)
 
 
-async def test_a_server_that_stops_ends_calls_that_say_goodbye_and_waits_for_the_others_once():
-    begun: list[str] = []
-    ended: list[str] = []
+def test_a_server_that_stops_ends_calls_that_say_goodbye_and_waits_for_the_others_once():
+    async def scenario() -> None:
+        begun: list[str] = []
+        ended: list[str] = []
 
-    async def run_call(arguments: RunnerArguments) -> None:
-        name = arguments.body["name"]
-        begun.append(name)
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            if name == "stubborn":
-                await asyncio.sleep(0.6)
-        ended.append(name)
+        async def run_call(arguments: RunnerArguments) -> None:
+            name = arguments.body["name"]
+            begun.append(name)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if name == "stubborn":
+                    await asyncio.sleep(0.6)
+            ended.append(name)
 
-    async def hang_up() -> None:
-        pass
+        async def hang_up() -> None:
+            pass
 
-    calls = CallTasks(run_call, max_calls=2, drain_s=0.05, hang_up_s=0.2)
-    stubborn = calls.start(RunnerArguments(body={"name": "stubborn"}), call_id="one", hang_up=hang_up)
-    calls.start(RunnerArguments(body={"name": "polite"}), call_id="two", hang_up=hang_up, says_goodbye=True)
-    await asyncio.sleep(0)
-    loop = asyncio.get_running_loop()
-    began_s = loop.time()
-    ended_by_then: list[list[str]] = []
+        calls = CallTasks(run_call, max_calls=2, drain_s=0.05, hang_up_s=0.2)
+        stubborn = calls.start(RunnerArguments(body={"name": "stubborn"}), call_id="one", hang_up=hang_up)
+        polite = RunnerArguments(body={"name": "polite"})
+        calls.start(polite, call_id="two", hang_up=hang_up, says_goodbye=True)
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        ended_by_then: list[list[str]] = []
 
-    async def hang_up_all() -> None:
-        await asyncio.sleep(0.01)
-        ended_by_then.append(list(ended))
+        async def hang_up_all() -> None:
+            await asyncio.sleep(0.01)
+            ended_by_then.append(list(ended))
 
-    await calls.close(hang_up_all)
-    assert begun == ["stubborn", "polite"]
-    # At once, and not when everybody else has been waited for.
-    assert ended_by_then == [["polite"]]
-    took_s = loop.time() - began_s
-    assert 0.4 < took_s < 0.6
-    # Whoever stops behind it has nothing more to wait for.
-    await calls.close(hang_up_all)
-    assert loop.time() - began_s - took_s < 0.05
-    await stubborn
+        await calls.close(hang_up_all)
+        assert begun == ["stubborn", "polite"]
+        # At once, and not when everybody else has been waited for.
+        assert ended_by_then == [["polite"]]
+        took_s = loop.time() - began_s
+        assert took_s == pytest.approx(0.46)
+        # Whoever stops behind it has nothing more to wait for.
+        await calls.close(hang_up_all)
+        assert loop.time() - began_s == took_s
+        await stubborn
+
+    virtual_time.run(scenario())

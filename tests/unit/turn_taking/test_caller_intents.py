@@ -91,9 +91,10 @@ def test_other_questions_are_answered(text: str):
 
 @pytest.mark.parametrize("text", ["thank you " * 3_000, "bye " * 3_000 + "x", "ok " * 3_000 + "person x"])
 def test_a_long_turn_costs_nothing(text: str):
-    began_s = time.monotonic()
+    # Processor time: what other processes do meanwhile does not count.
+    began_s = time.thread_time()
     is_farewell(text), requests_human(text)
-    assert time.monotonic() - began_s < 0.5
+    assert time.thread_time() - began_s < 0.5
 
 
 @pytest.mark.parametrize(

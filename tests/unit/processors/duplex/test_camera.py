@@ -65,10 +65,11 @@ def bomb(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("image", [file(8_000, 6_250), bomb(60_000, 60_000)], ids=["50 megapixels", "bomb"])
 def test_a_huge_picture_is_refused_before_it_is_decoded(image: bytes) -> None:
-    began_s = time.perf_counter()
+    # Processor time: what other processes do meanwhile does not count.
+    began_s = time.thread_time()
     with pytest.raises(MediaError, match="too large|DecompressionBomb"):
         decoded(image, (0, 0), None, SETTINGS)
-    assert time.perf_counter() - began_s < 0.1
+    assert time.thread_time() - began_s < 0.1
 
 
 def test_too_many_bytes_are_refused() -> None:
