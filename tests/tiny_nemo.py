@@ -1,7 +1,7 @@
 """NeMo's streaming transducers, tiny and random: a ``.nemo`` file, and what NeMo itself makes of a recording.
 
-Runs in NeMo's environment: ``python -m tests.tiny_nemo KIND FOLDER WAV`` writes ``FOLDER/KIND.nemo`` and
-prints, as JSON, the text, tokens and frames that NeMo's own streaming loop
+Runs in NeMo's environment: ``python -m tests.tiny_nemo FOLDER WAV KIND ...`` writes ``FOLDER/KIND.nemo`` of
+each kind and prints, as one line of JSON by kind, the text, tokens and frames that NeMo's own streaming loop
 (``CacheAwareStreamingAudioBuffer``) makes of the whole recording. Kinds: ``tdt``, ``rnnt``, ``hybrid`` (a CTC
 decoder beside the transducer), and ``whole``, which cannot stream: of that nothing is heard.
 """
@@ -185,11 +185,12 @@ def _tokenizer(folder: Path) -> Path:
 
 def main() -> None:
     """See the module."""
-    kind, folder, recording = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    model = build(kind, folder)
+    folder, recording, kinds = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     with wave.open(recording) as file:
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32_768
-    print(json.dumps(None if kind == "whole" else heard_by_nemo(model, samples)))
+    models = {kind: build(kind, folder) for kind in kinds}
+    heard = {kind: heard_by_nemo(model, samples) for kind, model in models.items() if kind != "whole"}
+    print(json.dumps(heard))
 
 
 if __name__ == "__main__":

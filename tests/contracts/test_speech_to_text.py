@@ -21,7 +21,7 @@ from tests import human_speech
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.worker import HostedStt, told_secret
 from tests.listening import PIECE_BYTES, play, understand
-from tests.nemo_environment import nemo_worker, write_model
+from tests.nemo_environment import nemo_worker, write_models
 from tests.tiny_moonshine import install_moonshine
 from tests.tiny_whisper import install_whisper
 from tests.voices import say, silence
@@ -53,7 +53,7 @@ class NemoInItsEnvironment(WorkerStt):
     """NeMo in a worker with its own packages, on a tiny random model."""
 
     def __init__(self, folder: Path) -> None:
-        write_model("tdt", folder, QUESTION)
+        write_models(folder, QUESTION, "tdt")
         self._worker = nemo_worker(folder / "tdt.nemo", "--limit", "streams=64")
         url = self._worker.__enter__()
         super().__init__(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20))
@@ -91,12 +91,7 @@ UNDERSTANDING = (
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 
 
-def _param(name: str) -> object:
-    # Its worker loads torch with all cores.
-    return pytest.param(name, marks=pytest.mark.alone) if name == "nemo" else name
-
-
-@pytest.fixture(scope="module", params=[_param(name) for name in ENGINES])
+@pytest.fixture(scope="module", params=ENGINES)
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SpeechToText]:

@@ -1,6 +1,5 @@
 """NeMo in a worker with an environment of its own: real code on tiny random models (``tests.tiny_nemo``)."""
 
-import json
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -15,24 +14,30 @@ from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from models.stt.words import plain_text
 from tests.fakes.worker import told_secret
 from tests.listening import play, understand
-from tests.nemo_environment import ROOT, nemo_python, nemo_worker, write_model
+from tests.nemo_environment import ROOT, nemo_python, nemo_worker, write_models
 from tests.voices import say, silence
-
-pytestmark = pytest.mark.alone
 
 QUESTION = silence(200) + say("how much is a replacement card") + silence(300)
 FRAME_MS = 80
+KINDS = ("tdt", "rnnt", "hybrid")
 
 Hosted = tuple[WorkerStt, dict[str, Any]]
 
 
-@pytest.fixture(scope="module", params=["tdt", "rnnt", "hybrid"])
-def hosted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
-    """A worker with a model, and what NeMo's own streaming loop makes of the question."""
-    folder = tmp_path_factory.mktemp(request.param)
-    expected = json.loads(write_model(request.param, folder, QUESTION))
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of all models, and what NeMo's own streaming loop makes of the question with each."""
+    folder = tmp_path_factory.mktemp("nemo")
+    return folder, write_models(folder, QUESTION, *KINDS, "whole")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def hosted(request: pytest.FixtureRequest, models: tuple[Path, dict[str, Any]]) -> Iterator[Hosted]:
+    """A worker with a model, and what NeMo makes of the question."""
+    folder, expected = models
     with nemo_worker(folder / f"{request.param}.nemo") as url:
-        yield WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20)), expected
+        engine = WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20))
+        yield engine, expected[request.param]
 
 
 @pytest.mark.parametrize("piece_bytes", [640, 1_002, 32_000])
@@ -87,9 +92,10 @@ def test_streams_at_the_same_time_do_not_mix(hosted: Hosted) -> None:
     assert heard == [alone] * 4
 
 
-def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refused(tmp_path: Path) -> None:
-    write_model("tdt", tmp_path, QUESTION)
-    model = tmp_path / "tdt.nemo"
+def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refused(
+    models: tuple[Path, dict[str, Any]],
+) -> None:
+    model = models[0] / "tdt.nemo"
     with nemo_worker(model, "--set", "att_context_size=[16, 0]") as url:
         engine = WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20))
         stream = engine.open_stream()
@@ -102,11 +108,10 @@ def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refus
         WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), load_timeout_s=60))
 
 
-def test_a_model_that_cannot_stream_is_refused(tmp_path: Path) -> None:
-    write_model("whole", tmp_path, QUESTION)
+def test_a_model_that_cannot_stream_is_refused(models: tuple[Path, dict[str, Any]]) -> None:
     done = subprocess.run(
         [nemo_python(), "runner.py", "--role", "worker", "--engine", "nemo", "--port", "0"]
-        + ["--set", f"model={tmp_path / 'whole.nemo'}"],
+        + ["--set", f"model={models[0] / 'whole.nemo'}"],
         cwd=ROOT,
         env={"PARLEY_WORKER_SECRET": "x" * 20, "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
         capture_output=True,
