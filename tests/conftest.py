@@ -12,6 +12,16 @@ logger.remove()
 logger.add(sys.stderr, level="WARNING")
 
 
+# Where the Makefile looks for tests that run alone: to collect all of them takes longer than some of those.
+ALONE = ("tests/peers/", "tests/contracts/test_documented_commands.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("alone") and not item.nodeid.startswith(ALONE):
+            raise pytest.UsageError(f"{item.nodeid}: the Makefile runs no test alone there")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def sessions_of_the_tests(tmp_path_factory: pytest.TempPathFactory):
     """Conversations of the tests, and of the servers that they start, are kept in a folder of their own."""
