@@ -24,6 +24,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m evals.phone", description=__doc__)
     parser.add_argument("--out-dir", type=Path, default=Path("out/phone"), help="deployments, logs, sessions")
     parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument(
+        "--greeting",
+        help="of the bot in calls, interruptions and bad_line, whose calls wait for it (default: its own)",
+    )
     parts = parser.add_subparsers(dest="part", required=True)
     calls = parts.add_parser("calls", help="calls in a row")
     calls.add_argument("--count", type=positive, default=60)
@@ -60,18 +64,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from evals.phone import calls
 
         measured = calls.measure(
-            given.count, folder, speech=given.speech, own_speech=given.own_speech, seed=given.seed
+            given.count,
+            folder,
+            speech=given.speech,
+            own_speech=given.own_speech,
+            seed=given.seed,
+            greeting=given.greeting,
         )
     elif given.part == "interruptions":
         from evals.phone import interruptions
 
-        measured = interruptions.measure(given.count, given.per_call, given.seed, folder, way_ms=given.way_ms)
+        measured = interruptions.measure(
+            given.count, given.per_call, given.seed, folder, way_ms=given.way_ms, greeting=given.greeting
+        )
     elif given.part == "bad_line":
         from evals.phone import bad_line
 
         line = bad_line.Line(given.loss_percent / 100, given.jitter_ms)
         measured = bad_line.measure(
-            given.turns, given.per_call, line, given.seed, folder, control=given.control
+            given.turns,
+            given.per_call,
+            line,
+            given.seed,
+            folder,
+            control=given.control,
+            greeting=given.greeting,
         )
     elif given.part == "concealment":
         from evals.phone import concealment

@@ -100,7 +100,14 @@ class Lines:
 
 
 async def measure(
-    questions: int, per_call: int, line: Line, seed: int, folder: Path, *, control: bool = False
+    questions: int,
+    per_call: int,
+    line: Line,
+    seed: int,
+    folder: Path,
+    *,
+    control: bool = False,
+    greeting: str | None = None,
 ) -> dict[str, Any]:
     """Each question once on each line.
 
@@ -111,6 +118,7 @@ async def measure(
         seed: of what it does.
         folder: for files.
         control: the clean line once more: what of the difference is no line's.
+        greeting: see ``telephone``.
 
     Raises:
         AgentError: the server does not start, or a call cannot be placed.
@@ -119,7 +127,7 @@ async def measure(
     calls = [asked[at : at + per_call] for at in range(0, questions, per_call)]
     answers = await typed(asked)
     found: list[Lines] = []
-    async with telephone(folder) as phone:
+    async with telephone(folder, greeting=greeting) as phone:
         for which in (Line(), line, *([Line()] if control else [])):
             phone.front.jitter_ms, phone.front.dice = which.jitter_ms, Random(seed)
             found.append(await _all(phone, calls, answers, which, seed))

@@ -52,14 +52,15 @@ async def measure(
     speech: SpeechKind = SpeechKind.SYNTHETIC,
     own_speech: Path | None = None,
     seed: int = 1,
+    greeting: str | None = None,
 ) -> dict[str, Any]:
-    """Place so many calls.
+    """Place so many calls; see ``telephone`` for the greeting.
 
     Raises:
         AgentError: the server does not start, a call cannot be placed, or recordings were not fetched.
     """
     questions = await asyncio.to_thread(_questions, count, speech, own_speech, seed)
-    async with telephone(folder) as phone:
+    async with telephone(folder, greeting=greeting) as phone:
         calls = [await _one(phone, number, question) for number, question in enumerate(questions)]
         ignored = phone.ignored()
         front = list(phone.front.violations)

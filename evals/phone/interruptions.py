@@ -110,7 +110,13 @@ class Judged:
 
 
 async def measure(
-    count: int, per_call: int, seed: int, folder: Path, *, way_ms: float = 0.0
+    count: int,
+    per_call: int,
+    seed: int,
+    folder: Path,
+    *,
+    way_ms: float = 0.0,
+    greeting: str | None = None,
 ) -> dict[str, Any]:
     """So many interruptions.
 
@@ -120,13 +126,14 @@ async def measure(
         seed: of when they come.
         folder: for files.
         way_ms: from the server to the caller, and as long back: what was sent is not what was heard.
+        greeting: see ``telephone``.
 
     Raises:
         AgentError: the server does not start, a call cannot be placed, too few answers were interrupted.
     """
     voice = deployed_voice(Deployment())
     judged = Judged()
-    async with telephone(folder, "-vv") as phone:
+    async with telephone(folder, "-vv", greeting=greeting) as phone:
         phone.front.there_s = phone.front.back_s = way_ms / 1000
         for number in range(MAX_ROUNDS * -(-count // per_call)):
             missing = count - len(judged.interruptions)

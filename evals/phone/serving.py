@@ -69,19 +69,23 @@ class Telephone:
 
 
 @asynccontextmanager
-async def telephone(folder: Path, *arguments: str, more: str = "") -> AsyncIterator[Telephone]:
+async def telephone(
+    folder: Path, *arguments: str, greeting: str | None = None, more: str = ""
+) -> AsyncIterator[Telephone]:
     """A server with a telephone line, signatures checked, and a front that signs.
 
     Args:
         folder: for its files.
         arguments: of ``bot.py``.
+        greeting: of the bot, which every call waits for; None: the deployment's.
         more: YAML of the deployment.
 
     Raises:
         PeerError: it does not start.
     """
     port = free_port()
-    deployment, log = _files(folder, more)
+    greeted = "" if greeting is None else f"bot: {{greeting: {json.dumps(greeting)}}}\n"
+    deployment, log = _files(folder, greeted + more)
     command = [sys.executable, str(ROOT / "bot.py"), "--config", str(deployment), "--port", str(port)]
     environment = {"TWILIO_AUTH_TOKEN": AUTH_TOKEN}
     async with (

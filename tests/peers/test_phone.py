@@ -31,6 +31,9 @@ SAID, NOT_SAID = 0.6, 0.4
 LOUD = 0.004
 # The greeting is over, on a machine that is busy too.
 GREETED_S = 7.0
+# A greeting of two words, and when it is over.
+BRIEFLY = "bot: {greeting: Hello there.}\n"
+BRIEFLY_GREETED_S = 4.0
 
 
 @asynccontextmanager
@@ -139,8 +142,9 @@ async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_cal
 ):
     monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
     async with twilio_rest() as rest:
-        async with telephone(tmp_path, monkeypatch, phone=f", api_url: '{rest.url}'") as (server, front):
-            report = await place(front.url, [*quiet(GREETED_S), *packets(say(GOODBYE)), *quiet(20)])
+        phone = f", api_url: '{rest.url}'"
+        async with telephone(tmp_path, monkeypatch, phone=phone, more=BRIEFLY) as (server, front):
+            report = await place(front.url, [*quiet(BRIEFLY_GREETED_S), *packets(say(GOODBYE)), *quiet(20)])
             assert report.violations == [] and report.result.closed_by == "agent"
             [timeline] = await timelines(server.url)
             answer = [each["payload"] for each in timeline if each["kind"] == "bot_turn"][-1]
@@ -159,12 +163,12 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
     monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
     async with twilio_rest() as rest:
         more = f", api_url: '{rest.url}', transfer_to: '+15550123', number: '+15550199'"
-        async with telephone(tmp_path, monkeypatch, phone=more) as (server, front):
+        async with telephone(tmp_path, monkeypatch, phone=more, more=BRIEFLY) as (server, front):
             rest.server, rest.on_redirect = server.url, front.redirect
             rest.phone = Phone(key="")
             wants = packets(say("I want to speak to a person."))
             # As long as the answer, what is said of the transfer, and that nobody takes it.
-            call = [*quiet(GREETED_S), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
+            call = [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
             placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(12)]))
             async with asyncio.timeout(40):
                 while not rest.begun:
@@ -215,10 +219,9 @@ async def test_keys_that_a_model_presses_are_tones_on_the_line(
 ):
     async with Menu([Turn(pieces=["That was the menu."])]) as model:
         settings = f"{{name: openai_compatible, settings: {{base_url: '{model.url}/v1', model: m}}}}"
-        async with telephone(
-            tmp_path, monkeypatch, more=f"thinking: {{llm: {settings}}}\n", log=tmp_path / "log"
-        ) as (_, front):
-            report = await place(front.url, [*quiet(GREETED_S), *packets(say(QUESTION)), *quiet(8)])
+        more = f"{BRIEFLY}thinking: {{llm: {settings}}}\n"
+        async with telephone(tmp_path, monkeypatch, more=more, log=tmp_path / "log") as (_, front):
+            report = await place(front.url, [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(8)])
     assert report.violations == [] and front.violations == []
     assert keys_in(heard(report)) == "40#22"
     # In their turn: behind the greeting, in front of what is said of them.
