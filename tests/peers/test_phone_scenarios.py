@@ -19,8 +19,6 @@ from tests.peers.test_phone import QUESTION, SAID, telephone, timelines
 from tests.peers.twilio_rest import ACCOUNT, twilio_rest
 from tests.voices import say
 
-pytestmark = pytest.mark.alone
-
 # Without comfort noise a caller knows when the bot is silent by the packets alone.
 PLAIN = ", line: {comfort_noise: false}"
 SCENARIO = """

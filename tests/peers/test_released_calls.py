@@ -27,8 +27,6 @@ from transports.twilio.stream import PhoneStream
 from transports.websocket.session import SurfaceSession
 from turn_taking.barge_in import BargeIn
 
-pytestmark = pytest.mark.alone
-
 OF_A_CALL = (
     BaseObject,
     BargeIn,
