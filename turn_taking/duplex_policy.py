@@ -30,6 +30,7 @@ from turn_taking.utterances import asks
 def _endpoint() -> EndpointSettings:
     """Surer than a cascade's of what is not over: who is answered too early has to talk against the bot."""
     return EndpointSettings(
+        kind="adaptive",
         complete_without_filler=0.35,
         max_silence_ms=1_200,
         hanging_silence_ms=2_000,

@@ -1,10 +1,10 @@
 """When is the caller's turn over?
 
-The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. Three
-policies (``policies``) take it behind one interface, ``EndpointPolicy``. What they share is here, and the one
-that a deployment gets by default: a wait after the last voice that is a function of how complete the turn
-sounds (a model's probability, heard) and how complete it reads (its last words): short after a complete
-clause, long after a conjunction or a filler.
+The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. Four
+policies (``policies``) take it behind one interface, ``EndpointPolicy``. What they share is here, and the
+oldest, ``adaptive``: a wait after the last voice that is a function of how complete the turn sounds (a
+model's probability, heard) and how complete it reads (its last words): short after a complete clause, long
+after a conjunction or a filler.
 
 Events and times come in, at most one ``Endpoint`` per turn goes out. All times are milliseconds on the
 session clock. The final transcript gates the decision, so that the answer is to what was said: it is waited
@@ -15,7 +15,7 @@ a cough never holds the floor.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -34,6 +34,22 @@ from turn_taking.evidence_words import (
     word_cue,
 )
 from turn_taking.pauses import HOLD_SHARE, SHORTEST_MS, CallerHabits
+
+# Settings of ``EndpointSettings`` that only ``adaptive`` goes by.
+ADAPTIVE_WAITS = frozenset(
+    {
+        "min_silence_ms",
+        "max_silence_ms",
+        "hanging_silence_ms",
+        "open_silence_ms",
+        "rising_silence_ms",
+        "told_silence_ms",
+        "cut_silence_ms",
+        "complete_probability",
+        "complete_without_filler",
+        "unfinished_probability",
+    }
+)
 
 
 class BoundarySettings(BaseModel):
@@ -77,13 +93,22 @@ class BoundarySettings(BaseModel):
 class EndpointSettings(BaseModel):
     """How long to wait. The defaults are for a web conversation; a bank's phone line may wait longer.
 
-    ``kind`` chooses the policy. The waits from ``min_silence_ms`` to ``told_silence_ms`` belong to
-    ``adaptive``, ``timer_ms`` to ``timer``, ``boundary`` to the policy of that name, the rest to all.
+    ``kind`` chooses the policy. ``patience`` belongs to ``predictive``, ``timer_ms`` to ``timer``,
+    ``boundary`` to the policy of that name, ``ADAPTIVE_WAITS`` to ``adaptive``, the rest to all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["timer", "adaptive", "boundary"] = "adaptive"
+    kind: Literal["timer", "adaptive", "boundary", "predictive"] = Field(
+        "predictive", description="left out where a wait of ``adaptive`` is given: that"
+    )
+    patience: float = Field(
+        0.4,
+        ge=0,
+        le=1,
+        description="predictive: how patient the agent is. 0 answers at once and often cuts in, 1 hardly "
+        "ever cuts in and waits long (docs/turn_taking.md has what each step buys)",
+    )
     timer_ms: int = Field(800, ge=100, le=10_000, description="the wait of a silence timer")
     boundary: BoundarySettings = BoundarySettings()
     learn: bool = Field(
@@ -164,6 +189,14 @@ class EndpointSettings(BaseModel):
     empty_ms: int = Field(
         1_500, ge=200, le=10_000, description="silence after which an unintelligible turn ends"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _waits_are_those_of_adaptive(cls, given: Any) -> Any:
+        # Deployments that set its waits were written when it was the default.
+        if isinstance(given, dict) and "kind" not in given and given.keys() & ADAPTIVE_WAITS:
+            return {**given, "kind": "adaptive"}
+        return given
 
     @model_validator(mode="after")
     def _ordered(self) -> "EndpointSettings":

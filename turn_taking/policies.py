@@ -1,4 +1,4 @@
-"""The three policies for the end of a turn, chosen by ``EndpointSettings.kind``.
+"""The four policies for the end of a turn, chosen by ``EndpointSettings.kind``.
 
 ``timer`` waits the same time whatever it hears. ``adaptive`` (``endpointing.Endpointer``) waits by a rule of
 thumb between two times. ``boundary`` waits as long as is cheapest on everything that it has heard: the sum of
@@ -6,16 +6,19 @@ the log odds of ``evidence``, the caller's share of holds and the caller's law o
 ``boundary.least_cost_wait_ms``. Where it learns, the score counts as far as it has been right in this call
 (``score_worth``), so that a useless one leaves the law of pauses. It decides anew with each piece of
 evidence, and may ask the completeness model again during the silence (``looks_ms``), since a look costs
-nothing when the turn is open anyway.
+nothing when the turn is open anyway. ``predictive`` (the default of a spoken call) is the same wait with the
+evidence of ``end_predictor``, and its price and its longest wait follow from one number, ``patience``.
 
 Pure.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from turn_taking.boundary import least_cost_wait_ms
+from turn_taking.end_predictor import EndPredictor, PauseSigns, shipped_predictor
 from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointSettings, Grounds, TurnSilence
 from turn_taking.evidence import (
     Heard,
@@ -28,6 +31,14 @@ from turn_taking.evidence_voice import voice_log_odds
 from turn_taking.evidence_words import Asked
 from turn_taking.pauses import SHORTEST_MS, CallerHabits
 from turn_taking.score_worth import ScoreWorth
+
+# What a cut-in costs at no patience and at the most, and the longest wait then; between them both grow by the
+# same factor for each step of patience.
+CUT_COSTS_MS = (600.0, 20_000.0)
+LONGEST_WAITS_MS = (450, 2_500)
+# Silences after which ``predictive`` has the model asked again while the turn is open: at most so many looks
+# in a pause beside the first, 36 ms of a processor each.
+LOOKS_MS = (320,)
 
 
 class SilenceTimer(TurnSilence):
@@ -132,10 +143,66 @@ class BoundaryPolicy(TurnSilence):
         return self._read[4]
 
 
+class PredictivePolicy(BoundaryPolicy):
+    """``predictive``: the wait that costs least by ``EndPredictor``, at the price of ``patience``.
+
+    Args:
+        settings: see the model.
+        predictor: weighs what was heard; None for the one that ships.
+    """
+
+    def __init__(
+        self, settings: EndpointSettings | None = None, predictor: EndPredictor | None = None
+    ) -> None:
+        chosen = settings or EndpointSettings(kind="predictive")
+        self._predictor = predictor or shipped_predictor()
+        looks = {"looks_ms": chosen.boundary.looks_ms or LOOKS_MS}
+        priced = chosen.boundary.model_copy(update=price_of(chosen.patience) | looks)
+        super().__init__(chosen.model_copy(update={"boundary": priced}))
+        self._weighed: tuple[PauseSigns, float] | None = None
+
+    @property
+    def wants_contour(self) -> bool:
+        """The contour has no weight here."""
+        return False
+
+    @property
+    def wants_voice_end(self) -> bool:
+        """Whether ``on_voice_end`` would be listened to."""
+        return self._predictor.hears_voice_end
+
+    def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
+        signs = PauseSigns(
+            self._text,
+            self._asked,
+            self._last_word_confidence,
+            completeness,
+            filler_log_odds,
+            self._looked_ms,
+            self._signs(),
+        )
+        # Words are read once for each change, not for each look.
+        unheard = replace(signs, completeness=None, filler_log_odds=None, looked_ms=0)
+        if self._weighed is None or self._weighed[0] != unheard:
+            self._weighed = unheard, self._predictor.other_log_odds(unheard)
+        otherwise = self._caller.end_log_odds + self._weighed[1]
+        return Grounds(self._predictor.sound_log_odds(signs), otherwise)
+
+
+def price_of(patience: float) -> dict[str, float | int]:
+    """Return the settings of ``BoundarySettings`` that this patience stands for."""
+    (cheap, dear), (short, long) = CUT_COSTS_MS, LONGEST_WAITS_MS
+    return {
+        "cut_cost_ms": cheap * (dear / cheap) ** patience,
+        "longest_ms": round(short * (long / short) ** patience),
+    }
+
+
 _POLICIES: dict[str, type[TurnSilence]] = {
     "timer": SilenceTimer,
     "adaptive": Endpointer,
     "boundary": BoundaryPolicy,
+    "predictive": PredictivePolicy,
 }
 
 

@@ -1,4 +1,4 @@
-"""Callers' speech for the instruments: turns of people, or of voice generators, from the report set.
+"""Callers' speech for the instruments: turns of people, or of voice generators, from one side of the split.
 
 One interface for every instrument: ``CallerSpeech.turns`` gives turns at 16 kHz with the places of their
 pauses. An instrument only frames and sends them. ``mixed`` alternates people with the synthetic voices of the
@@ -15,21 +15,34 @@ from typing import Protocol
 import numpy as np
 
 from core.errors import ConfigError
+from core.media import ms_to_samples
 from evals.human.conversations import Composer
 from evals.human.generators import installed
 from evals.human.hesitations import ComposedTurn, HesitationLaw
 from evals.human.own_folder import load_own
-from evals.human.recordings import plain_words
-from evals.human.split import GENERATORS, ReportSet, Split, load_report
+from evals.human.recordings import RecordedUtterance, plain_words
+from evals.human.split import (
+    GENERATORS,
+    ReportSet,
+    SpeechSet,
+    Split,
+    TuningSet,
+    load_report,
+    load_tuning,
+)
 from evals.turns.texts import sentences
+from turn_taking.pauses import SHORTEST_MS
 
 # Longer recordings are announcements; callers say less in one go.
 LONGEST_S = 8.0
+LONGEST_TUNING_S = 12.0
 # In shorter ones there is hardly a place to pause.
 FEWEST_WORDS = 5
 SYNTHETIC_TEXTS = 30
 # Transcribed English of the report set.
 SOURCES = ("prompts-en", "commands")
+# Transcribed speech of the tuning set: nearly all of it Italian and Russian.
+TUNING_SOURCES = ("prompts-it", "prompts-ru", "librivox", "readings")
 
 
 class SpeechKind(Enum):
@@ -65,23 +78,31 @@ class CallerSpeech(Protocol):
         ...
 
 
-class ReportCallers:
-    """Turns of one kind from a report set.
+class SetCallers:
+    """Turns of one kind from a set of one side.
 
     Args:
         material: what callers say.
         kind: what they are.
         law: how they pause.
+        longest_s: length of the longest recording.
     """
 
-    def __init__(self, material: ReportSet, kind: SpeechKind, law: HesitationLaw | None = None) -> None:
+    def __init__(
+        self,
+        material: SpeechSet,
+        kind: SpeechKind,
+        law: HesitationLaw | None = None,
+        *,
+        longest_s: float = LONGEST_S,
+    ) -> None:
         self._utterances = [
             one
             for one in material
-            if one.duration_s <= LONGEST_S and len(plain_words(one.text)) >= FEWEST_WORDS
+            if one.duration_s <= longest_s and len(plain_words(one.text)) >= FEWEST_WORDS
         ]
         if not self._utterances:
-            raise ConfigError(f"the set has no recording of {FEWEST_WORDS} words and {LONGEST_S:g} s at most")
+            raise ConfigError(f"the set has no recording of {FEWEST_WORDS} words and {longest_s:g} s at most")
         self._composer = Composer(material, law)
         self._kind = kind
 
@@ -125,22 +146,50 @@ def open_callers(
         people = load_own(own)[1]
     else:
         people = load_report(SOURCES, folder).where(language="en", with_text=True)
-    human = ReportCallers(people, SpeechKind.HUMAN, law)
+    human = SetCallers(people, SpeechKind.HUMAN, law)
     if kind is SpeechKind.HUMAN:
         return human
-    return MixedCallers((human, ReportCallers(_generated(), SpeechKind.SYNTHETIC, law)))
+    return MixedCallers((human, open_generated(Split.REPORT, law=law)))
 
 
-def _generated() -> ReportSet:
-    """Return held-out sentences, each by the next voice of the installed generators."""
-    voices = [(one, voice) for one in installed(Split.REPORT) for voice in one.voices]
+def open_tuning(*, law: HesitationLaw | None = None, folder: Path | None = None) -> CallerSpeech:
+    """Open the recorded people of the tuning set who pause, in all of its languages.
+
+    Their longer recordings count too: nothing is put into most of them, and short ones hardly have a pause.
+
+    Raises:
+        ConfigError: recordings were not fetched.
+        MediaError: a recording cannot be decoded.
+    """
+    material = load_tuning(TUNING_SOURCES, folder).where(with_text=True)
+    paused = TuningSet(one for one in material if one.language == "en" or _pauses(one))
+    return SetCallers(paused, SpeechKind.HUMAN, law, longest_s=LONGEST_TUNING_S)
+
+
+def _pauses(one: RecordedUtterance) -> bool:
+    return any(pause.end - pause.first >= ms_to_samples(SHORTEST_MS, one.rate_hz) for pause in one.pauses)
+
+
+def open_generated(split: Split, *, law: HesitationLaw | None = None) -> CallerSpeech:
+    """Open the installed voice generators of a side, which say the sentences of that side.
+
+    Raises:
+        ConfigError: none is installed.
+        EngineError: one failed.
+        MediaError: one gave silence.
+    """
+    voices = [(one, voice) for one in installed(split) for voice in one.voices]
     if not voices:
-        known = tuple(name for name, split in GENERATORS.items() if split is Split.REPORT)
-        raise ConfigError("mixed speech needs a voice generator of the report set", known=known)
+        known = tuple(name for name, side in GENERATORS.items() if side is split)
+        raise ConfigError(f"no voice generator of the {split.value} set is installed", known=known)
     # Made anew in each run: a neural voice takes a third of a second for each.
-    texts = sentences(held_out=True)[:SYNTHETIC_TEXTS]
+    texts = sentences(held_out=split is Split.REPORT)
+    if split is Split.REPORT:
+        texts = texts[:SYNTHETIC_TEXTS]
     said = zip(texts, (voices[place % len(voices)] for place in range(len(texts))), strict=True)
-    return ReportSet(generator.say(voice, text) for text, (generator, voice) in said)
+    spoken = (generator.say(voice, text) for text, (generator, voice) in said)
+    material = ReportSet(spoken) if split is Split.REPORT else TuningSet(spoken)
+    return SetCallers(material, SpeechKind.SYNTHETIC, law)
 
 
 def add_speech_option(root: argparse.ArgumentParser) -> None:

@@ -57,6 +57,7 @@ from turn_taking.evidence_tempo import Tempo
 from turn_taking.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
 
 RATE_HZ = 16_000
+RECOGNISER = "pocketsphinx"
 VOICES: tuple[tuple[str, str], ...] = (
     ("flite", "rms"),
     ("flite", "awb"),
@@ -97,20 +98,20 @@ class Engines(Listeners):
     turn: TurnCompleteness
 
 
-def listeners() -> Listeners:
+def listeners(recogniser: str = RECOGNISER) -> Listeners:
     """Loads both.
 
     Raises:
         ConfigError: one of them is not installed.
         EngineError: one of them does not load.
     """
-    heard = PocketsphinxSettings(documents=KNOWLEDGE, warm_decoders=1)
-    return Listeners(VAD.create("silero"), STT.create("pocketsphinx", heard))
+    chosen = PocketsphinxSettings(documents=KNOWLEDGE, warm_decoders=1) if recogniser == RECOGNISER else None
+    return Listeners(VAD.create("silero"), STT.create(recogniser, chosen))
 
 
-def engines() -> Engines:
+def engines(recogniser: str = RECOGNISER) -> Engines:
     """Loads all three; raises as ``listeners``."""
-    heard = listeners()
+    heard = listeners(recogniser)
     return Engines(heard.vad, heard.stt, TURN.create("smart_turn"))
 
 
@@ -195,7 +196,13 @@ def measure(
 
 
 def measure_in_processes(
-    calls: Sequence[ScriptedCall], spec: CallSpec, *, seed: int, marks: float, processes: int
+    calls: Sequence[ScriptedCall],
+    spec: CallSpec,
+    *,
+    seed: int,
+    marks: float,
+    processes: int,
+    recogniser: str = RECOGNISER,
 ) -> tuple[list[ScriptedCall], Lags]:
     """The same with the engines that ship, by so many processes.
 
@@ -207,22 +214,23 @@ def measure_in_processes(
     # A forked process would share locks of native libraries that nobody lets go of.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = [
-            pool.submit(_measured_there, call, place, spec, seed, marks) for place, call in enumerate(calls)
+            pool.submit(_measured_there, call, place, spec, seed, marks, recogniser)
+            for place, call in enumerate(calls)
         ]
         return _joined([each.result() for each in waiting])
 
 
 def _measured_there(
-    call: ScriptedCall, place: int, spec: CallSpec, seed: int, marks: float
+    call: ScriptedCall, place: int, spec: CallSpec, seed: int, marks: float, recogniser: str
 ) -> tuple[ScriptedCall, Lags]:
-    chosen, speakers = _own_engines()
+    chosen, speakers = _own_engines(recogniser)
     return _measured_call(call, place, spec, chosen, speakers, seed, marks)
 
 
 @cache
-def _own_engines() -> tuple[Engines, "Speakers"]:
+def _own_engines(recogniser: str = RECOGNISER) -> tuple[Engines, "Speakers"]:
     """One set for each process of the pool: they cannot be sent there."""
-    return engines(), Speakers()
+    return engines(recogniser), Speakers()
 
 
 def _measured_call(
@@ -255,6 +263,7 @@ def measure_recorded(
     *,
     seed: int,
     processes: int,
+    recogniser: str = RECOGNISER,
 ) -> tuple[list[ScriptedCall], Lags]:
     """Measure calls whose sounds are given: float32, (samples,), 16 kHz, one for each piece of each turn.
 
@@ -265,16 +274,21 @@ def measure_recorded(
     # As in ``measure_in_processes``.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = [
-            pool.submit(_measured_sounds, call, sounds, spec, seed, place)
+            pool.submit(_measured_sounds, call, sounds, spec, seed, place, recogniser)
             for place, (call, sounds) in enumerate(calls)
         ]
         return _joined([each.result() for each in waiting])
 
 
 def _measured_sounds(
-    call: ScriptedCall, sounds: Sequence[Sequence[np.ndarray]], spec: CallSpec, seed: int, place: int
+    call: ScriptedCall,
+    sounds: Sequence[Sequence[np.ndarray]],
+    spec: CallSpec,
+    seed: int,
+    place: int,
+    recogniser: str,
 ) -> tuple[ScriptedCall, Lags]:
-    (chosen, _), rng = _own_engines(), np.random.default_rng([seed, place])
+    (chosen, _), rng = _own_engines(recogniser), np.random.default_rng([seed, place])
     stream = chosen.stt.open_stream()
     turns, lags = [], []
     try:

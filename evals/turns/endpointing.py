@@ -256,12 +256,44 @@ def best_statics(
 ) -> dict[float, StaticRule]:
     """For each rate the static policy with the lowest mean that cuts no more; none where none does."""
     seen = columns(calls, spec, evidence, voice=voice)
+    return {
+        rate: StaticRule(found.threshold, found.delay_ms, found.timeout_ms, evidence, voice)
+        for rate, found in best_waits(seen, spec.looks_ms[-1], rates).items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class StaticWaits:
+    """Best static waits on some scores.
+
+    Attributes:
+        threshold: log odds from which on the turn counts as complete.
+        delay_ms: the wait then.
+        timeout_ms: the wait otherwise.
+        mean_ms: mean wait at the ends.
+    """
+
+    threshold: float
+    delay_ms: int
+    timeout_ms: int
+    mean_ms: float
+
+
+def best_waits(seen: Columns, last_look_ms: int, rates: Sequence[float]) -> dict[float, StaticWaits]:
+    """Return for each rate the static waits with the lowest mean that cut no more; none where none do.
+
+    Args:
+        seen: log odds of every silence at each look.
+        last_look_ms: when the last of them is known; a threshold that is first reached at a later look than
+            the first counts from then on.
+        rates: shares of holds that may be cut.
+    """
     holds = np.isfinite(seen.last_ms)
     delays, timeouts = np.array(DELAYS_MS), np.array(TIMEOUTS_MS)
-    later = np.maximum(delays, spec.looks_ms[-1])
+    later = np.maximum(delays, last_look_ms)
     # A timeout below the delay would be another threshold.
     impossible = timeouts[None] < later[:, None]
-    least: dict[float, tuple[float, StaticRule]] = {}
+    least: dict[float, StaticWaits] = {}
     for threshold in np.quantile(seen.looks[:, 0], np.linspace(0.01, 0.99, THRESHOLDS)):
         early = seen.looks[:, 0] >= threshold
         late = (seen.looks >= threshold).any(axis=1) & ~early
@@ -275,12 +307,12 @@ def best_statics(
         for rate in rates:
             allowed = np.where(impossible | (cut > rate), np.inf, mean_ms)
             place = np.unravel_index(int(np.argmin(allowed)), allowed.shape)
-            if np.isfinite(allowed[place]) and allowed[place] < least.get(rate, (np.inf, None))[0]:
-                rule = StaticRule(
-                    float(threshold), int(delays[place[0]]), int(timeouts[place[1]]), evidence, voice
+            mean = float(allowed[place])
+            if math.isfinite(mean) and (rate not in least or mean < least[rate].mean_ms):
+                least[rate] = StaticWaits(
+                    float(threshold), int(delays[place[0]]), int(timeouts[place[1]]), mean
                 )
-                least[rate] = float(allowed[place]), rule
-    return {rate: rule for rate, (_, rule) in least.items()}
+    return least
 
 
 def _longer(last_ms: np.ndarray, waits_ms: np.ndarray) -> np.ndarray:

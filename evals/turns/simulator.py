@@ -115,6 +115,8 @@ def _tell(
     if silent_ms == hearing.stop_ms:
         policy.on_voice_stopped(at_ms, silence_ms=hearing.stop_ms)
     if silent_ms in spec.looks_ms:
+        if silent_ms > hearing.stop_ms:
+            policy.on_look(at_ms)
         if policy.wants_contour and silent_ms == spec.looks_ms[0]:
             policy.on_contour(silence.contour)
         if policy.wants_voice_end and silent_ms == spec.looks_ms[0] and silence.voice_end is not None:

@@ -122,7 +122,7 @@ def simulate(
     talks_over: bool = False,
     bot: Mapping[str, Any] = MappingProxyType({}),
     guard: Mapping[str, Any] = MappingProxyType({}),
-    endpoint: Mapping[str, Any] = MappingProxyType({}),
+    endpoint: Mapping[str, Any] = MappingProxyType({"kind": "adaptive"}),
     speculation: Mapping[str, Any] = MappingProxyType({}),
     barge_in: Mapping[str, Any] | None = MappingProxyType({}),
     words: Sequence[str] = ("what", "is", "it"),
@@ -165,7 +165,8 @@ def simulate(
     call is one that gets echo control. ``quietest`` is the level from which the fake ears take a sound for a
     voice. With ``omni`` the call is a full-duplex one with these engines, the two-tier engine where the list
     is empty, and ``duplex`` as its settings. With ``voicemail`` the bot has placed the call, and finds out
-    who answers. ``rules`` are those of the client.
+    who answers. ``rules`` are those of the client. ``endpoint`` is by default the policy whose waits do not
+    depend on fitted weights.
     """
     model = ScriptedLanguageModel(*scripts)
     turn = ScriptedTurn(completeness)

@@ -41,6 +41,18 @@ def test_a_long_wait_hides_all_of_the_thinking(tmp_path: Path):
     assert slow.bot_spans_ms()[0][0] <= quick.bot_spans_ms()[0][0]
 
 
+def test_a_patient_agent_has_its_answer_ready_when_it_is_sure(tmp_path: Path):
+    caller, patient = [*QUESTION, silence(4_000)], {"kind": "predictive", "patience": 0.9}
+    open_ = {"words": ("if", "i", "lose", "it"), "word_ms": 300, "completeness": [0.02], "endpoint": patient}
+    slow = simulate(caller, tmp_path / "slow", scripts=[(0.4, "The answer is yes. ")], **open_)
+    quick = simulate(caller, tmp_path / "quick", scripts=[("The answer is yes. ",)], speculation=OFF, **open_)
+    assert slow.turns[0].answered_ahead
+    assert len(slow.model.asked) == 1
+    # All of the 0.4 s of thinking lies inside of the wait.
+    assert slow.bot_spans_ms()[0][0] - ENDED_MS > 700
+    assert slow.bot_spans_ms()[0][0] <= quick.bot_spans_ms()[0][0]
+
+
 def test_what_is_heard_stands_behind_what_was_asked_in_the_record(tmp_path: Path):
     call = simulate([*QUESTION, silence(3_000)], tmp_path, scripts=[ANSWER])
     told = [event for event in call.events if event.kind in (Kind.USER_TURN, Kind.BOT_TURN)]

@@ -1,4 +1,4 @@
-"""The three policies through their one interface."""
+"""The four policies through their one interface."""
 
 import numpy as np
 import pytest
@@ -11,9 +11,16 @@ from turn_taking.evidence_pitch import Contour
 from turn_taking.evidence_tempo import Tempo
 from turn_taking.evidence_voice import VoiceEnd
 from turn_taking.pauses import PauseLaw
-from turn_taking.policies import BoundaryPolicy, SilenceTimer, endpoint_policy
+from turn_taking.policies import (
+    LOOKS_MS,
+    BoundaryPolicy,
+    PredictivePolicy,
+    SilenceTimer,
+    endpoint_policy,
+    price_of,
+)
 
-KINDS = ("timer", "adaptive", "boundary")
+KINDS = ("timer", "adaptive", "boundary", "predictive")
 # A level, drawn out word of a caller of the general tempo.
 DRAWN_OUT = VoiceEnd(Tempo(final=0.4, whole=0.9), 0.5, 0.0)
 
@@ -45,14 +52,27 @@ def wait_ms(policy: EndpointPolicy, since_ms: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("kind", "policy"), [("timer", SilenceTimer), ("adaptive", Endpointer), ("boundary", BoundaryPolicy)]
+    ("kind", "policy"),
+    [
+        ("timer", SilenceTimer),
+        ("adaptive", Endpointer),
+        ("boundary", BoundaryPolicy),
+        ("predictive", PredictivePolicy),
+    ],
 )
 def test_the_configuration_chooses(kind: str, policy: type):
     assert type(endpoint_policy(EndpointSettings.model_validate({"kind": kind}))) is policy
 
 
-def test_the_default_is_the_adaptive_wait_that_learns_nothing():
-    policy = endpoint_policy(EndpointSettings())
+def test_the_default_is_predictive_and_the_waits_of_adaptive_choose_that():
+    assert type(endpoint_policy(EndpointSettings())) is PredictivePolicy
+    assert type(endpoint_policy(EndpointSettings(min_silence_ms=250))) is Endpointer
+    chosen = EndpointSettings(kind="boundary", min_silence_ms=250)
+    assert type(endpoint_policy(chosen)) is BoundaryPolicy
+
+
+def test_the_adaptive_wait_learns_nothing_by_default():
+    policy = endpoint_policy(EndpointSettings(kind="adaptive"))
     assert wait_ms(policy, turn(policy)) == 190
     for call_ms in range(10_000, 200_000, 10_000):
         # A caller with long pauses, again and again: the waits stay.
@@ -166,7 +186,7 @@ def holds(policy: EndpointPolicy, lengths_ms: list[int]) -> int:
     return turn(policy, at_ms=at_ms)
 
 
-@pytest.mark.parametrize("kind", ["adaptive", "boundary"])
+@pytest.mark.parametrize("kind", ["adaptive", "boundary", "predictive"])
 def test_who_pauses_long_is_waited_for_longer(kind: str):
     def learnt(lengths_ms: list[int]) -> int:
         policy = endpoint_policy(EndpointSettings.model_validate({"kind": kind, "learn": True}))
@@ -311,3 +331,53 @@ def test_the_boundary_hears_a_filler_by_its_sound():
     policy = boundary()
     assert policy.is_complete(0.999, filler_log_odds=-5.0)
     assert not policy.is_complete(0.9, filler_log_odds=5.0)
+
+
+def predictive(patience: float = 0.4) -> PredictivePolicy:
+    return PredictivePolicy(EndpointSettings(kind="predictive", patience=patience))
+
+
+@given(
+    patience=st.floats(0, 0.9),
+    completeness=st.floats(0.001, 0.999),
+    text=st.sampled_from(["what are your hours", "what are your", "my number is four one"]),
+)
+def test_more_patience_never_waits_shorter(patience: float, completeness: float, text: str):
+    policies = [predictive(patience), predictive(patience + 0.1)]
+    waits = [wait_ms(policy, turn(policy, text, completeness)) for policy in policies]
+    assert waits[0] <= waits[1]
+
+
+@given(patience=st.floats(0, 1))
+def test_every_patience_answers_within_its_longest_wait(patience: float):
+    policy = predictive(patience)
+    assert wait_ms(policy, turn(policy, "and um", 0.001)) <= price_of(patience)["longest_ms"]
+
+
+@pytest.mark.parametrize(
+    "open_", ["what are your", "my number is four one five", "what are the fees of", "the number of my"]
+)
+def test_predictive_waits_for_what_is_not_whole(open_: str):
+    whole, other = predictive(), predictive()
+    at_whole = wait_ms(whole, turn(whole, "what are your opening hours", 0.5))
+    assert wait_ms(other, turn(other, open_, 0.5)) > at_whole + 100
+
+
+def test_predictive_looks_again_only_while_an_answer_could_end_the_turn():
+    policy = predictive(1.0)
+    since_ms = turn(policy, "i would like", 0.02)
+    looks = []
+    while (look_ms := policy.next_look_ms()) is not None:
+        looks.append(look_ms - since_ms)
+        policy.on_look(look_ms)
+        policy.on_completeness(0.02)
+    assert tuple(looks) == LOOKS_MS
+    policy = predictive(0.0)
+    turn(policy, "what are your opening hours", 0.99)
+    assert policy.next_look_ms() is None
+
+
+def test_predictive_works_without_a_completeness_model():
+    whole, other = predictive(), predictive()
+    at_whole = wait_ms(whole, turn(whole, "what are your opening hours", None))
+    assert wait_ms(other, turn(other, "what are your", None)) > at_whole

@@ -7,7 +7,7 @@ import pytest
 
 from evals.duplex_bench import recorded
 from evals.duplex_bench.clips import Kind, Part, load
-from evals.human.callers import ReportCallers, SpeechKind
+from evals.human.callers import SetCallers, SpeechKind
 from evals.human.generators import VOICE_GENERATORS
 from evals.human.hesitations import HesitationLaw
 from evals.human.recordings import utterance
@@ -15,7 +15,7 @@ from evals.human.split import OWN, ReportSet, Split
 
 
 @pytest.fixture
-def callers() -> ReportCallers:
+def callers() -> SetCallers:
     texts = ("my son has lost the key of the house", "we would like to come a little later on sunday")
     said = [VOICE_GENERATORS["flite"].say("rms", text) for text in texts]
     own = [
@@ -25,10 +25,10 @@ def callers() -> ReportCallers:
         for place, one in enumerate(said)
     ]
     material = ReportSet(own, {"anna": Split.REPORT})
-    return ReportCallers(material, SpeechKind.HUMAN, HesitationLaw(per_turn=2.0, longest_ms=1_200))
+    return SetCallers(material, SpeechKind.HUMAN, HesitationLaw(per_turn=2.0, longest_ms=1_200))
 
 
-def test_clips_are_read_with_their_events_where_they_are_heard(tmp_path: Path, callers: ReportCallers):
+def test_clips_are_read_with_their_events_where_they_are_heard(tmp_path: Path, callers: SetCallers):
     recorded.write(tmp_path, callers, each=3, seed=1)
     clips = load(tmp_path)
     assert {part: sum(clip.part is part for clip in clips) for part in recorded.PARTS} == {

@@ -13,7 +13,7 @@ from core.errors import ConfigError, EngineError
 from evals.heard_truth import __main__ as heard_truth
 from evals.human.callers import (
     MixedCallers,
-    ReportCallers,
+    SetCallers,
     SpeechKind,
     add_speech_option,
     open_callers,
@@ -64,14 +64,14 @@ def test_the_same_seed_gives_the_same_turns_and_every_recording_before_one_comes
 
 def test_mixed_callers_take_turns(folder: Path):
     human = open_callers(SpeechKind.HUMAN, own=folder)
-    synthetic = ReportCallers(load_own(folder)[1], SpeechKind.SYNTHETIC)
+    synthetic = SetCallers(load_own(folder)[1], SpeechKind.SYNTHETIC)
     said = MixedCallers((human, synthetic)).turns(5, seed=1)
     assert [each.kind.value for each in said] == ["human", "synthetic"] * 2 + ["human"]
 
 
 def test_a_set_of_long_or_short_recordings_has_no_callers(folder: Path):
     with pytest.raises(ConfigError, match="5 words"):
-        ReportCallers(load_own(folder)[1].where(language="fr"), SpeechKind.HUMAN)
+        SetCallers(load_own(folder)[1].where(language="fr"), SpeechKind.HUMAN)
 
 
 def test_a_turn_is_sent_with_its_pauses_where_they_are_heard(folder: Path):

@@ -54,7 +54,7 @@ class Floor:
         self.turns = self.stops = self.interruptions = self.resets = 0
         self.in_turn = False
         self.machine = BargeIn(BargeInSettings(**settings))
-        self.policy = endpoint_policy(EndpointSettings())
+        self.policy = endpoint_policy(EndpointSettings(kind="adaptive"))
         self.endpoint = EndpointStopStrategy(self.policy, completeness=None, executor=InlineExecutor())
         self.strategy = BargeInStartStrategy(
             self.machine,

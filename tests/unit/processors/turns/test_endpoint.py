@@ -38,7 +38,7 @@ class Turn:
         self.endpoints: list[Endpoint] = []
         self.stopped = 0
         self.strategy = EndpointStopStrategy(
-            endpoint_policy(settings or EndpointSettings()),
+            endpoint_policy(settings or EndpointSettings(kind="adaptive")),
             completeness=self.model,
             executor=InlineExecutor(),
             on_endpoint=self.endpoints.append,
@@ -285,7 +285,7 @@ def test_pauses_and_words_of_an_open_turn_are_guessed_about():
     async def run() -> None:
         tasks = TaskManager()
         strategy = EndpointStopStrategy(
-            endpoint_policy(EndpointSettings()),
+            endpoint_policy(EndpointSettings(kind="adaptive")),
             completeness=ScriptedTurn([0.1]),
             executor=InlineExecutor(),
             guesser=Guesser(),

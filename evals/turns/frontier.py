@@ -1,0 +1,253 @@
+"""``python -m evals.turns.frontier``: what waiting buys, on measured callers, for every way to decide.
+
+The whole frontier of wait against cut-ins, on the report side of the split: silence timers, smart-turn's own
+rule as a stock Pipecat pipeline runs it, ``adaptive``, and ``predictive`` at each patience. ``--tuning`` has
+the tuning side instead: the defaults were chosen there. A hold is cut when the turn is ended in it, latency
+is the silence that an end is waited for, both by eot-bench's definition; ``cut <= 1.2 s`` counts the holds of
+up to 1.2 s alone. All policies hear the same engines and run through their event interface (``simulator``).
+
+Below it the mean wait where 10 and 5 % of holds are cut: of the predictor, its price chosen on these very
+calls, and of the best static rule (threshold, delay, timeout) on smart-turn's score and on the predictor's,
+chosen likewise.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evals.command import positive
+from evals.human.split import Split
+from evals.latency.figures import percentile
+from evals.turns import heard, predictor
+from evals.turns.callers import CallSpec, ScriptedCall
+from evals.turns.endpointing import (
+    BISECTIONS,
+    TIMERS_MS,
+    Columns,
+    StaticPolicy,
+    StaticRule,
+    best_waits,
+)
+from evals.turns.simulator import Hearing, Outcome, run
+from turn_taking.end_predictor import shipped_predictor
+from turn_taking.endpointing import BoundarySettings, Endpointer, EndpointPolicy, EndpointSettings
+from turn_taking.pauses import LONGEST_MS
+from turn_taking.policies import PredictivePolicy, SilenceTimer
+
+RATES = (0.10, 0.05)
+PATIENCES = tuple(round(step / 10, 1) for step in range(11))
+SHORT_HOLD_MS = 1_200
+REPLAYS = 3
+# Pipecat 1.14: voice activity of 200 ms, smart-turn once, and a silence of 3 s where it says no.
+STOCK = StaticRule(threshold=0.0, delay_ms=200, timeout_ms=3_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A policy on all silences of a set.
+
+    Attributes:
+        name: of the policy.
+        cut: share of holds that were cut.
+        short_cut: the same of holds of at most ``SHORT_HOLD_MS``.
+        waits_ms: of the ends that it ended.
+    """
+
+    name: str
+    cut: float
+    short_cut: float
+    waits_ms: tuple[int, ...]
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is printed."""
+        waits = self.waits_ms or (0,)
+        return {
+            "policy": self.name,
+            "cut": round(self.cut, 4),
+            "short_cut": round(self.short_cut, 4),
+            "mean_ms": round(float(np.mean(waits))),
+            "p50_ms": percentile(waits, 50),
+            "p95_ms": percentile(waits, 95),
+        }
+
+
+class StockPolicy(StaticPolicy):
+    """smart-turn's own rule: one look at each pause decides between 200 ms and 3 s."""
+
+    def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
+        """Only the first look of a pause counts."""
+        if self._completeness is None:
+            super().on_completeness(probability, filler_log_odds=filler_log_odds)
+
+
+def play(
+    name: str, build: Callable[[], EndpointPolicy], calls: Sequence[ScriptedCall], spec: CallSpec
+) -> Played:
+    """Run one policy for each caller through all of their calls."""
+    outcomes: list[tuple[Outcome, int | None]] = []
+    for call in calls:
+        lengths = [silence.length_ms for turn in call.turns for silence in turn.silences]
+        outcomes += zip(run(build(), call, spec), lengths, strict=True)
+    holds = [(outcome.wait_ms is not None, length) for outcome, length in outcomes if length is not None]
+    short = [cut for cut, length in holds if length <= SHORT_HOLD_MS]
+    return Played(
+        name,
+        sum(cut for cut, _ in holds) / max(1, len(holds)),
+        sum(short) / max(1, len(short)),
+        tuple(outcome.wait_ms for outcome, _ in outcomes if outcome.end and outcome.wait_ms is not None),
+    )
+
+
+def predictive(patience: float, *, learn: bool = False) -> Callable[[], EndpointPolicy]:
+    """Return a builder of the policy as it ships, with this patience."""
+    settings = EndpointSettings(kind="predictive", patience=patience, learn=learn)
+    return lambda: PredictivePolicy(settings)
+
+
+class PricedPolicy(PredictivePolicy):
+    """The predictor at one price, with no longest wait but eot-bench's.
+
+    Args:
+        cut_cost_ms: the price.
+    """
+
+    def __init__(self, cut_cost_ms: float) -> None:
+        super().__init__(EndpointSettings(kind="predictive"))
+        looks = self._chosen.looks_ms
+        self._chosen = BoundarySettings(cut_cost_ms=cut_cost_ms, longest_ms=LONGEST_MS, looks_ms=looks)
+
+
+def at_rate(calls: Sequence[ScriptedCall], spec: CallSpec, rate: float) -> Played | None:
+    """Return the predictor with the lowest price that cuts at most this share of holds."""
+    low, high, best = math.log(100.0), math.log(200_000.0), None
+    for _ in range(BISECTIONS + 3):
+        price = math.exp((low + high) / 2)
+        played = play(f"price {price:.0f}", lambda price=price: PricedPolicy(price), calls, spec)
+        if played.cut <= rate:
+            best, high = played, math.log(price)
+        else:
+            low = math.log(price)
+    return best
+
+
+def rows_of(calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool = False) -> list[Played]:
+    """Return the whole frontier."""
+    timers = [
+        play(
+            f"timer {wait_ms} ms",
+            lambda ms=wait_ms: SilenceTimer(EndpointSettings(kind="timer", timer_ms=ms)),
+            calls,
+            spec,
+        )
+        for wait_ms in (*TIMERS_MS, 900)
+    ]
+    return [
+        *sorted(timers, key=lambda played: -played.cut),
+        play("smart-turn's own rule (stock Pipecat)", lambda: StockPolicy(STOCK), calls, spec),
+        play("adaptive", Endpointer, calls, spec),
+        *(
+            play(f"predictive, patience {patience:g}", predictive(patience, learn=learn), calls, spec)
+            for patience in PATIENCES
+        ),
+    ]
+
+
+def bench(calls: Sequence[ScriptedCall], spec: CallSpec) -> dict[str, Any]:
+    """Return the mean waits at eot-bench's rates."""
+    figures: dict[str, Any] = {}
+    scores, odds = _columns(calls, predicted=False), _columns(calls, predicted=True)
+    last_ms = spec.looks_ms[-1]
+    for rate in RATES:
+        ours = at_rate(calls, spec, rate)
+        on_score = best_waits(scores, last_ms, [rate]).get(rate)
+        on_odds = best_waits(odds, last_ms, [rate]).get(rate)
+        mean_ms = float(np.mean(ours.waits_ms)) if ours else math.inf
+        figures[f"{rate:.0%}"] = {
+            "predictor_ms": round(mean_ms) if ours else None,
+            "static_on_smart_turn_ms": round(on_score.mean_ms) if on_score else None,
+            "static_on_predictor_ms": round(on_odds.mean_ms) if on_odds else None,
+            "below_static_on_smart_turn": round(1 - mean_ms / on_score.mean_ms, 3) if on_score else None,
+            "below_static_on_predictor": round(1 - mean_ms / on_odds.mean_ms, 3) if on_odds else None,
+        }
+    return figures
+
+
+def _columns(calls: Sequence[ScriptedCall], *, predicted: bool) -> Columns:
+    last, looks, caller = [], [], []
+    chosen = shipped_predictor()
+    for index, call in enumerate(calls):
+        seen = iter(predictor.rows([call]))
+        for silence in (silence for turn in call.turns for silence in turn.silences):
+            length = silence.length_ms
+            last.append(math.inf if length is None else length + Hearing().onset_ms)
+            odds = [chosen.end_log_odds(next(seen).signs) for _ in silence.log_odds]
+            looks.append(odds if predicted else silence.log_odds)
+            caller.append(index)
+    return Columns(np.array(last), np.array(looks), np.array(caller))
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the frontier as Markdown."""
+    lines = ["| policy | holds cut | cut <= 1.2 s | mean | p50 | p95 |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {row['policy']} | {row['cut']:.1%} | {row['short_cut']:.1%} | {row['mean_ms']} ms | "
+        f"{row['p50_ms']} | {row['p95_ms']} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    root = argparse.ArgumentParser(prog="python -m evals.turns.frontier")
+    root.add_argument("--tuning", action="store_true", help="the tuning side, on which defaults are chosen")
+    root.add_argument("--keep", type=Path, help="folder of what was measured: taken from there the next time")
+    root.add_argument("--learn", action="store_true", help="predictive learns its caller")
+    root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
+    root.add_argument("--json", type=Path, help="write the figures here")
+    arguments = root.parse_args(argv)
+    split = Split.TUNING if arguments.tuning else Split.REPORT
+    result: dict[str, Any] = {}
+    pooled: list[ScriptedCall] = []
+    for name in heard.SETS[split]:
+        calls = heard.measure(split, name, processes=arguments.processes, kept=arguments.keep)
+        spec = heard.spec_of(split, name)
+        replays = heard.replayed(calls, spec, seed=heard.REPORT_SEED, times=REPLAYS)
+        pooled += replays
+        result[name] = _of_set(replays, spec, learn=arguments.learn)
+        _show(f"{split.value}: {name}", result[name])
+    result["all"] = _of_set(pooled, spec, learn=arguments.learn)
+    _show(f"{split.value}: all", result["all"])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _of_set(calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool) -> dict[str, Any]:
+    silences = [silence for call in calls for turn in call.turns for silence in turn.silences]
+    return {
+        "ends": sum(silence.length_ms is None for silence in silences) // REPLAYS,
+        "holds": sum(silence.length_ms is not None for silence in silences) // REPLAYS,
+        "rows": [played.figures() for played in rows_of(calls, spec, learn=learn)],
+        "bench": bench(calls, spec),
+    }
+
+
+def _show(title: str, figures: dict[str, Any]) -> None:
+    print(f"\n{title} ({figures['ends']} ends, {figures['holds']} holds, {REPLAYS} draws of lengths)\n")
+    print(table(figures["rows"]))
+    print()
+    for rate, bench_ in figures["bench"].items():
+        print(rate, json.dumps(bench_))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

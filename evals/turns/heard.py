@@ -1,0 +1,119 @@
+"""Measured callers of both sides of the split, for what is fitted and for what is reported.
+
+Each set is a list of scripted calls with what the engines that ship made of every pause: smart-turn at each
+look, the words of the default recogniser, the end of the voice. The tuning side has the committed synthetic
+scripts with their marks (``tuning``) and recorded people, nearly all of them Italian and Russian, whose own
+pauses count; the report side has recorded English and its voice generators, with hesitations put in
+(``evals.human``). Measuring takes minutes, so a folder keeps what was measured.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from evals.human.callers import CallerSpeech, SpeechKind, open_callers, open_generated, open_tuning
+from evals.human.split import Split
+from evals.turns import audio, recorded, tuning
+from evals.turns.calibration import SEED as TUNING_SEED
+from evals.turns.callers import CallSpec, ScriptedCall, Silence, generate, with_new_pauses
+from evals.turns.texts import FILLERS
+
+RECOGNISER = "moonshine_tiny"
+REPORT_SEED = 1
+# Voice activity has reported the silence at the first; the other is that of ``policies.LOOKS_MS``.
+LOOKS_MS = tuning.SPEC.looks_ms
+# The recogniser writes so many of the fillers that are said.
+FILLERS_WRITTEN = 0.5
+SCRIPTED, PEOPLE, VOICES = "scripted", "people", "voices"
+SETS = {Split.TUNING: (SCRIPTED, PEOPLE), Split.REPORT: (PEOPLE, VOICES)}
+# Callers and turns of each set.
+SIZES = {
+    (Split.TUNING, SCRIPTED): (tuning.SPEC.callers, tuning.SPEC.turns),
+    (Split.TUNING, PEOPLE): (8, 12),
+    (Split.REPORT, PEOPLE): (14, 12),
+    (Split.REPORT, VOICES): (6, 12),
+}
+
+
+def spec_of(split: Split, name: str) -> CallSpec:
+    """Return what is generated and when it is listened to."""
+    callers, turns = SIZES[split, name]
+    return CallSpec(callers=callers, turns=turns, looks_ms=LOOKS_MS, held_out=split is Split.REPORT)
+
+
+def measure(split: Split, name: str, *, processes: int, kept: Path | None) -> list[ScriptedCall]:
+    """Measure one set, or read it from the folder where it was kept; the scripts are read as committed.
+
+    Raises:
+        ConfigError: recordings were not fetched, an engine or a voice is not installed, or what was kept is
+            of another script.
+        EngineError: an engine failed.
+        MediaError: a recording cannot be decoded.
+    """
+    spec = spec_of(split, name)
+    if name == SCRIPTED:
+        measured, _ = audio.load(audio.TUNING, list(generate(spec, TUNING_SEED)))
+        rng = np.random.default_rng(TUNING_SEED)
+        return [as_written(call, rng) for call in measured]
+    seed = TUNING_SEED if split is Split.TUNING else REPORT_SEED
+    script = recorded.script(_callers(split, name), spec, seed)
+    path = kept / f"{split.value}-{name}-{spec.callers}x{spec.turns}.json" if kept else None
+    if path is not None and path.exists():
+        measured, _ = audio.load(path, [call for call, _ in script])
+    else:
+        measured, lags = audio.measure_recorded(
+            script, spec, seed=seed, processes=processes, recogniser=RECOGNISER
+        )
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            audio.save(path, measured, lags)
+    if (split, name) == (Split.TUNING, PEOPLE):
+        return [without_words(call) for call in measured]
+    return measured
+
+
+def _callers(split: Split, name: str) -> CallerSpeech:
+    if name == VOICES:
+        return open_generated(split)
+    return open_tuning() if split is Split.TUNING else open_callers(SpeechKind.HUMAN)
+
+
+def as_written(call: ScriptedCall, rng: np.random.Generator) -> ScriptedCall:
+    """Return the call with its words as they are said, but for fillers that the recogniser leaves out.
+
+    The committed words are PocketSphinx's, of which a quarter to a half are wrong; the default recogniser has
+    about one in 30 wrong.
+    """
+
+    def written(said: str) -> str:
+        words = (word for word in said.split() if word not in FILLERS or rng.random() < FILLERS_WRITTEN)
+        return " ".join(words)
+
+    return _with_words(call, lambda silence: written(silence.said), 1.0)
+
+
+def without_words(call: ScriptedCall) -> ScriptedCall:
+    """Return the call of somebody who speaks no English: what a recogniser of English writes says nothing.
+
+    There are words all the same, as a policy ends no turn without any.
+    """
+    return _with_words(call, lambda _: "la", 0.0)
+
+
+def _with_words(call: ScriptedCall, words: Callable[[Silence], str], confidence: float) -> ScriptedCall:
+    turns = tuple(
+        replace(
+            turn,
+            silences=tuple(replace(each, heard=words(each), confidence=confidence) for each in turn.silences),
+        )
+        for turn in call.turns
+    )
+    return replace(call, turns=turns)
+
+
+def replayed(calls: Sequence[ScriptedCall], spec: CallSpec, *, seed: int, times: int) -> list[ScriptedCall]:
+    """Return the calls so often, each time with pauses of new lengths."""
+    rng = np.random.default_rng(seed)
+    return [with_new_pauses(call, spec, rng) for _ in range(times) for call in calls]

@@ -1,0 +1,160 @@
+"""``python -m evals.turns.predictor``: fits the weights of ``turn_taking.end_predictor``.
+
+Every pause of the committed tuning calls (``tuning.json``) gives a row for each look, with the signals that
+the product computes from what its engines made of it. The weights are those of a ridge regression (logistic)
+in which ends and holds count alike. The words are those of the script, as a recogniser with few errors
+writes them. Nothing has to be measured, so it takes seconds.
+
+What is printed is the area under the ROC curve: on half of the callers by weights fitted on the other half,
+and, with ``--keep``, on the recorded people of the tuning side, whose words are in other languages.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evals.command import positive
+from evals.human.split import Split
+from evals.turns import heard
+from evals.turns.callers import ScriptedCall
+from evals.turns.simulator import probability
+from turn_taking.end_predictor import (
+    WEIGHTS,
+    EndPredictor,
+    PauseSigns,
+    other_signals,
+    sound_signals,
+)
+from turn_taking.evidence_voice import CallerVoice, VoiceWeights
+from turn_taking.evidence_words import asked_for
+
+# A signal that was seen ten times is hardly believed.
+RIDGE = 3.0
+# How drawn out a voice ends tells the synthetic callers apart, whose ends were drawn out by rule (area 0.75),
+# and not the recorded people of the tuning side (0.53); with it their pauses are told apart worse.
+LEFT_OUT = ("tempo",)
+STEPS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One look at one pause.
+
+    Attributes:
+        signs: what was known.
+        end: whether it was the end of the turn.
+        look: index of the look.
+    """
+
+    signs: PauseSigns
+    end: bool
+    look: int
+
+
+def rows(calls: Iterable[ScriptedCall]) -> Iterator[Row]:
+    """Yield every look at every pause."""
+    for call in calls:
+        own = CallerVoice(VoiceWeights().usual_tempo)
+        for turn in call.turns:
+            asked, text = asked_for(turn.prompt), ""
+            for silence in turn.silences:
+                text = f"{text} {silence.heard}".strip()
+                voice = own.signs(silence.voice_end) if silence.voice_end is not None else None
+                for look, odds in enumerate(silence.log_odds):
+                    signs = PauseSigns(
+                        text,
+                        asked,
+                        silence.confidence,
+                        probability(odds),
+                        silence.filler_log_odds,
+                        heard.LOOKS_MS[look],
+                        voice,
+                    )
+                    yield Row(signs, silence.length_ms is None, look)
+                if silence.voice_end is not None:
+                    own.on_voice_end(silence.voice_end)
+
+
+def fit(seen: Sequence[Row], *, without: Sequence[str] = LEFT_OUT, ridge: float = RIDGE) -> EndPredictor:
+    """Fit the weights.
+
+    Args:
+        seen: of tuning callers.
+        without: prefixes of signals that are left out.
+        ridge: see ``RIDGE``.
+    """
+    signals = [sound_signals(row.signs) | other_signals(row.signs) for row in seen]
+    names = sorted({name for each in signals for name in each if not name.startswith(tuple(without) or "-")})
+    table = np.array([[each.get(name, 0.0) for name in names] for each in signals])
+    ends = np.array([row.end for row in seen], dtype=float)
+    # Ends and holds count alike: what is fitted is a likelihood ratio, not how often a pause is an end.
+    weight = np.where(ends == 1.0, 1 / max(1.0, ends.sum()), 1 / max(1.0, (1 - ends).sum()))
+    weight *= len(seen) / 2 / len(heard.LOOKS_MS)
+    # What stands for the constant is free.
+    penalty = np.array([1e-6 if name.endswith("_known") else ridge for name in names])
+    found = np.zeros(table.shape[1])
+    for _ in range(STEPS):
+        guess = 1 / (1 + np.exp(-np.clip(table @ found, -30, 30)))
+        curvature = table.T @ (table * (weight * guess * (1 - guess))[:, None]) + np.diag(penalty)
+        found = found - np.linalg.solve(curvature, table.T @ (weight * (guess - ends)) + penalty * found)
+    return EndPredictor({name: round(float(value), 4) for name, value in zip(names, found, strict=True)})
+
+
+def area(predictor: EndPredictor, seen: Sequence[Row], look: int) -> float:
+    """Return the area under the ROC curve at one look."""
+    odds = {True: [0.0] * 0, False: [0.0] * 0}
+    for row in seen:
+        if row.look == look:
+            odds[row.end].append(predictor.end_log_odds(row.signs))
+    holds = np.sort(odds[False])
+    below = np.searchsorted(holds, odds[True], side="left") + np.searchsorted(holds, odds[True], side="right")
+    return float(below.mean() / 2 / max(1, len(holds)))
+
+
+def areas(predictor: EndPredictor, seen: Sequence[Row]) -> dict[str, Any]:
+    """Return the areas at each look, of smart-turn's score alone and of the predictor."""
+    score = EndPredictor({"score": 1.0, "late_score": 1.0})
+    return {
+        "ends": sum(row.end for row in seen if row.look == 0),
+        "holds": sum(not row.end for row in seen if row.look == 0),
+        **{
+            f"area_{look_ms}_ms": {
+                "smart_turn": round(area(score, seen, look), 3),
+                "predictor": round(area(predictor, seen, look), 3),
+            }
+            for look, look_ms in enumerate(heard.LOOKS_MS)
+        },
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    root = argparse.ArgumentParser(prog="python -m evals.turns.predictor")
+    root.add_argument("--keep", type=Path, help="folder of measured tuning callers, to judge the weights on")
+    root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
+    root.add_argument("--out", type=Path, default=WEIGHTS)
+    arguments = root.parse_args(argv)
+    calls = heard.measure(Split.TUNING, heard.SCRIPTED, processes=1, kept=None)
+    seen = list(rows(calls))
+    predictor = fit(seen)
+    even, odd = list(rows(calls[::2])), list(rows(calls[1::2]))
+    figures = {"even callers": areas(fit(odd), even), "odd callers": areas(fit(even), odd)}
+    if arguments.keep:
+        people = heard.measure(Split.TUNING, heard.PEOPLE, processes=arguments.processes, kept=arguments.keep)
+        figures["recorded people without words"] = areas(predictor, list(rows(people)))
+    print(json.dumps(figures, indent=2))
+    content = {"weights": predictor.weights}
+    arguments.out.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return 0 if all(math.isfinite(weight) for weight in predictor.weights.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""What the grammar of a turn says about whether more is coming.
+
+In: the words of the turn so far. Out: a set of ``SyntaxSign``, each the sign of a sentence that is not whole
+yet: a modifier without its noun, a verb without its object, a subordinate clause or an infinitive without its
+main clause, a noun phrase without its verb. ``evidence_words`` reads the last word alone; here the beginning
+of the sentence counts too. Closed classes of English and a few verbs that rarely stand last: no sign is a
+proof, and their weights (``end_predictor``) are counted, not chosen. That a turn is short is no sign: an
+answer of a word or two is as whole as any.
+
+Pure.
+"""
+
+from enum import Enum
+
+from turn_taking.evidence_words import (
+    FILLERS,
+    OPENING_WORDS,
+    QUESTION_WORDS,
+    YES_NO_WORDS,
+    words_of,
+)
+
+
+class SyntaxSign(Enum):
+    """A sign that the sentence goes on."""
+
+    MODIFIER = "modifier"
+    VERB = "verb"
+    CLAUSE = "clause"
+    INFINITIVE = "infinitive"
+    NOUN_PHRASE = "noun_phrase"
+
+
+# They stand before what they modify.
+_MODIFIERS = frozenset(
+    "very quite just only even another next other every each no some any more most such both all many few "
+    "new first second main either neither between through during without against until than over under "
+    "after before across behind near since whether".split()
+)
+# What they want, know or say follows.
+_VERBS = frozenset(
+    "want wants wanted need needs needed have has had get got know knew tell say says said think thought "
+    "wondering trying going looking called named asking told took take make made give gave find put bring "
+    "send see saw try let keep use enter press dial be been being would could should must may might "
+    "can't don't didn't doesn't won't isn't aren't wasn't haven't hasn't there's that's it's what's "
+    "who's he's she's you're they're we're i've you've we've i'd".split()
+)
+_SUBORDINATORS = frozenset(
+    "if when whenever while although though because since unless until once after before as".split()
+)
+_DETERMINERS = frozenset("the a an my your his her our their this these those".split())
+_SUBJECTS = frozenset("i you he she it we they there i'm i'll i'd i've you're we're they're it's".split())
+_FINITE = YES_NO_WORDS | frozenset(
+    "had must might need needs want wants says said means isn't aren't wasn't don't doesn't didn't can't "
+    "won't hasn't haven't went got gets goes came comes works stopped lost".split()
+)
+_REQUESTS = frozenset("please press enter tell give call say dial wait hold".split())
+# A clause of more words than that has its main clause with it, whatever was understood.
+_CLAUSE_WORDS = 9
+_INFINITIVE_WORDS = 6
+# Before that a clause has hardly had its own subject.
+_OWN_WORDS = 3
+
+
+def syntax_signs(text: str) -> frozenset[SyntaxSign]:
+    """Return the signs in ``text``; none without words."""
+    words = words_of(text)
+    while len(words) > 1 and (words[0] in OPENING_WORDS or words[0] in FILLERS):
+        words = words[1:]
+    if not words:
+        return frozenset()
+    signs = set[SyntaxSign]()
+    if words[-1] in _MODIFIERS:
+        signs.add(SyntaxSign.MODIFIER)
+    elif words[-1] in _VERBS:
+        signs.add(SyntaxSign.VERB)
+    if _is_open_clause(words):
+        signs.add(SyntaxSign.CLAUSE)
+    elif words[0] == "to" and len(words) <= _INFINITIVE_WORDS and not _REQUESTS.intersection(words):
+        signs.add(SyntaxSign.INFINITIVE)
+    elif words[0] in _DETERMINERS and not _FINITE.intersection(words):
+        signs.add(SyntaxSign.NOUN_PHRASE)
+    return frozenset(signs)
+
+
+def _is_open_clause(words: list[str]) -> bool:
+    """Whether the turn begins with a subordinate clause and has no main clause."""
+    if words[0] not in _SUBORDINATORS or not 1 < len(words) <= _CLAUSE_WORDS:
+        return False
+    # "When do you open" asks.
+    if words[0] == "when" and words[1] in YES_NO_WORDS:
+        return False
+    rest = words[_OWN_WORDS:]
+    return not ((QUESTION_WORDS - YES_NO_WORDS) | _REQUESTS | _SUBJECTS).intersection(rest)
