@@ -102,8 +102,9 @@ class EndpointSettings(BaseModel):
     kind: Literal["timer", "adaptive", "boundary", "predictive"] = Field(
         "predictive", description="left out where a wait of ``adaptive`` is given: that"
     )
+    # The least at which at most 10 % of the holds of the tuning callers are cut (8.5 %; 0.5: 10.8 %).
     patience: float = Field(
-        0.4,
+        0.6,
         ge=0,
         le=1,
         description="predictive: how patient the agent is. 0 answers at once and often cuts in, 1 hardly "

@@ -18,6 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def play(
 def predictive(patience: float, *, learn: bool = False) -> Callable[[], EndpointPolicy]:
     """Return a builder of the policy as it ships, with this patience."""
     settings = EndpointSettings(kind="predictive", patience=patience, learn=learn)
-    return lambda: PredictivePolicy(settings)
+    return partial(PredictivePolicy, settings)
 
 
 class PricedPolicy(PredictivePolicy):
@@ -130,7 +131,7 @@ def at_rate(calls: Sequence[ScriptedCall], spec: CallSpec, rate: float) -> Playe
     low, high, best = math.log(100.0), math.log(200_000.0), None
     for _ in range(BISECTIONS + 3):
         price = math.exp((low + high) / 2)
-        played = play(f"price {price:.0f}", lambda price=price: PricedPolicy(price), calls, spec)
+        played = play(f"price {price:.0f}", partial(PricedPolicy, price), calls, spec)
         if played.cut <= rate:
             best, high = played, math.log(price)
         else:
@@ -143,7 +144,7 @@ def rows_of(calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool = Fals
     timers = [
         play(
             f"timer {wait_ms} ms",
-            lambda ms=wait_ms: SilenceTimer(EndpointSettings(kind="timer", timer_ms=ms)),
+            partial(SilenceTimer, EndpointSettings(kind="timer", timer_ms=wait_ms)),
             calls,
             spec,
         )
@@ -151,7 +152,7 @@ def rows_of(calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool = Fals
     ]
     return [
         *sorted(timers, key=lambda played: -played.cut),
-        play("smart-turn's own rule (stock Pipecat)", lambda: StockPolicy(STOCK), calls, spec),
+        play("smart-turn's own rule (stock Pipecat)", partial(StockPolicy, STOCK), calls, spec),
         play("adaptive", Endpointer, calls, spec),
         *(
             play(f"predictive, patience {patience:g}", predictive(patience, learn=learn), calls, spec)

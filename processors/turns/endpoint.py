@@ -111,6 +111,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._timer: asyncio.Task[None] | None = None
         self._inference: asyncio.Task[None] | None = None
         self._early: TurnEstimate | None = None
+        # The end of the voice was measured at this pause: the silence that follows changes nothing of it.
+        self._has_voice_end = False
         # The caller has said that the turn is over; what ends it when no words come any more.
         self._finisher: asyncio.Task[None] | None = None
         self._rate_hz = 16_000
@@ -143,6 +145,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if isinstance(frame, VADUserStartedSpeakingFrame):
             self._voice = True
             self._early = None
+            self._has_voice_end = False
             self._endpointer.on_voice_started(self._clock.now_ms())
             if self._guesser is not None and self._guesser.on_voice() and self._on_guess is not None:
                 self._on_guess(None)
@@ -241,6 +244,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if self._model is None or not self._voice:
             return
         self._early = None
+        self._has_voice_end = False
         if self._inference is not None:
             # The answer about an earlier pause is worth nothing any more; its thread may finish.
             self._inference.cancel()
@@ -282,7 +286,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     async def _infer(self, model: TurnCompleteness, pcm: bytes) -> None:
         loop = asyncio.get_running_loop()
         asked_in_voice = self._voice
-        wants_contour, wants_voice_end = self._endpointer.wants_contour, self._endpointer.wants_voice_end
+        wants_contour = self._endpointer.wants_contour
+        wants_voice_end = self._endpointer.wants_voice_end and not self._has_voice_end
 
         def measure() -> tuple[TurnEstimate, Contour | None, VoiceEnd | None]:
             audio = pcm16_to_float(pcm)
@@ -302,10 +307,11 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             logger.warning(f"{self}: turn completeness failed, waiting by time alone: {error}")
             return
         self._inference = None
-        # Of an early look too: the silence that follows changes no voice.
+        # Of an early look too, and once: the silence that follows changes no voice.
         if wants_contour:
             self._endpointer.on_contour(contour)
         if end is not None:
+            self._has_voice_end = True
             self._endpointer.on_voice_end(end)
         if self._voice:
             self._early = estimate

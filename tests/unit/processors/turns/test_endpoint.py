@@ -24,6 +24,7 @@ from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
 from tests.syllables import syllables
 from turn_taking.endpointing import BoundarySettings, Endpoint, EndpointKind, EndpointSettings
+from turn_taking.evidence_voice import VoiceEnd, voice_end
 from turn_taking.policies import endpoint_policy
 from turn_taking.speculation import Guesser
 
@@ -434,3 +435,24 @@ def test_who_draws_out_the_last_word_is_waited_for_longer_where_the_voice_s_end_
 
     quick, drawn_out = waited_ms([120] * 16), waited_ms([*[120] * 12, 240, 240, 240])
     assert drawn_out > quick + 100 if voice else drawn_out == quick
+
+
+def test_the_end_of_the_voice_is_measured_once_in_a_pause(monkeypatch: pytest.MonkeyPatch):
+    measured: list[int] = []
+
+    def counted(audio: np.ndarray, rate_hz: int) -> VoiceEnd:
+        measured.append(len(audio))
+        return voice_end(audio, rate_hz)
+
+    monkeypatch.setattr("processors.turns.endpoint.voice_end", counted)
+
+    async def scenario(turn: Turn) -> None:
+        for _ in range(2):
+            await turn.say(syllables([120] * 10))
+            await turn.fall_silent("i would like")
+            await turn.audio(600)
+
+    turn = play([0.02], scenario, EndpointSettings(kind="predictive", patience=1.0))
+    # Two looks at each of two pauses, and one measure.
+    assert len(turn.model.heard_samples) == 4
+    assert len(measured) == 2
