@@ -8,7 +8,7 @@ waited for. The rows:
 * ``static-T-D-O`` is the best of all policies with one threshold T on the score, one delay D above it and one
   timeout O below, every parameter chosen on the very calls it is reported on, which favours it;
   ``static-words-...`` the same with the threshold on score and words together;
-* ``adaptive`` is the product's default with its default waits, as it is;
+* ``adaptive`` is the product's policy of that name with its default waits, as it is;
 * ``boundary`` is the priced wait on the score alone, ``boundary-learning`` the same with what the call has
   taught about its caller, ``boundary-words`` and ``boundary-words-learning`` the two with the words. Their
   evidence is fitted and their price chosen on other seeds and other sentences than they are reported on;
@@ -114,7 +114,7 @@ def _timer(wait_ms: int) -> EndpointPolicy:
 
 
 def simple(calls: Sequence[ScriptedCall], spec: CallSpec) -> list[Judged]:
-    """Always-talk, always-silent, timers and the product's default."""
+    """Always-talk, always-silent, timers and ``adaptive``."""
     rows = [
         play("always-talk", partial(_timer, 100), calls, spec),
         play("always-silent", AlwaysSilent, calls, spec),
