@@ -138,8 +138,9 @@ class Hearing(_Part):
     perception: PerceptionSettings = PerceptionSettings()
     ask_back: AskBackSettings | None = Field(
         None,
-        description="a turn that was hardly understood is repeated and asked about; null: never, because "
-        "PocketSphinx's confidence has 13 % of the understood turns asked back to catch 76 % of the others",
+        description="a turn that was hardly understood is repeated and asked about; null: never. Left out: "
+        "moonshine_tiny has it, whose confidence tells such turns apart, and PocketSphinx has not, whose "
+        "confidence has 13 % of the understood turns asked back to catch 76 % of the others",
     )
 
     @model_validator(mode="before")

@@ -61,6 +61,7 @@ from serving.gateway.admission import Hearing as EarsReport
 from serving.pool.omni import PooledOmni, PoolOmniSettings
 from serving.pool.pool import Pool
 from serving.pool.streams import PoolSttSettings, PoolTtsSettings, pooled_stt, pooled_tts
+from turn_taking.asking_back import AskBackSettings
 
 INPUT_RATE_HZ = 16_000
 # In place of an engine's name: one of this deployment's workers.
@@ -373,10 +374,24 @@ def _plan_recogniser(
             logger.warning(f"{hearing.fallback.name} listens in place of {hearing.stt.name}: {error}")
             stt = engine_settings(STT, hearing.fallback, given, where="hearing.fallback")
             hearing = hearing.model_copy(update={"stt": hearing.fallback})
+    return _with_traits(hearing, recogniser_traits(stt)), stt
+
+
+def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:
+    """Return the deployment's ears with what its recogniser is like, where the deployment does not say."""
+    update: dict[str, object] = {}
     if "heard_for_fillers" not in hearing.endpoint.model_fields_set:
-        heard = {"heard_for_fillers": recogniser_traits(stt).heard_for_fillers}
-        hearing = hearing.model_copy(update={"endpoint": hearing.endpoint.model_copy(update=heard)})
-    return hearing, stt
+        heard = {"heard_for_fillers": traits.heard_for_fillers}
+        update["endpoint"] = hearing.endpoint.model_copy(update=heard)
+    if traits.doubtful_below is not None:
+        doubt = {"below": traits.doubtful_below, "lost_below": traits.lost_below}
+        if "ask_back" not in hearing.model_fields_set:
+            update["ask_back"] = AskBackSettings(**doubt)
+        elif hearing.ask_back is not None:
+            given = hearing.ask_back.model_fields_set
+            unsaid = {name: value for name, value in doubt.items() if name not in given}
+            update["ask_back"] = hearing.ask_back.model_copy(update=unsaid)
+    return hearing.model_copy(update=update)
 
 
 def _plan_echo(hearing: Hearing, traits: RecogniserTraits) -> BaseModel | None:

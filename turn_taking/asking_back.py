@@ -5,9 +5,13 @@ is recorded. Out, for a turn: ``AskBack`` (say this, and do not ask the model), 
 was understood: it is what the model is asked), or None (ask the model).
 
 A turn is doubtful when the mean confidence of its words is below ``below``. It is asked back at most once in
-a row, so nobody is held in a loop by a bad line: whatever comes behind the question goes to the model. Never
-asked back is a turn whose confidence is not known (a service that does not say, typed text), one of so few
-words that to repeat them tells nothing, and a short answer to a question of the bot: it knows what it asked.
+a row, so nobody is held in a loop by a bad line: whatever comes behind the question goes to the model. Below
+``lost_below`` nothing was understood, as with another language: what a recogniser makes of it is neither
+repeated nor answered, and the caller is asked to say it again each time.
+
+Never asked back is a turn whose confidence is not known (a service that does not say, typed text), one of so
+few words that to repeat them tells nothing, and, above ``lost_below``, a short answer to a question of the
+bot: it knows what it asked.
 
 Pure; holds one turn's words and whether a question of this kind is open.
 """
@@ -29,6 +33,12 @@ class AskBackSettings(BaseModel):
     # Of PocketSphinx's turns in synthetic voices (``python -m evals.turns.confidence``, 144 reported) 0.4
     # asks back 76 % of those with a third of their words wrong, and 13 % of the others; 0.5 90 % and 24 %.
     below: float = Field(0.4, gt=0, le=1, description="mean confidence of the words of a doubtful turn")
+    lost_below: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="mean confidence of a turn of which nothing was understood; 0: there is none",
+    )
     least_words: int = Field(3, ge=1, le=50, description="a turn of fewer words is not asked back")
     answer_words: int = Field(
         5, ge=0, le=50, description="nor an answer of up to so many words to a question of the bot"
@@ -114,18 +124,24 @@ class AskingBack:
         """The turn is over and recorded with these words."""
         words, confidences, is_known = self._words, self._confidences, self._is_known
         self.forget()
-        asked, self._open = self._open, None
+        chosen, asked, self._open = self._settings, self._open, None
+        # Typed text, or words of another turn beside these: nobody knows how sure they are.
+        is_known = is_known and bool(words) and words == said.split()
+        confidence = statistics.fmean(confidences) if is_known else 1.0
+        is_long = len(words) >= chosen.least_words
+        if confidence < chosen.lost_below and is_long:
+            return self._ask(chosen.again, confidence, repeats=False)
         if asked is not None:
             return Confirmed() if self._repeats and is_made_of(plain(said), ENGLISH.affirmative) else None
-        # Typed text, or words of another turn beside these: nobody knows how sure they are.
-        if not is_known or not words or words != said.split():
-            return None
-        chosen, confidence = self._settings, statistics.fmean(confidences)
         is_answer = self._bot_asked and len(words) <= chosen.answer_words
-        if confidence >= chosen.below or len(words) < chosen.least_words or is_answer:
+        if not is_known or confidence >= chosen.below or not is_long or is_answer:
             return None
-        self._repeats = len(words) <= chosen.most_words
-        text = chosen.repeat.replace("{words}", " ".join(words)) if self._repeats else chosen.again
+        repeats = len(words) <= chosen.most_words
+        text = chosen.repeat.replace("{words}", " ".join(words)) if repeats else chosen.again
+        return self._ask(text, confidence, repeats=repeats)
+
+    def _ask(self, text: str, confidence: float, *, repeats: bool) -> AskBack:
+        self._repeats = repeats
         self._open = AskBack(text, confidence)
         return self._open
 

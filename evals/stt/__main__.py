@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="python -m evals.stt", description="Word errors, stability, latency and cost of recognisers."
     )
-    root.add_argument("--engines", nargs="+", default=["pocketsphinx", "moonshine"])
+    root.add_argument("--engines", nargs="+", default=["moonshine_tiny", "pocketsphinx"])
     root.add_argument("--speech", choices=("human", "mixed"), default="human")
     root.add_argument("--set", choices=[split.value for split in Split], default=Split.REPORT.value)
     root.add_argument("--conditions", nargs="+", choices=tuple(CONDITIONS), default=CONDITIONS_BY_DEFAULT)

@@ -1,34 +1,49 @@
 """How well an embedded recogniser's confidence tells what it understood from what it did not.
 
     python -m evals.turns.confidence
+    python -m evals.turns.confidence --engine pocketsphinx
+    python -m evals.turns.confidence --speech human
 
-The sentences of ``evals.latency.questions`` in its callers' voices, each as it is and in white noise, are
-heard by PocketSphinx as a deployment without settings has it. Words are aligned with what was said (fewest
-substitutions, insertions and deletions); a turn counts as misunderstood when the errors are at least
-``WRONG_SHARE`` of the words said. Out: confidences of right and wrong words, and for each threshold of
-``turn_taking.asking_back`` the share of misunderstood and of understood turns that would be asked back.
-Every other sentence is for choosing, the rest is reported beside it.
+The sentences of ``evals.latency.questions`` in its callers' voices, each as it is and in white noise, or
+recorded people in every condition of ``evals.human``, are heard by a recogniser. Words are aligned with what
+was said (fewest substitutions, insertions and deletions); a turn counts as misunderstood when the errors are
+at least ``WRONG_SHARE`` of the words said. Out: confidences of right and wrong words, and for each threshold
+of ``turn_taking.asking_back`` the share of misunderstood and of understood turns that would be asked back.
+Every other sentence is for choosing, the rest is reported beside it; of people, the tuning set is for
+choosing.
 """
 
+import argparse
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from core.errors import AgentError
 from core.media import float_to_pcm16
+from evals.human.conditions import CONDITIONS, Surroundings
+from evals.human.recordings import plain_words
+from evals.human.split import SpeechSet, load_report, load_tuning
 from evals.latency.questions import PAUSED, VOICES, WHOLE
-from evals.turns.audio import Speakers
-from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
+from evals.stt.measure import padded
+from evals.stt.normalise import normalised
+from evals.stt.rows import create
+from evals.turns.audio import RATE_HZ, Speakers
+from models.stt import SpeechStream, SpeechToText
 from turn_taking.utterances import plain
 
 # With a third of its words wrong a question is another one, or none.
 WRONG_SHARE = 1 / 3
 NOISES_DB: tuple[float | None, ...] = (None, 15.0)
-THRESHOLDS = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
+THRESHOLDS = (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
 SEED = 1001
+# Longer recordings are no turns of a call.
+LONGEST_S = 20.0
+LONGEST_OTHER_S, EVERY_OTHER = 6.0, 6
+# Of one set, spread over it.
+MOST_RECORDINGS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +99,8 @@ def separation(wrong: Sequence[float], right: Sequence[float]) -> float:
     return statistics.fmean(pairs) if pairs else 0.5
 
 
-def listen() -> Iterator[Heard]:
-    """Every sentence in every voice and noise."""
-    stt = PocketsphinxStt(PocketsphinxSettings(documents=Path("knowledge")))
+def listen(stt: SpeechToText) -> Iterator[Heard]:
+    """Yield every sentence in every synthetic voice and noise."""
     speakers, dice = Speakers(), np.random.default_rng(SEED)
     sentences = [*WHOLE, *(" ".join(parts).replace(",", "") for parts in PAUSED)]
     for engine, voice in dict.fromkeys(VOICES):
@@ -98,13 +112,49 @@ def listen() -> Iterator[Heard]:
                 if noise_db is not None:
                     level = float(np.sqrt(np.mean(np.square(sound)))) * 10 ** (-noise_db / 20)
                     sound = sound + dice.normal(0, level, sound.shape).astype(np.float32)
-                stream.start()
-                stream.feed(float_to_pcm16(np.clip(sound, -1, 1)))
-                result = stream.finish()
-                said = plain(sentence)
-                errors, right = aligned(said, [word.text for word in result.words])
-                confidences = [word.confidence for word in result.words]
-                yield Heard(number, errors / len(said), tuple(zip(confidences, right, strict=True)))
+                yield _heard(stream, number, sound, plain(sentence))
+
+
+def listen_to_people(stt: SpeechToText, material: SpeechSet) -> Iterator[Heard]:
+    """Yield up to ``MOST_RECORDINGS`` English recordings with a text in every condition."""
+    surroundings = Surroundings(material)
+    fitting = [one for one in material.where(language="en", with_text=True) if one.duration_s <= LONGEST_S]
+    utterances = fitting[:: -(-len(fitting) // MOST_RECORDINGS)]
+    for condition in CONDITIONS.values():
+        stream = stt.open_stream()
+        for number, one in enumerate(utterances):
+            said, _ = padded(one.at_rate(RATE_HZ))
+            rng = np.random.default_rng([SEED, number])
+            sound = surroundings.heard(said, condition, rng, speaker=one.speaker)
+            yield _heard(stream, number, sound, normalised(one.text))
+
+
+def listen_to_others(stt: SpeechToText, material: SpeechSet) -> Iterator[float]:
+    """Yield the confidence of what is made of every sixth recording that is not in English."""
+    stream = stt.open_stream()
+    others = [
+        one for one in material if one.language != "en" and one.text and one.duration_s <= LONGEST_OTHER_S
+    ]
+    for number, one in enumerate(others[::EVERY_OTHER]):
+        heard = _heard(stream, number, padded(one.at_rate(RATE_HZ))[0], plain_words(one.text))
+        if heard.words:
+            yield heard.confidence
+
+
+def _heard(stream: SpeechStream, number: int, sound: np.ndarray, said: Sequence[str]) -> Heard:
+    stream.start()
+    stream.feed(float_to_pcm16(np.clip(sound, -1, 1)))
+    result = stream.finish()
+    # A number or a contraction is several words: each has its confidence.
+    words = [(each, word.confidence) for word in result.words for each in normalised(word.text)]
+    errors, right = aligned(normalised(" ".join(said)), [text for text, _ in words])
+    scored = zip((confidence for _, confidence in words), right, strict=True)
+    return Heard(number, errors / max(len(said), 1), tuple(scored))
+
+
+def below(confidences: Sequence[float], threshold: float) -> float:
+    """Return the share of confidences below a threshold."""
+    return sum(confidence < threshold for confidence in confidences) / max(len(confidences), 1)
 
 
 def report(title: str, turns: Sequence[Heard]) -> str:
@@ -125,15 +175,32 @@ def report(title: str, turns: Sequence[Heard]) -> str:
         f"separation {separation(bad, good):.3f}"
     )
     for threshold in THRESHOLDS:
-        caught = sum(confidence < threshold for confidence in bad) / len(bad)
-        asked = sum(confidence < threshold for confidence in good) / len(good)
+        caught, asked = below(bad, threshold), below(good, threshold)
         lines.append(f"  below {threshold:.2f}: {caught:.1%} of misunderstood, {asked:.1%} of understood")
     return "\n".join(lines)
 
 
-def main() -> int:
-    """Command line."""
-    turns = list(listen())
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    parser = argparse.ArgumentParser(
+        prog="python -m evals.turns.confidence", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--engine", default="moonshine_tiny", help="NAME or NAME:field=value,field=value")
+    parser.add_argument("--speech", choices=("synthetic", "human"), default="synthetic")
+    arguments = parser.parse_args(argv)
+    try:
+        stt = create(arguments.engine)
+        if arguments.speech == "human":
+            for title, material in (("choosing", load_tuning()), ("reported", load_report())):
+                print(report(title, list(listen_to_people(stt, material))))
+                others = list(listen_to_others(stt, material))
+                shares = ", ".join(f"{below(others, each):.1%} below {each:.2f}" for each in THRESHOLDS)
+                print(f"{title}, other languages: {len(others)} turns, {shares}")
+            return 0
+        turns = list(listen(stt))
+    except AgentError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
     for title, part in (("choosing", 0), ("reported", 1)):
         print(report(title, [turn for turn in turns if turn.number % 2 == part]))
     return 0

@@ -81,10 +81,15 @@ class RecogniserTraits:
             10.5 %, of babble 13.1 and 10.2 %, at 5 dB of babble 34.4 and 31.5 % (305 words).
         heard_for_fillers: words that it writes for "um" after a clause. PocketSphinx writes "them" for 10 of
             16 of flite's voices, and hardly any question ends on it.
+        doubtful_below: mean confidence of a turn's words below which it is asked back, where the deployment
+            does not say; None: such a recogniser's turns are not asked back.
+        lost_below: mean confidence below which nothing was understood, where the deployment does not say.
     """
 
     wants_noise_suppression: bool = False
     heard_for_fillers: tuple[str, ...] = ()
+    doubtful_below: float | None = None
+    lost_below: float = 0.0
 
 
 def recogniser_traits(settings: object) -> RecogniserTraits:

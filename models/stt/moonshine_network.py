@@ -10,8 +10,9 @@ so a pass starts with a draft, the tokens of the pass before: one run of the dec
 the search goes on from the first token that this longer audio contradicts. What it finds is the greedy
 result, apart from rounding: the weights are 8-bit and activations are quantised per run.
 
-A greedy decoder can repeat itself without end. A phrase that comes ``LOOP_COPIES`` times in a row ends the
-line with its first copy, and a line has no more than ``TOKENS_PER_S`` tokens per second of audio.
+A greedy decoder can repeat itself without end. A phrase that comes ``LOOP_COPIES`` times in a row, a word
+``WORD_COPIES`` times, ends the line with its first copy, and a line has no more than ``TOKENS_PER_S`` tokens
+per second of audio.
 
 Decides nothing about when to read and what to keep: that is ``models.stt.moonshine_tiny``.
 """
@@ -38,9 +39,12 @@ LEAST_SAMPLES = 1_600
 # The authors' limit for English (arXiv 2410.15608), and some for a short line.
 TOKENS_PER_S = 6.5
 SPARE_TOKENS = 8
-# A caller says "no" or a digit four times in a row, and a longer phrase twice.
+# A caller says "no" or a digit four times in a row, who stutters says "what, what, what, what is", and nobody
+# says a longer phrase more than twice.
 LOOP_COPIES = 3
-SINGLE_TOKEN_COPIES = 6
+WORD_COPIES = 6
+# A word with its comma has so many tokens.
+WORD_TOKENS = 2
 LONGEST_LOOP = 24
 # Longest audio of one pass.
 MOST_SAMPLES = 40 * RATE_HZ
@@ -182,7 +186,7 @@ def looping(tokens: Sequence[int]) -> int:
     """Return the number of tokens at the end that only repeat what comes before them; 0 for none."""
     count = len(tokens)
     for period in range(1, min(LONGEST_LOOP, count // LOOP_COPIES) + 1):
-        copies = SINGLE_TOKEN_COPIES if period == 1 else LOOP_COPIES
+        copies = WORD_COPIES if period <= WORD_TOKENS else LOOP_COPIES
         span = period * copies
         if span <= count and all(
             tokens[-place] == tokens[-place - period] for place in range(1, span - period + 1)

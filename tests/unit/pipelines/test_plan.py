@@ -86,6 +86,30 @@ def test_a_recogniser_that_was_chosen_without_a_fallback_is_not_replaced(tmp_pat
         plan(Deployment(models_dir=tmp_path, hearing=chosen))
 
 
+@pytest.mark.parametrize(
+    ("hearing", "below", "lost_below"),
+    [
+        ({}, 0.6, 0.5),
+        ({"ask_back": {}}, 0.6, 0.5),
+        ({"ask_back": {"below": 0.7}}, 0.7, 0.5),
+        ({"stt": {"name": "pocketsphinx"}, "ask_back": {}}, 0.4, 0.0),
+    ],
+)
+def test_what_is_doubtful_is_the_recognisers_unless_the_deployment_says(
+    hearing: dict[str, Any], below: float, lost_below: float
+):
+    human_speech.moonshine_tiny()
+    planned = plan(Deployment(hearing=Hearing.model_validate(hearing))).hearing.ask_back
+    assert planned is not None
+    assert (planned.below, planned.lost_below) == (below, lost_below)
+
+
+@pytest.mark.parametrize("hearing", [{"ask_back": None}, {"stt": {"name": "pocketsphinx"}}])
+def test_a_deployment_or_its_recogniser_asks_nothing_back(hearing: dict[str, Any]):
+    human_speech.moonshine_tiny()
+    assert plan(Deployment(hearing=Hearing.model_validate(hearing))).hearing.ask_back is None
+
+
 @pytest.mark.parametrize(("name", "suppresses"), [("pocketsphinx", True), ("whisper", False)])
 def test_noise_is_suppressed_where_the_recogniser_wants_it(name: str, suppresses: bool, tmp_path: Path):
     install_whisper(tmp_path)

@@ -108,6 +108,21 @@ def test_a_yes_to_what_was_not_repeated_confirms_nothing():
     assert asking.on_turn("yes") is None
 
 
+def test_a_turn_of_which_nothing_was_understood_is_asked_for_again_each_time():
+    asking = AskingBack(AskBackSettings(below=0.6, lost_below=0.4))
+    for _ in range(3):
+        outcome = doubtful(asking, "mode of the granny shun", 0.3)
+        assert isinstance(outcome, AskBack) and outcome.text == AskBackSettings().again
+    assert doubtful(asking, "yes that is right", 0.9) is None
+
+
+def test_what_is_lost_is_asked_for_again_behind_a_question_that_repeats_words():
+    asking = AskingBack(AskBackSettings(below=0.6, lost_below=0.4))
+    assert isinstance(doubtful(asking, QUESTION, 0.5), AskBack)
+    assert isinstance(doubtful(asking, "mode of the granny shun", 0.3), AskBack)
+    assert doubtful(asking, QUESTION, 0.5) is None
+
+
 def test_a_text_is_made_of_phrases_only_as_a_whole():
     assert is_made_of(["yes", "that's", "right"], ENGLISH.affirmative)
     assert not is_made_of([], ENGLISH.affirmative)

@@ -1,6 +1,6 @@
 import pytest
 
-from evals.turns.confidence import Heard, aligned, report, separation
+from evals.turns.confidence import Heard, aligned, below, report, separation
 
 
 def test_words_that_were_said_are_told_from_those_that_were_not():
@@ -26,3 +26,8 @@ def test_the_report_counts_turns_on_both_sides_of_a_threshold():
     assert text.startswith("all: 3 turns, 1 misunderstood; 5 words, 1 wrong")
     assert "below 0.30: 100.0% of misunderstood, 0.0% of understood" in text
     assert "below 0.40: 100.0% of misunderstood, 50.0% of understood" in text
+
+
+def test_the_share_below_a_threshold():
+    assert below([0.1, 0.5, 0.9], 0.5) == pytest.approx(1 / 3)
+    assert below([], 0.5) == 0.0

@@ -13,6 +13,9 @@ from models.stt.moonshine_network import looping, read_tokenizer
         ([1, 5, 6, 7, 5, 6, 7, 5, 6, 7], 6),
         ([9, 4, 4, 4, 4, 4, 4], 5),
         ([5, 6, 7, 5, 6, 7, 5, 6, 7, 8], 0),
+        # "What, what, what," of a person who stutters.
+        ([5, 6, 5, 6, 5, 6, 5, 6], 0),
+        ([5, 6] * 6, 10),
         (list(range(24)) * 3, 48),
     ],
 )

