@@ -41,7 +41,8 @@ MONOLOGUE = (
     "foolishness it was the epoch of belief it was the epoch of incredulity it was the season of "
     "light it was the season of darkness it was the spring of hope it was the winter of despair we "
     "had everything before us we had nothing before us we were all going direct to heaven we were "
-    "all going direct the other"
+    "all going direct the other way in short the period was so far like the present period that some "
+    "of its noisiest authorities insisted on its being received"
 )
 # What the prompts of the packages say is not repeated here.
 SPANISH = (
@@ -181,7 +182,7 @@ def in_language(language: str, sentences: tuple[str, ...]) -> list[np.ndarray]:
     if all(is_fetched(ARCHIVES[name], folder) for name in source.archives):
         fitting = [one for one in source.utterances(folder) if 2.5 < one.duration_s < 5]
         return [one.at_rate(RATE_HZ) for one in fitting[:: len(fitting) // 2][:2]]
-    voice = EspeakTts(EspeakSettings(voice={"fr": "fr-fr"}.get(language, language)))
+    voice = EspeakTts(EspeakSettings(voice=language))
     said: list[np.ndarray] = []
     for text in sentences:
         pieces: list[bytes] = []
