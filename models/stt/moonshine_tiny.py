@@ -51,7 +51,7 @@ class MoonshineTinySettings(BaseModel):
 
     # See ``models.stt.RecogniserTraits``. Of the tuning set's people in all conditions (``python -m
     # evals.turns.confidence --speech human``) 0.6 asks back none of 53 understood turns and 15 % of 13 that
-    # were not, and of 74 turns in Italian and Russian, of which English words are made, 99 %. With 0.7 it
+    # were not, and all of 74 turns in Italian and Russian, of which English words are made. With 0.7 it
     # would ask back 8 % of those that were understood. Below 0.5 are 97 % of the 74 and no turn in English.
     doubtful_below: ClassVar[float] = 0.6
     lost_below: ClassVar[float] = 0.5
