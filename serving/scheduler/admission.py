@@ -295,8 +295,8 @@ class Admission:
         if usual_ms is not None and len(self._answers) >= LEAST_ANSWERS and self._is_busy(late_ms):
             now_ms = round(median(latency_ms for _, latency_ms in self._answers))
             if now_ms > max(SLOWER * usual_ms, usual_ms + LEAST_SLOWER_MS):
-                usual = "in a call alone" if self.alone_ms is not None else "with few calls"
-                return f"answers take {now_ms} ms, and {usual_ms} ms {usual}"
+                calls = "in a call alone" if self.alone_ms is not None else "with few calls"
+                return f"answers take {now_ms} ms, and {usual_ms} ms {calls}"
         return f"the event loop is {late_ms} ms late" if late_ms > LATE_MS else ""
 
     def _is_busy(self, late_ms: int) -> bool:
