@@ -107,8 +107,8 @@ def at_the_bound(policy: Admission, from_s: int, seconds: int, *, latency_ms: in
 
 def test_a_server_begins_with_a_share_of_those_who_can_be_heard_and_tries_more_when_these_went_well():
     policy = Admission(32)
-    policy.on_hearing(processes=1, real_time_factor=0.035)
-    first = round(FIRST_SHARE * HEARD_SHARE / 0.035)
+    policy.on_hearing(processes=1, real_time_factor=0.044)
+    first = int(FIRST_SHARE * HEARD_SHARE / 0.044)
     assert policy.admitted.calls == first == 8
     assert policy.admitted.why == "more than 8 calls are tried when these go well"
     found = at_the_bound(policy, 0, 3 * TRY_MS // 1_000 + 5, latency_ms=400)
@@ -117,7 +117,7 @@ def test_a_server_begins_with_a_share_of_those_who_can_be_heard_and_tries_more_w
 
 def test_calls_that_end_before_others_begin_do_not_keep_more_from_being_tried():
     policy = Admission(32)
-    policy.on_hearing(processes=1, real_time_factor=0.035)
+    policy.on_hearing(processes=1, real_time_factor=0.044)
     for second in range(40):
         calls = 8 - second % 2
         policy.on_speaking(4, calls=calls, seconds=1.0)
@@ -130,7 +130,7 @@ def test_calls_that_end_before_others_begin_do_not_keep_more_from_being_tried():
 
 def test_no_more_are_tried_while_fewer_are_held():
     policy = Admission(32)
-    policy.on_hearing(processes=1, real_time_factor=0.035)
+    policy.on_hearing(processes=1, real_time_factor=0.044)
     for second in range(300):
         policy.on_speaking(2, calls=7, seconds=1.0)
         policy.on_answer(second * 1_000, 400, calls=7)
@@ -141,7 +141,7 @@ def test_no_more_are_tried_while_fewer_are_held():
 def test_no_more_are_tried_when_a_third_of_the_answers_is_late():
     policy = learnt_alone(alone_ms=400)
     policy.on_processors(0.3)
-    policy.on_hearing(processes=1, real_time_factor=0.035)
+    policy.on_hearing(processes=1, real_time_factor=0.044)
     for second in range(120):
         policy.on_speaking(4, calls=8, seconds=1.0)
         policy.on_answer(second * 1_000, 900 if second % 3 == 0 else 420, calls=8)
@@ -152,7 +152,7 @@ def test_no_more_are_tried_when_a_third_of_the_answers_is_late():
 def test_no_more_are_tried_when_one_answer_in_six_is_late():
     policy = learnt_alone(alone_ms=400)
     policy.on_processors(0.3)
-    policy.on_hearing(processes=1, real_time_factor=0.035)
+    policy.on_hearing(processes=1, real_time_factor=0.044)
     for second in range(120):
         policy.on_speaking(4, calls=8, seconds=1.0)
         policy.on_answer(second * 1_000, 650 if second % 6 == 0 else 420, calls=8)
@@ -162,7 +162,7 @@ def test_no_more_are_tried_when_one_answer_in_six_is_late():
 
 def test_answers_that_are_slow_in_a_call_alone_too_keep_no_more_from_being_tried():
     policy = Admission(32)
-    policy.on_hearing(processes=1, real_time_factor=0.035)
+    policy.on_hearing(processes=1, real_time_factor=0.044)
     for number in range(LEAST_ALONE):
         policy.on_answer(0, 1_200 if number % 4 == 0 else 400, calls=1)
     for second in range(30):
@@ -174,7 +174,7 @@ def test_answers_that_are_slow_in_a_call_alone_too_keep_no_more_from_being_tried
 
 def test_calls_whose_answers_cannot_be_compared_are_tried_more_slowly():
     policy = Admission(32)
-    policy.on_hearing(processes=1, real_time_factor=0.035)
+    policy.on_hearing(processes=1, real_time_factor=0.044)
     found = []
     for second in range(0, 70, 10):
         found += at_the_bound(policy, second, 1, latency_ms=400)
@@ -184,14 +184,14 @@ def test_calls_whose_answers_cannot_be_compared_are_tried_more_slowly():
 
 def test_calls_without_answers_that_are_measured_are_tried_too_and_more_slowly():
     policy = Admission(32)
-    policy.on_hearing(processes=1, real_time_factor=0.035)
+    policy.on_hearing(processes=1, real_time_factor=0.044)
     found = at_the_bound(policy, 0, TRY_SILENT_MS // 1_000 + 2, latency_ms=None)
     assert (found[TRY_SILENT_MS // 1_000 - 1], found[-1]) == (8, 10)
 
 
 def test_trouble_takes_back_what_was_tried():
     policy = learnt_alone(alone_ms=400)
-    policy.on_hearing(processes=1, real_time_factor=0.035)
+    policy.on_hearing(processes=1, real_time_factor=0.044)
     at_the_bound(policy, 0, TRY_MS // 1_000 + 5, latency_ms=400)
     assert policy.admitted.calls == 10
     answers(policy, 60_000, 2_000, calls=10)
@@ -373,7 +373,7 @@ def test_what_was_seen_long_ago_does_not_count():
 
 
 async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that_are_held_go_on():
-    factor = [0.07]
+    factor = [0.088]
     over = asyncio.Event()
 
     async def hold(_arguments: RunnerArguments) -> None:
@@ -408,7 +408,7 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
                 await asyncio.sleep(0.01)
         assert gate.full() == [f"full: {gate.admitted.why}"]
         # A line that is promised to a caller is taken.
-        factor[0] = 0.035
+        factor[0] = 0.044
         async with asyncio.timeout(10):
             while gate.admitted.calls != 8:
                 await asyncio.sleep(0.01)
@@ -436,7 +436,7 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
 
 
 async def test_a_look_that_fails_is_logged_once_and_the_next_one_counts():
-    figures: list[Hearing | Exception] = [Hearing(1, 0.07, speaking=0)]
+    figures: list[Hearing | Exception] = [Hearing(1, 0.088, speaking=0)]
 
     def hearing() -> Hearing:
         looks.append(len(looks))
@@ -458,7 +458,7 @@ async def test_a_look_that_fails_is_logged_once_and_the_next_one_counts():
         async with asyncio.timeout(20):
             while len(looks) < seen + 2:
                 await asyncio.sleep(0.01)
-            figures[0] = Hearing(1, 0.035, speaking=0)
+            figures[0] = Hearing(1, 0.044, speaking=0)
             while gate.admitted.calls != 8:
                 await asyncio.sleep(0.01)
         assert len(lines) == 1
