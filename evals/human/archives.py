@@ -111,6 +111,13 @@ _ALL = (
         "7af8cd128f269a1d8116993c9d2bd7d4d452fc17da46a09899aaca2b9bd993d4",
     ),
     Archive(
+        "hedgewars-data",
+        RegistryClient.APT,
+        "hedgewars-data=1.0.2-6",
+        "hedgewars-data_1.0.2-6_all.deb",
+        "722225903a72604403e6e0026e40e9a6953f47a74d94efc5f55504bc05bb4761",
+    ),
+    Archive(
         "moonshine-voice",
         RegistryClient.PIP,
         "moonshine-voice==0.1.0",

@@ -171,7 +171,7 @@ _ALL = (
     VoiceGenerator(
         "espeak",
         "eSpeak NG: formants",
-        ("en-us", "en-us+f3", "en-gb"),
+        ("en-us", "en-us+f3", "en-gb-x-rp"),
         lambda: None,
         _by_engine(lambda voice: TTS.create("espeak", EspeakSettings.model_validate({"voice": voice}))),
     ),

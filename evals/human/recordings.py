@@ -180,10 +180,10 @@ def decode_g722(data: bytes) -> tuple[np.ndarray, int]:
 
 
 def decode_wav(data: bytes) -> tuple[np.ndarray, int]:
-    """Decode a WAV file: float32, (samples,), the mean of its channels, and its rate.
+    """Decode a WAV or Ogg file: float32, (samples,), the mean of its channels, and its rate.
 
     Raises:
-        MediaError: not a WAV file that can be read.
+        MediaError: not a file that can be read.
     """
     try:
         samples, rate_hz = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)

@@ -30,6 +30,26 @@ _DIRECTION = re.compile(r"[\[\](){}<>*]")
 _SPHINX = "usr/share/pocketsphinx/test/data/"
 _MOONSHINE = "moonshine_voice/assets/"
 _CODEC2 = "usr/share/codec2/"
+_EXCLAMATIONS = "usr/share/games/hedgewars/Data/Sounds/voices/"
+# Folder of the voice, who speaks there and the language. Who speaks is not written down: two folders that
+# share recordings are one speaker, and those of one series, which one person may have acted, are on one side
+# of the split. "Robot" is no person's voice.
+_EXCLAIMING: Mapping[str, tuple[str, str]] = {
+    "British": ("exclaims-british", "en"),
+    "Mobster": ("exclaims-mobster", "en"),
+    "Pirate": ("exclaims-pirate", "en"),
+    "Russian": ("exclaims-accent", "en"),
+    "Singer": ("exclaims-singer", "en"),
+    "Surfer": ("exclaims-surfer", "en"),
+    "Classic": ("exclaims-default", "en"),
+    "Default": ("exclaims-default", "en"),
+    "HillBilly": ("exclaims-hillbilly", "en"),
+    "Default_es": ("exclaims-es", "es"),
+    "Default_pl": ("exclaims-pl", "pl"),
+    "Default_ru": ("exclaims-ru", "ru"),
+    "Default_uk": ("exclaims-uk", "uk"),
+    "Russian_pl": ("exclaims-accent-pl", "pl"),
+}
 
 # The opening of A Tale of Two Cities (1859), as far as the recording goes.
 _TWO_CITIES = (
@@ -217,6 +237,25 @@ def _codec2(source: SpeechSource, folder: Path) -> Iterator[RecordedUtterance]:
         )
 
 
+def _exclamations(source: SpeechSource, folder: Path) -> Iterator[RecordedUtterance]:
+    for name, data in sorted(_below(source, folder, _EXCLAMATIONS).items()):
+        voice, _, word = name.removesuffix(".ogg").partition("/")
+        if voice not in _EXCLAIMING or not name.endswith(".ogg"):
+            continue
+        speaker, language = _EXCLAIMING[voice]
+        samples, rate_hz = decode_wav(data)
+        # What is said is not written down: the name tells what is meant.
+        yield utterance(
+            f"{source.name}/{voice}/{word}",
+            samples,
+            rate_hz,
+            text="",
+            speaker=speaker,
+            source=source.name,
+            language=language,
+        )
+
+
 def _below(source: SpeechSource, folder: Path, prefix: str) -> dict[str, bytes]:
     archive = ARCHIVES[source.archives[0]]
     return {
@@ -295,6 +334,14 @@ _ALL = (
         "David Rowe and contributors",
         "men and women, amateur radio and telephone band, no text",
         _codec2,
+    ),
+    SpeechSource(
+        "exclamations",
+        ("hedgewars-data",),
+        "GFDL-1.3",
+        "Andrey Korotaev and the contributors of Hedgewars",
+        "shouts, short comments, hums, coughs and groans of characters of a game, acted; no text",
+        _exclamations,
     ),
 )
 SOURCES: dict[str, SpeechSource] = {source.name: source for source in _ALL}

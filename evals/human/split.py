@@ -67,6 +67,19 @@ SPEAKERS: Mapping[str, Split] = MappingProxyType(
         "codec2-cross": Split.TUNING,
         "codec2-david": Split.TUNING,
         "codec2-vk5qi": Split.TUNING,
+        "exclaims-default": Split.REPORT,
+        "exclaims-hillbilly": Split.REPORT,
+        "exclaims-es": Split.REPORT,
+        "exclaims-pl": Split.REPORT,
+        "exclaims-ru": Split.REPORT,
+        "exclaims-uk": Split.REPORT,
+        "exclaims-accent-pl": Split.REPORT,
+        "exclaims-british": Split.TUNING,
+        "exclaims-mobster": Split.TUNING,
+        "exclaims-pirate": Split.TUNING,
+        "exclaims-accent": Split.TUNING,
+        "exclaims-singer": Split.TUNING,
+        "exclaims-surfer": Split.TUNING,
     }
 )
 # Constants of the turn rules were fitted on flite and espeak (``evals.turns.tuning``): both tune.
