@@ -1,11 +1,15 @@
 """A volume that changes without a click.
 
-Decides nothing: whoever owns it says how loud. A change takes one piece of audio, along a straight line from
-the factor before to the new one, so that a piece of 20 ms has no step in it. At full volume the audio passes
-untouched and costs nothing. Pure.
+Decides nothing: its owner sets how loud. A lower volume is reached within one piece of audio, along a
+straight line from the factor before to the new one, so that a piece of 20 ms has no step in it. A higher one
+is reached by at most ``RISE_DB`` in each piece: a voice that is back at full volume at once sounds as if it
+began anew. At full volume the audio passes untouched and costs nothing. Pure.
 """
 
 import numpy as np
+
+RISE_DB = 3.0
+_RISE = 10.0 ** (RISE_DB / 20.0)
 
 
 class RampedGain:
@@ -21,7 +25,7 @@ class RampedGain:
         return 20.0 * float(np.log10(self._target))
 
     def set_db(self, gain_db: float) -> None:
-        """Reach this gain with the next piece.
+        """Reach this gain with the next piece, or as soon as ``RISE_DB`` in each allows.
 
         Raises:
             ValueError: it is above 0 dB, where samples would clip.
@@ -41,6 +45,7 @@ class RampedGain:
         samples = np.frombuffer(pcm, dtype="<i2")
         if not len(samples):
             return pcm
-        ramp = np.linspace(self._factor, self._target, len(samples) + 1)[1:]
-        self._factor = self._target
+        factor = min(self._target, self._factor * _RISE)
+        ramp = np.linspace(self._factor, factor, len(samples) + 1)[1:]
+        self._factor = factor
         return np.rint(samples * ramp).astype("<i2").tobytes()

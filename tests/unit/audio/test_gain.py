@@ -1,9 +1,11 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio.gain import RampedGain
+from audio.gain import RISE_DB, RampedGain
 
 LOUD = np.full(320, 20_000, dtype="<i2").tobytes()
 
@@ -16,17 +18,29 @@ def test_full_volume_is_the_audio_itself():
     assert RampedGain().apply(LOUD) is LOUD
 
 
-def test_a_change_takes_one_piece_and_has_no_step():
+def test_a_lower_volume_takes_one_piece_and_has_no_step():
     gain = RampedGain()
     gain.set_db(-12)
     down, low = samples(gain.apply(LOUD)), samples(gain.apply(LOUD))
     assert low == pytest.approx(np.full(320, 20_000 * 10 ** (-12 / 20)), abs=1)
     assert down[-1] == low[0]
     assert np.abs(np.diff([20_000, *down])).max() < 60
+
+
+def test_full_volume_comes_back_without_a_seam():
+    gain = RampedGain()
+    gain.set_db(-12)
+    gain.apply(LOUD)
     gain.set_db(0)
-    up, full = samples(gain.apply(LOUD)), gain.apply(LOUD)
-    assert up[-1] == 20_000 and np.abs(np.diff([low[0], *up])).max() < 60
-    assert full is LOUD
+    up = [samples(gain.apply(LOUD)) for _ in range(4)]
+    levels = [20_000 * 10 ** (-12 / 20), *(piece[-1] for piece in up)]
+    # No piece rises by more than 3 dB, and no sample by more than that of the steepest piece's line.
+    assert all(20 * np.log10(after / before) < RISE_DB + 0.01 for before, after in pairwise(levels))
+    steepest = 20_000 * (1 - 10 ** (-RISE_DB / 20)) / 320
+    assert np.abs(np.diff([levels[0], *np.concatenate(up)])).max() <= steepest + 1
+    assert levels[-1] == pytest.approx(20_000, abs=1)
+    gain.apply(LOUD)
+    assert gain.apply(LOUD) is LOUD
 
 
 def test_nothing_plays_any_more_and_the_next_piece_is_as_loud_as_it_is():
