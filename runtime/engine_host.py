@@ -3,8 +3,8 @@
 In: frames on a socket that the parent handed over. Out: acknowledged audio, partial and final results,
 answers, failures. One thread does all of it: the engines that live here hold the interpreter lock, or take it
 back so often that more threads would only add hand-overs. Work is taken in pieces of at most 100 ms of audio,
-from the stream that waits for its final result first and from the others in turn, so that a caller who begins
-with a second of saved audio delays another's last word by 10 ms, not 100.
+from the stream that waits for its final result or an answer first and from the others in turn, so that a
+caller who begins with a second of saved audio delays another's last word by 10 ms, not 100.
 
 A ping is answered between two pieces of work, so an idle child that stands is noticed before a caller needs
 it. Acknowledged audio says how long the engine worked on it: on the clock and not in processor time, because
@@ -74,6 +74,10 @@ class Kind(IntEnum):
     PONG = 23
 
 
+# A result is due at once: these go before audio of other streams.
+WAITED_FOR = frozenset({Kind.FINISH, Kind.ASK})
+
+
 @dataclass(frozen=True, slots=True)
 class WireFrame:
     """One message."""
@@ -101,7 +105,7 @@ class BlockingStream(Protocol):
 
 
 class AskedStream(Protocol):
-    """One caller of an engine that hears no utterances: bytes in, bytes out, in their order."""
+    """One caller of an engine that answers questions: bytes in, bytes out, in their order."""
 
     def ask(self, payload: bytes) -> bytes: ...
 
@@ -205,7 +209,7 @@ class _HostedStream:
     def __init__(self, stream: BlockingStream | AskedStream) -> None:
         self.stream = stream
         self.commands: deque[WireFrame] = deque()
-        # Finishes among the commands: somebody waits for these.
+        # Finishes and questions among the commands: a result is waited for.
         self.waited_for = 0
 
 
@@ -259,14 +263,14 @@ class EngineHost:
         if not hosted.commands:
             self._turns.append(frame.stream)
         hosted.commands.append(frame)
-        hosted.waited_for += frame.kind is Kind.FINISH
+        hosted.waited_for += frame.kind in WAITED_FOR
 
     def _work(self) -> None:
         number = next((n for n in self._turns if self._streams[n].waited_for), self._turns[0])
         self._turns.remove(number)
         hosted = self._streams[number]
         command = hosted.commands.popleft()
-        hosted.waited_for -= command.kind is Kind.FINISH
+        hosted.waited_for -= command.kind in WAITED_FOR
         try:
             self._carry_out(hosted, command)
         except AgentError as error:

@@ -7,10 +7,10 @@ nothing is dropped. Failed: the stream is closed and its owner told at once, ins
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from core.errors import EngineError
-from runtime.engine_host import BlockingEngine, begin
+from runtime.engine_host import AskedStream, BlockingEngine, begin
 
 T = TypeVar("T")
 
@@ -62,6 +62,18 @@ class InPlaceStream(Generic[T]):
     def discard(self) -> None:
         self._open = False
         self._guard(self._stream.discard)
+
+    def ask(self, payload: bytes) -> "asyncio.Future[bytes]":
+        """See ``ProcessStream.ask``; only of an engine that answers questions."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        asked = cast(AskedStream, self._stream)
+        found = self._guard(lambda: asked.ask(payload)) if self.failure is None else None
+        if isinstance(found, bytes):
+            answer.set_result(found)
+        else:
+            closed = EngineError("nothing was answered", engine="in place", retryable=False)
+            answer.set_exception(self.failure or closed)
+        return answer
 
     def close(self) -> None:
         self._open = False
