@@ -71,6 +71,7 @@ from processors.turns.backchannel import BackchannelKeeper
 from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import EndpointStopStrategy, word_confidences
 from processors.turns.idle import IdleKeeper
+from processors.turns.looks import VoiceLooks
 from processors.turns.stop_words import StopWords
 from processors.turns.voicemail import VoicemailScreen
 from transports.gain import SetsGain
@@ -143,15 +144,28 @@ async def build_worker(
     rtvi: bool = True,
 ) -> PipelineWorker:
     """The pipeline of one call. Loads no model; what a cloud service builds is built in a thread."""
-    stop_words = await engines.build_stop_words()
+    stop_words: StopWords | None = None
+    looks: VoiceLooks | None = None
     try:
+        stop_words = await engines.build_stop_words()
+        looks = await engines.build_looks()
         return await _build(
-            engines, transport, call, stop_words, tools=tools, idle=idle, hums=hums, screen=screen, rtvi=rtvi
+            engines,
+            transport,
+            call,
+            stop_words,
+            looks,
+            tools=tools,
+            idle=idle,
+            hums=hums,
+            screen=screen,
+            rtvi=rtvi,
         )
     except BaseException:
         call.close_front_end()
-        if stop_words is not None:
-            stop_words.close()
+        for each in (stop_words, looks):
+            if each is not None:
+                each.close()
         raise
 
 
@@ -160,6 +174,7 @@ async def _build(
     transport: BaseTransport,
     call: Call,
     stop_words: StopWords | None,
+    looks: VoiceLooks | None,
     *,
     tools: DurableTools | None,
     idle: IdleKeeper,
@@ -288,6 +303,7 @@ async def _build(
         forget_words,
         hearing.barge_in,
         stop_words,
+        looks,
         heard_ms=lambda: vad.judged_ms,
         level_db=lambda: vad.voice_level_db,
         rtvi=rtvi,
@@ -329,9 +345,15 @@ async def _build(
         if barge_in is not None:
             barge_in.on_onset()
 
-    if echo and stop_words is not None:
+    listening = tuple(each for each in (stop_words, looks) if each is not None)
+
+    def hear_over_bot(pcm: bytes) -> None:
+        for each in listening:
+            each.hear(pcm)
+
+    if echo and listening:
         # A word is best heard in one signal: what echo control passes on switches between two.
-        echo[0].on_cancelled = stop_words.hear
+        echo[0].on_cancelled = hear_over_bot
 
     def on_pause() -> None:
         endpoint.on_pause()
@@ -341,8 +363,8 @@ async def _build(
     def hear(pcm: bytes) -> None:
         turns.heard(pcm)
         endpoint.hear(pcm)
-        if stop_words is not None and not echo:
-            stop_words.hear(pcm)
+        if not echo:
+            hear_over_bot(pcm)
 
     vad = SharedVadAnalyzer(
         engines.vad,
@@ -452,6 +474,7 @@ def _barge_in(
     forget_words: Callable[[], None],
     settings: BargeInSettings | None,
     stop_words: StopWords | None,
+    looks: VoiceLooks | None,
     *,
     heard_ms: Callable[[], int],
     level_db: Callable[[], float | None],
@@ -489,6 +512,7 @@ def _barge_in(
         heard_ms=heard_ms,
         level_db=level_db,
         stop_words=stop_words,
+        looks=looks,
         report=report,
     )
     call.playout.guards_protected = settings.protected_yields_to_stop

@@ -49,6 +49,7 @@ from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
 from processors.speech.engine_tts import EngineTtsService
 from processors.speech.services import TTS_SERVICES
+from processors.turns.looks import LookEngine, VoiceLooks
 from processors.turns.stop_words import StopWords
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess, EngineProcessSettings
@@ -135,6 +136,7 @@ class Loaded:
         phrases: what the embedded voice keeps of itself, or None.
         echo: echo canceller, or None when no call uses one.
         commands: the command spotter, started by whoever closes it, or None.
+        looks: the embedded recogniser where it looks at voices, or None.
         omni: hosts of full-duplex engines, the one that talks first.
         realtime: the row of a full-duplex service in their place, or None.
         preparation: how a conversation with an engine begins, with its reference voices.
@@ -151,6 +153,7 @@ class Loaded:
     phrases: PhraseCache | None = None
     echo: EchoCanceller | None = None
     commands: UtteranceEngine[Transcript] | None = None
+    looks: LookEngine | None = None
     omni: tuple[OmniHost, ...] = ()
     realtime: RealtimeRow[Any] | None = None
     preparation: Preparation = Preparation()
@@ -453,6 +456,7 @@ class Engines:
         ears: UtteranceEngine[Transcript] | ServiceRow[Any] | None = None
         hosted_ears: asyncio.Task[UtteranceEngine[Transcript]] | None = None
         commands: EnginePool[Transcript] | None = None
+        looks: EnginePool[Transcript] | None = None
         workers: Pool | None = None
         async with AsyncExitStack() as opened:
 
@@ -498,6 +502,8 @@ class Engines:
                         )
                         opened.push_async_callback(pool.close)
                         tasks.create_task(pool.start(), name="load.stt")
+                        if _looks_at_voices(hearing, stt):
+                            looks = pool
                     if hearing.stop_words is not None and planned.commands is not None:
                         commands = _pool(
                             COMMANDS.row(hearing.stop_words.name).target,
@@ -556,6 +562,7 @@ class Engines:
                 phrases,
                 echo.result(),
                 commands,
+                looks=looks,
                 front_end=_front_end(hearing, planned),
                 omni=tuple(map(host_of, planned.omni)),
                 realtime=planned.realtime,
@@ -721,6 +728,15 @@ class Engines:
         await stop_words.open()
         return stop_words
 
+    async def build_looks(self) -> VoiceLooks | None:
+        """What looks at the beginnings of voices in one call; None where nothing does."""
+        engine = self._loaded.looks
+        if engine is None:
+            return None
+        looks = VoiceLooks(engine)
+        await looks.open()
+        return looks
+
     async def build_llm(self) -> list[FrameProcessor]:
         """What answers in one call, in pipeline order."""
         return await self._loaded.answering.build()
@@ -825,6 +841,12 @@ def _check_rates(vad: VoiceActivityDetector, echo: EchoCanceller | None) -> None
         raise ConfigError(
             f"hearing.echo works at {echo.rate_hz} Hz and hearing.vad behind it at {vad.rate_hz} Hz"
         )
+
+
+def _looks_at_voices(hearing: Hearing, stt: BaseModel) -> bool:
+    """Return whether early looks are wanted and the recogniser with these settings can take them."""
+    wanted = hearing.barge_in is not None and hearing.barge_in.looks is not None
+    return wanted and recogniser_traits(stt).looks_at_voices
 
 
 def _pool(

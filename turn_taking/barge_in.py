@@ -5,8 +5,10 @@ much of it was heard; whether the voice is the bot's own echo. Out, at most one 
 lower), ``Restore`` (as loud as before), ``Cut`` (flush the reply) and ``Resume`` (say the rest of a reply
 that was cut for nothing, from the first word that was not heard).
 
-A voice ducks at once, which costs nothing and tells the caller that they are heard. The reply is cut when the
-voice lasts, when words of weight are understood, or on a word that says stop. A hum, a cough or the bot's own
+A voice ducks at once, which costs nothing and tells the caller that they are heard. The reply is cut when an
+early look at how the voice sounds is sure (``looks``), when the voice lasts, when words of weight are
+understood, or on a word that says stop. A look that is sure of the opposite restores; words of weight, or a
+voice that lasts in spite of it, cut all the same. A hum, a cough or the bot's own
 echo restores. When words do not come, duration decides, and it can be wrong: what was cut by it is said on
 when nothing was meant. A voice that began before the reply was heard goes on with the caller's turn, and
 needs less.
@@ -40,6 +42,7 @@ from turn_taking.barge_in_table import (
     Resume,
     State,
 )
+from turn_taking.looks import LookVerdict
 from turn_taking.utterances import ENGLISH, Classifier, Kind, Utterance, Vocabulary, plain
 
 # Cut replies that are remembered: late frames are late by seconds, not by replies.
@@ -142,6 +145,8 @@ class BargeIn:
         self._listening_voice: int | None = None
         self._echo_voice: int | None = None
         self._far_voice: int | None = None
+        # The voice that a look took for a listener's.
+        self._left_voice: int | None = None
         self._last_is_guess = False
         self._spotted_command = False
         # The voice of the last final words, and those words.
@@ -358,6 +363,34 @@ class BargeIn:
         self._level_db = level_db
         return decision
 
+    def on_look(self, at_ms: int, look: int, log_odds: float, *, voice: int) -> Decision | None:
+        """Take the log odds of an early look that a voice interrupts.
+
+        Args:
+            at_ms: when.
+            look: its place among the looks.
+            log_odds: that its owner wants the floor.
+            voice: its number. An answer about another voice than the present one, or about one that is
+                decided, comes too late and changes nothing.
+        """
+        chosen = self._settings.looks
+        is_open = self._state is State.ARMED and self._voice is _Voice.ON and voice == self._voices
+        if chosen is None or not is_open or self._is_warming_up(at_ms) or self._is_far(self._level_db):
+            return None
+        verdict = chosen.verdict(look, log_odds)
+        if verdict is LookVerdict.TAKE:
+            return self._mean(at_ms, Reason.SOUND)
+        # Who was asked, or goes on with a turn, is not sent away by a guess.
+        if verdict is LookVerdict.LEAVE and not (self._is_early or self._question_is_open(at_ms)):
+            self._left_voice = voice
+            return self._dismiss(at_ms)
+        return None
+
+    @property
+    def _is_left(self) -> bool:
+        """Whether the present voice was taken for a listener's by a look, and goes on."""
+        return self._voice is _Voice.DISMISSED and self._left_voice == self._voices
+
     def _is_far(self, level_db: float | None) -> bool:
         return level_db is not None and level_db <= self._settings.utterances.quiet_db
 
@@ -451,8 +484,9 @@ class BargeIn:
         ``on_spotted`` follows, with its number. Until then a recogniser's words that are not sure are not
         believed.
         """
-        over_reply = (State.WEIGHED, State.ARMED, State.PROTECTED)
-        self._spotting_voice = self._voices if self._state in over_reply else None
+        over_reply = self._state in (State.WEIGHED, State.ARMED, State.PROTECTED)
+        is_left = self._state is State.REPLYING and self._left_voice == self._voices
+        self._spotting_voice = self._voices if over_reply or is_left else None
 
     def on_spotted(
         self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
@@ -549,6 +583,9 @@ class BargeIn:
             return self._protected_ms + chosen.protected_longest_ms
         if reply is None:
             return None
+        if self._state is State.REPLYING and self._is_left and chosen.looks is not None:
+            wait_ms = chosen.looks.left_confirm_ms + chosen.end_lag_ms
+            return max(self._onset_ms + wait_ms, self._hold_until_ms)
         return reply.since_ms + (chosen.reply_longest_ms if reply.is_heard else chosen.reply_wait_ms)
 
     def on_deadline(self, at_ms: int) -> Decision | None:
@@ -570,6 +607,9 @@ class BargeIn:
             return self._mean(at_ms, Reason.DURATION) if is_on else self._dismiss(at_ms)
         if self._state is State.PROTECTED:
             return self._protect(at_ms, protected=False)
+        if self._is_left:
+            self._left_voice = None
+            return None if self._is_far(self._level_db) else self._mean(at_ms, Reason.DURATION)
         return self._move(Event.OVER, at_ms)
 
     def _confirm_at_ms(self) -> int:

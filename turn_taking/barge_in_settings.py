@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from turn_taking.looks import LookSettings
 from turn_taking.utterances import UtteranceSettings
 
 
@@ -92,6 +93,9 @@ class BargeInSettings(BaseModel):
     )
     reply_longest_ms: int = Field(
         600_000, ge=10_000, le=3_600_000, description="a reply whose end is not reported has ended by then"
+    )
+    looks: LookSettings | None = Field(
+        None, description="early looks at a voice, where the recogniser can; null: its words decide"
     )
     utterances: UtteranceSettings = UtteranceSettings()
 

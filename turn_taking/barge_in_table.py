@@ -94,6 +94,7 @@ class Reason(Enum):
     DURATION = "duration"
     WORDS = "words"
     STOP_WORD = "stop_word"
+    SOUND = "sound"
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,15 +319,27 @@ DUCKING = ("barge-in", "barge-in-stop-words")
 
 def cut_at_ms(policy: BargeInPolicy, trial: Trial) -> int | None:
     """When the policy cuts the reply, from its first sound; None when it does not."""
+    return cut_in(policy, trial)[0]
+
+
+def cut_in(policy: BargeInPolicy, trial: Trial) -> tuple[int | None, int | None]:
+    """Return when the policy cuts the reply and when it first lowers the bot behind the sound's beginning,
+    both from the reply's first sound; None for what it does not do.
+    """
     policy.on_bot_started(0, REPLY_ID)
     policy.on_saying(REPLY_ID, trial.says)
+    ducked_ms = None
     for event in trial.events:
         cut_ms = cut_before(policy, event.at_ms)
         if cut_ms is not None:
-            return cut_ms
-        if is_cut(getattr(policy, event.tell)(**_arguments(event))):
-            return event.at_ms
-    return cut_before(policy, trial.events[-1].at_ms + GAP_MS) if trial.events else None
+            return cut_ms, ducked_ms
+        decision = getattr(policy, event.tell)(**_arguments(event))
+        if is_cut(decision):
+            return event.at_ms, ducked_ms
+        if isinstance(decision, Duck) and ducked_ms is None and event.at_ms >= trial.onset_ms:
+            ducked_ms = event.at_ms
+    cut_ms = cut_before(policy, trial.events[-1].at_ms + GAP_MS) if trial.events else None
+    return cut_ms, ducked_ms
 
 
 def _arguments(event: Event) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from pipecat.audio.vad.vad_analyzer import VADState
@@ -26,12 +26,17 @@ from models.echo import EchoCanceller
 from models.echo.control import EchoControl
 from models.echo.webrtc import WebRtcEcho
 from models.stt import SpeechStream, SpeechToText, Transcript
+from models.stt.looks import BEFORE_MS as LOOK_BEFORE_MS
+from models.stt.looks import LOOKS_MS, LookJudge
+from models.stt.moonshine_tiny import MoonshineTinyStt
+from models.vad import VAD
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from processors.perception.engine_stt import EngineSttSettings
 from processors.turns.stop_words import BEFORE_MS, LONGEST_MS
 from turn_taking.self_voice import SelfVoice, SelfVoiceSettings
 from turn_taking.usual_level import UsualLevel
 
+Result = TypeVar("Result")
 PIECE_MS = 20
 PIECE_SAMPLES = PIECE_MS * RATE_HZ // 1000
 LOUDER_DB = 0.5
@@ -43,16 +48,28 @@ BEGAN_US = 40_000_000
 
 @dataclass(frozen=True, slots=True)
 class Ears(audio.Listeners):
-    """The same, command spotter and echo canceller."""
+    """The same, command spotter, echo canceller, and what looks at the beginnings of voices, if any."""
 
     commands: SpeechToText
     canceller: EchoCanceller
+    looks: LookJudge | None = None
 
 
 def ears() -> Ears:
     """Loads all four; raises as ``audio.listeners``."""
     chosen = audio.listeners()
     return Ears(chosen.vad, chosen.stt, COMMANDS.create("pocketsphinx"), WebRtcEcho())
+
+
+def default_ears() -> Ears:
+    """Load the engines of ``configs/embedded.yaml``: Moonshine tiny understands, and its encoder looks.
+
+    Raises:
+        ConfigError, EngineError: as ``audio.listeners``; Moonshine's files are missing.
+    """
+    stt = MoonshineTinyStt()
+    looks = LookJudge(stt.network)
+    return Ears(VAD.create("silero"), stt, COMMANDS.create("pocketsphinx"), WebRtcEcho(), looks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +159,9 @@ class _Chain:
         self._before = bytearray()
         # What the spotter is to hear: of a voice, and of the time before it while nobody speaks.
         self._cancelled = bytearray()
+        # The next look at the present voice, and when it began in ``_cancelled``.
+        self._judge, self._look = chosen.looks, len(LOOKS_MS)
+        self._onset_bytes = 0
         self._speaks = False
         self._voices = 0
         self._look_ms: int | None = None
@@ -171,6 +191,7 @@ class _Chain:
             self._stop()
         if self._speaks:
             self._tell_level()
+            self._look_at_voice()
         if self._look_ms is not None and self._now_ms >= self._look_ms:
             self._look_ms += SelfVoiceSettings().look_ms
             self._note("on_self_voice", own=self.own.is_own())
@@ -187,6 +208,7 @@ class _Chain:
         self._began_ms, self._level_db = self._now_ms - start_ms, None
         self._note("on_voice_started", voiced_ms=start_ms)
         self._look_ms = self._now_ms - start_ms + SelfVoiceSettings().look_ms
+        self._onset_bytes, self._look = len(self._cancelled) - _bytes(start_ms), 0
         self._words.stream.start()
         self._feed(bytes(self._before))
         self._before.clear()
@@ -195,7 +217,7 @@ class _Chain:
         said, at_ms = self._words.run(self._now_ms, lambda stream: stream.feed(pcm))
         if said is not None and at_ms >= self._partial_ms:
             self._partial_ms = at_ms + self._stt_settings.partial_interval_ms
-            # PocketSphinx says no confidence before the end: such words confirm nothing.
+            # No confidence is reported before the end: such words confirm nothing.
             self.events.append(
                 Event(at_ms, "on_partial", {"text": said.text, "confidences": (said.confidence,)})
             )
@@ -217,6 +239,24 @@ class _Chain:
         if final is not None:
             confidences = tuple(word.confidence for word in final.words)
             self.events.append(Event(at_ms, "on_final", {"text": final.text, "confidences": confidences}))
+
+    def _look_at_voice(self) -> None:
+        """The last look that is due, answered between two pieces of the recogniser's work."""
+        voiced = len(self._cancelled) - self._onset_bytes
+        due = self._look
+        while due < len(LOOKS_MS) and voiced >= _bytes(LOOKS_MS[due]):
+            due += 1
+        if self._judge is None or due == self._look:
+            return
+        self._look, look, judge = due, due - 1, self._judge
+        end = self._onset_bytes + _bytes(LOOKS_MS[look])
+        first = max(0, self._onset_bytes - _bytes(LOOK_BEFORE_MS))
+        pcm = bytes(self._cancelled[first:end])
+        log_odds, at_ms = self._words.run(
+            self._now_ms, lambda _stream: judge.log_odds(pcm16_to_float(pcm), look)
+        )
+        facts = {"look": look, "log_odds": log_odds, "voice": self._voices}
+        self.events.append(Event(at_ms, "on_look", facts))
 
     def _tell_level(self) -> None:
         """Whenever the voice has become louder by more than this."""
@@ -243,9 +283,7 @@ class _Engine:
         self.stream = stream
         self._busy_until_ms = 0.0
 
-    def run(
-        self, now_ms: int, work: Callable[[SpeechStream], Transcript | None]
-    ) -> tuple[Transcript | None, int]:
+    def run(self, now_ms: int, work: Callable[[SpeechStream], Result]) -> tuple[Result, int]:
         """The result and when it is there."""
         began_s = time.thread_time()
         result = work(self.stream)

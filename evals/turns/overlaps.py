@@ -168,6 +168,7 @@ class BargeInPolicy(Protocol):
     def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decided: ...
     def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decided: ...
     def on_self_voice(self, at_ms: int, *, own: bool) -> Decided: ...
+    def on_look(self, at_ms: int, look: int, log_odds: float, *, voice: int) -> Decided: ...
     def on_spotting(self) -> None: ...
     def on_spotted(
         self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
@@ -214,6 +215,9 @@ class VoiceTimer:
 
     def on_self_voice(self, at_ms: int, *, own: bool) -> None:
         """Whoever it is."""
+
+    def on_look(self, at_ms: int, look: int, log_odds: float, *, voice: int) -> None:
+        """However it sounds."""
 
     def on_spotting(self) -> None:
         """Whoever listens."""

@@ -84,12 +84,14 @@ class RecogniserTraits:
         doubtful_below: mean confidence of a turn's words below which it is asked back, where the deployment
             does not say; None: such a recogniser's turns are not asked back.
         lost_below: mean confidence below which nothing was understood, where the deployment does not say.
+        looks_at_voices: it answers questions about the beginning of a voice (``models.stt.looks``).
     """
 
     wants_noise_suppression: bool = False
     heard_for_fillers: tuple[str, ...] = ()
     doubtful_below: float | None = None
     lost_below: float = 0.0
+    looks_at_voices: bool = False
 
 
 def recogniser_traits(settings: object) -> RecogniserTraits:

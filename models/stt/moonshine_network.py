@@ -17,6 +17,7 @@ per second of audio.
 Decides nothing about when to read and what to keep: that is ``models.stt.moonshine_tiny``.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,9 @@ class MoonshineNetwork:
         folder: holds the three files.
         threads: of one pass.
 
+    Attributes:
+        sha256: of the encoder's file, hexadecimal: what was fitted on its states names it.
+
     Raises:
         EngineError: the files are no Moonshine model of this size.
     """
@@ -96,6 +100,7 @@ class MoonshineNetwork:
                 for name in (ENCODER_FILE, DECODER_FILE)
             )
             self._pieces = read_tokenizer((folder / TOKENIZER_FILE).read_bytes())
+            self.sha256 = hashlib.sha256((folder / ENCODER_FILE).read_bytes()).hexdigest()
         except Exception as error:  # the errors of onnxruntime have no root of their own
             raise EngineError(
                 f"moonshine does not load from {folder}: {error}", engine=ENGINE, retryable=False
@@ -116,14 +121,24 @@ class MoonshineNetwork:
         Raises:
             EngineError: the network failed.
         """
-        if len(samples) < LEAST_SAMPLES:
-            samples = np.pad(samples, (0, LEAST_SAMPLES - len(samples)))
-        samples = samples[-MOST_SAMPLES:]
+        samples = _bounded(samples)
         most = int(len(samples) / RATE_HZ * TOKENS_PER_S) + SPARE_TOKENS
         try:
             return self._search(self._encode(samples), list(draft[:most]), most)
         except Exception as error:  # the errors of onnxruntime have no root of their own
             raise EngineError(f"a pass failed: {type(error).__name__}", engine=ENGINE) from error
+
+    def encode(self, samples: np.ndarray) -> np.ndarray:
+        """Return the encoder's states: float32, (states, 288), one for each 24 ms; ``samples`` as above.
+
+        Raises:
+            EngineError: the network failed.
+        """
+        try:
+            states: np.ndarray = self._encode(_bounded(samples))[0]
+            return states
+        except Exception as error:  # the errors of onnxruntime have no root of their own
+            raise EngineError(f"the encoder failed: {type(error).__name__}", engine=ENGINE) from error
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the sentence that tokens stand for."""
@@ -180,6 +195,13 @@ class MoonshineNetwork:
             for name, value in step.items():
                 feeds[name.replace("present", "past_key_values")] = value
         return DecodedLine(tuple(tokens), len(tokens) >= most, tuple(scores))
+
+
+def _bounded(samples: np.ndarray) -> np.ndarray:
+    """Return what the network reads: a short line with silence after it, the end of a long one."""
+    if len(samples) < LEAST_SAMPLES:
+        samples = np.pad(samples, (0, LEAST_SAMPLES - len(samples)))
+    return samples[-MOST_SAMPLES:]
 
 
 def looping(tokens: Sequence[int]) -> int:

@@ -32,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.files import MODELS_DIR, require_hashes
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
 from core.pinned_models import PINNED_MODELS
+from models.stt.looks import LookJudge
 from models.stt.moonshine_network import ENGINE, RATE_HZ, DecodedLine, MoonshineNetwork
 from models.stt.pacing import PartialPace
 from models.stt.voice import WINDOW_BYTES, VoiceFilter, quietest_cut
@@ -48,6 +49,7 @@ class MoonshineTinySettings(BaseModel):
     """Set the place of the files and the price of partial texts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    looks_at_voices: ClassVar[bool] = True
 
     # See ``models.stt.RecogniserTraits``. Of the tuning set's people in all conditions (``python -m
     # evals.turns.confidence --speech human``) 0.6 asks back none of 53 understood turns and 15 % of 13 that
@@ -113,6 +115,7 @@ class MoonshineTinyStt:
         self.network = MoonshineNetwork(self.settings.folder)
         self._clock = clock
         self._lock = threading.Lock()
+        self._looks: LookJudge | None = None
         self._speakers = 0
         self._pacing = PartialPace(
             self.settings.partial_interval_ms,
@@ -135,6 +138,18 @@ class MoonshineTinyStt:
         with self._lock:
             self._pacing.took((self._clock() - began_s) * 1000)
         return decoded
+
+    def look(self, question: bytes) -> bytes:
+        """Answer a question about the beginning of a voice (``models.stt.looks``).
+
+        Raises:
+            EngineError: its lines do not load, or the network failed.
+            ShapeError: it is no such question.
+        """
+        with self._lock:
+            if self._looks is None:
+                self._looks = LookJudge(self.network)
+        return self._looks.answer(question)
 
     def count_speaker(self, change: int) -> None:
         """Record that an utterance began (1) or ended (-1)."""
@@ -159,6 +174,10 @@ class MoonshineTinyStream(VoicedStream):
         self._words: list[WordTime] = []
         self._clear_line(0)
         self._heard_bytes = 0
+
+    def ask(self, payload: bytes) -> bytes:
+        """See ``MoonshineTinyStt.look``; needs no utterance."""
+        return self._engine.look(payload)
 
     def _begin(self) -> None:
         self._engine.count_speaker(1)

@@ -1,7 +1,8 @@
 """Who interrupts whom: the Pipecat shell of ``turn_taking.barge_in``, and the start of every user turn.
 
 In: voice activity and transcripts, as the user aggregator shows them to a start strategy; the first sign of a
-voice and of its end straight from the detector (``on_onset``, ``on_pause``); what becomes of every reply
+voice and of its end straight from the detector (``on_onset``, ``on_pause``); early looks at how a voice
+sounds (``looks``); what becomes of every reply
 (``FollowsReplies``, told by the playout clock); that an answer is owed (``on_waiting``). Out: the start of
 the caller's turn, at once while no reply is on or on its way, and when the machine says ``Cut`` otherwise;
 the bot's volume; and behind an interruption for nothing the rest of the reply.
@@ -47,6 +48,7 @@ from core.clock import Clock
 from models.stt import Transcript
 from processors.playout.heard import HeardReply, HeardSoFar
 from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
+from processors.turns.looks import VoiceLooks
 from processors.turns.stop_words import StopWords
 from runtime.loop_clock import LoopClock
 from turn_taking.barge_in import BargeIn
@@ -89,6 +91,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         is_own: whether what was heard last is the bot's own voice; None when that is not known.
         are_own: whether words are what the bot said a moment ago.
         stop_words: listens for them in voices over a reply; closed with the strategy.
+        looks: looks at the beginnings of voices over a reply; closed with the strategy.
         report: told about every decision; must not block. What it returns is pushed into the pipeline.
     """
 
@@ -104,6 +107,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         is_own: Callable[[], bool | None] | None = None,
         are_own: Callable[[str], bool] | None = None,
         stop_words: StopWords | None = None,
+        looks: VoiceLooks | None = None,
         report: Callable[[Decision], Frame | None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -118,6 +122,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._is_own = is_own
         self._are_own = are_own
         self._stop_words = stop_words
+        self._looks = looks
         self._report = report
         self._clock: Clock = clock or LoopClock()
         self._interrupt: Callable[[], Awaitable[None]] | None = None
@@ -190,6 +195,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         await super().cleanup()
         if self._stop_words is not None:
             self._stop_words.close()
+        if self._looks is not None:
+            self._looks.close()
         timer, self._timer = self._timer, None
         if timer is not None:
             await self.task_manager.cancel_task(timer)
@@ -233,8 +240,12 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             self._started_ms = now_ms - voiced_ms
             await self._carry_out(self._machine.on_voice_started(now_ms, voiced_ms=voiced_ms))
             self._tell_level()
+            if self._looks is not None and self._machine.state is State.ARMED:
+                self._looks.on_voice_started(voiced_ms, partial(self._on_look, self._machine.voice_number))
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._look_ms = None
+            if self._looks is not None:
+                self._looks.on_voice_over()
             self._is_voiced, self._stopped_ms = False, self._clock.now_ms()
             self._has_final = self._is_guessed = False
             self._had_words = self._in_turn and self._has_words
@@ -259,6 +270,13 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         await self._give_floor()
         self._wake.set()
         return ProcessFrameResult.CONTINUE
+
+    def _on_look(self, voice: int, look: int, log_odds: float) -> None:
+        """The beginning of a voice sounds so; the cut that may follow is the task's."""
+        self._tell_level()
+        self._note(self._machine.on_look(self._clock.now_ms(), look, log_odds, voice=voice))
+        if self._looks is not None and self._machine.state is not State.ARMED:
+            self._looks.on_voice_over()
 
     def _on_spotted(self, voice: int, stopped_ms: int, heard: Transcript) -> None:
         """A voice that stopped then was this command or none, whatever the recogniser makes of it."""

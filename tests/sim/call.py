@@ -39,6 +39,7 @@ from telemetry.turns import TurnRecord
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
+from tests.fakes.looks import ScriptedLooks
 from tests.fakes.scripted_llm import Script, ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
@@ -132,6 +133,7 @@ def simulate(
     commands_late_ms: int = 0,
     commands_word_ms: int = 200,
     commands_floor: float | None = None,
+    looks: Sequence[float] | None = None,
     ask_back: Mapping[str, Any] | None = None,
     backchannel: Mapping[str, Any] | None = None,
     beside: Callable[[Beside], Coroutine[Any, Any, None]] | None = None,
@@ -155,8 +157,9 @@ def simulate(
     ``words`` are what the fake ears make of a voice, one for each ``word_ms``, anew in each utterance,
     with ``confidence`` in each; where ``commands`` are given, a spotter makes those of it and says so
     ``commands_late_ms`` behind the end of the voice, one for each ``commands_word_ms``, with
-    ``commands_floor`` as the log odds that the voice wants the floor. ``ask_back`` None answers what was
-    hardly understood, and with
+    ``commands_floor`` as the log odds that the voice wants the floor. ``looks`` are the log odds of each
+    early look at a voice over the bot; None: nothing looks. ``ask_back`` None answers what was hardly
+    understood, and with
     ``backchannel`` None the bot does not hum. ``barge_in`` None leaves interruptions to Pipecat. ``beside``
     runs while the call does: somebody who disturbs it, or says what is perceived of it. ``row`` answers in
     place of the scripts, and may use
@@ -230,7 +233,10 @@ def simulate(
                 }
             )
             hosts = omni or [TwoTierHost(settings, vad=vad, turn=turn, executor=inline)]
-        loaded = Loaded(vad, turn, ears, tts, answering, phrases, echo, spotter, tuple(hosts))
+        looked = None if looks is None else InPlaceEngine(ScriptedLooks(looks), _accept_transcript)
+        loaded = Loaded(
+            vad, turn, ears, tts, answering, phrases, echo, spotter, looks=looked, omni=tuple(hosts)
+        )
         executors = Executors(inline, inline, inline, inline, omni=InlineExecutor)
         async with (
             Engines(deployment, loaded, executors) as engines,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models.stt.looks import LOOKS_MS
 from session_store.events import Event, Kind
 from tests.fakes.scripted_llm import HANG
 from tests.sim.call import OFF, RATE_HZ, SimulatedCall, silence, simulate, voice
@@ -21,6 +22,8 @@ OVER_MS = 3_000
 # Long enough for no words and short enough to be a hum; long enough to be taken for an interruption.
 HUM_MS, SHOUT_MS = 400, 900
 WORDLESS = 5_000
+# Log odds beyond the bounds of every look.
+SURE = 50.0
 
 
 def bot_turns(call: SimulatedCall) -> list[dict[str, Any]]:
@@ -68,6 +71,49 @@ def test_the_volume_changes_without_a_click(tmp_path: Path):
     # A sine of 440 Hz at the amplitude of the voice moves by so much between two samples, and by no more.
     steepest = 0.5 * 2 * np.pi * 440 / RATE_HZ
     assert np.abs(np.diff(bot)).max() <= steepest * 1.05
+
+
+def test_a_voice_that_sounds_like_an_interruption_cuts_at_the_first_look(tmp_path: Path):
+    caller = [*QUESTION, voice(1_400), silence(2_000)]
+    call = simulate(
+        caller, tmp_path, scripts=[ANSWER, ("Sure.",)], barge_in={"looks": {}}, looks=[SURE] * len(LOOKS_MS)
+    )
+    _, end_ms = call.bot_spans_ms()[0]
+    assert LOOKS_MS[0] <= end_ms - OVER_MS <= LOOKS_MS[0] + 120
+    first, second = call.turns
+    assert first.interrupted
+    # What was said before the cut is in the turn.
+    assert second.user_text == "what is it what is it what"
+    assert second.bot_text == "Sure."
+
+
+def test_a_voice_that_sounds_like_a_listener_brings_the_volume_back_without_a_seam(tmp_path: Path):
+    caller = [*QUESTION, voice(600), silence(4_000)]
+    call = simulate(
+        caller,
+        tmp_path,
+        scripts=[ANSWER],
+        words=("mhm",) * 3,
+        barge_in={"looks": {}},
+        looks=[-SURE] * len(LOOKS_MS),
+    )
+    assert [(turn.bot_text, turn.interrupted) for turn in call.turns] == [(LONG, False)]
+    full = level(call, OVER_MS - 500, OVER_MS)
+    # While the caller still hums.
+    back_ms = OVER_MS + LOOKS_MS[0] + 150
+    assert level(call, back_ms, OVER_MS + 600) == pytest.approx(full, rel=0.02)
+    bot = call.stereo[(OVER_MS - 500) * 16 : (OVER_MS + 1_500) * 16, 1]
+    steepest = 0.5 * 2 * np.pi * 440 / RATE_HZ
+    assert np.abs(np.diff(bot)).max() <= steepest * 1.05
+
+
+def test_looks_that_are_never_sure_leave_everything_to_words_and_length(tmp_path: Path):
+    caller = [*QUESTION, voice(1_400), silence(2_000)]
+    call = simulate(
+        caller, tmp_path, scripts=[ANSWER, ("Sure.",)], barge_in={"looks": {}}, looks=[0.0] * len(LOOKS_MS)
+    )
+    _, end_ms = call.bot_spans_ms()[0]
+    assert 790 <= end_ms - OVER_MS <= 900
 
 
 def test_without_a_duck_the_answer_stays_as_loud(tmp_path: Path):

@@ -1,0 +1,396 @@
+"""``python -m evals.turns.looks``: fit the lines of the early looks (``models.stt.looks``).
+
+Calls of the tuning side (``yield_calls``) go through echo control and voice activity as in a call, the bot
+ducked at the first window of a voice. For each voice over a reply that voice activity reports, the
+canceller's signal around its beginning is kept with the kind of the sound. The encoder's features at each
+look are weighed by logistic regression with a ridge penalty; interruptions and the rest have the same weight.
+
+Reported are areas under the curve on speakers that were left out of the fit, a third of them at a time, and
+the bounds of ``turn_taking.looks`` that these left-out odds give for ``--false-share`` and
+``--missed-share``; the lines that are written are fitted on everything.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from pipecat.audio.vad.vad_analyzer import VADState
+
+from audio.gain import RampedGain
+from core.errors import AgentError
+from core.media import float_to_pcm16, pcm16_to_float
+from evals.command import machine, positive
+from evals.echo.rooms import RATE_HZ, at_level, noise
+from evals.turns import audio, sounds
+from evals.turns.floor import area, fitted
+from evals.turns.overlap_calls import (
+    ECHO_DBFS,
+    NEAR_OVER_ECHO_DB,
+    NEAR_SPREAD_DB,
+    ROOM_DBFS,
+    Reply,
+    Sound,
+)
+from evals.turns.overlap_ears import BEGAN_US, PIECE_MS, PIECE_SAMPLES
+from evals.turns.yield_calls import TUNING_CALL, SoundMaterial, SpokenSound, YieldScript, tuning_material
+from models.echo.control import EchoControl
+from models.echo.webrtc import WebRtcEcho
+from models.stt.looks import BEFORE_MS, LOOKS_MS, features
+from models.stt.moonshine_network import MoonshineNetwork
+from models.stt.moonshine_tiny import MoonshineTinySettings
+from models.vad import VAD, VoiceActivityDetector
+from processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from turn_taking.barge_in_settings import BargeInSettings
+
+RIDGE = 300.0
+FOLDS = 3
+# From the first audible sample of a voice to its beginning by voice activity, without a bot.
+LATE_MS = (0, 90)
+# Of all looks together: of what is no interruption, taken for one; of interruptions, left.
+FALSE_SHARE, MISSED_SHARE = 0.05, 0.02
+KEPT_MS = BEFORE_MS + LOOKS_MS[-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VoiceWindow:
+    """Beginning of one voice over a reply.
+
+    Attributes:
+        sound: what it is.
+        speaker: whose; empty for the bot's echo.
+        is_human: a person was recorded.
+        text: what is said, as far as it is known.
+        late_ms: from its first audible sample to its beginning by voice activity.
+        voiced_ms: how long the sound lasts.
+        audio: int16, (samples,): ``BEFORE_MS`` and the voice to the last look.
+        is_over_bot: it went through a room and the canceller.
+    """
+
+    sound: Sound
+    speaker: str
+    is_human: bool
+    text: str
+    late_ms: int
+    voiced_ms: int
+    audio: np.ndarray
+    is_over_bot: bool = True
+
+
+@cache
+def _own() -> tuple[VoiceActivityDetector, audio.Speakers, SoundMaterial]:
+    """One set for each process of the pool."""
+    return VAD.create("silero"), audio.Speakers(), tuning_material()
+
+
+def windows_of_call(place: int, seed: int) -> list[VoiceWindow]:
+    """Return the voices of one tuning call."""
+    vad, speakers, material = _own()
+    rng = np.random.default_rng([seed, place, 11])
+    script = YieldScript(rng, speakers, material)
+    said = []
+    for kind in rng.permutation(np.array(TUNING_CALL, dtype=object)):
+        said.append(script.drawn(kind))
+        script.add(said[-1])
+    voices = asyncio.run(_voices(script, vad))
+    found = []
+    for reply, spoken in zip(script.replies, said, strict=True):
+        first = _first_voice(reply, voices)
+        if first is not None:
+            began, heard = first
+            found.append(
+                VoiceWindow(
+                    reply.sound,
+                    spoken.speaker if spoken is not None else "",
+                    spoken.is_human if spoken is not None else False,
+                    reply.text,
+                    (began - reply.onset) * 1000 // RATE_HZ,
+                    len(spoken.samples) * 1000 // RATE_HZ if spoken is not None else 0,
+                    heard,
+                )
+            )
+    return found
+
+
+def _first_voice(reply: Reply, voices: Sequence[tuple[int, np.ndarray]]) -> tuple[int, np.ndarray] | None:
+    """Return the first voice over a reply; one from before its sound is the bot's own, and is left out."""
+    first = reply.began if reply.sound is Sound.ECHO else reply.onset - RATE_HZ // 10
+    return next((each for each in voices if first <= each[0] < reply.ended), None)
+
+
+async def _voices(script: YieldScript, vad: VoiceActivityDetector) -> list[tuple[int, np.ndarray]]:
+    """Return where each voice began by voice activity, and the canceller's signal around that."""
+    room, settings, control = script.room(), VadSettings(), EchoControl(canceller=WebRtcEcho())
+    gain = RampedGain()
+    analyzer = SharedVadAnalyzer(
+        vad,
+        executor=None,
+        params=settings.params(),
+        pause_ms=settings.pause_ms,
+        on_onset=lambda: gain.set_db(BargeInSettings().duck_db),
+    )
+    analyzer.set_sample_rate(RATE_HZ)
+    cancelled: list[np.ndarray] = []
+    begun: list[int] = []
+    before = VADState.QUIET
+    try:
+        for at in range(0, len(room.bot) - PIECE_SAMPLES + 1, PIECE_SAMPLES):
+            began_us = BEGAN_US + at * 1_000_000 // RATE_HZ
+            played = gain.apply(float_to_pcm16(room.bot[at : at + PIECE_SAMPLES]))
+            heard = float_to_pcm16(room.hear(at, pcm16_to_float(played)))
+            control.played(played, RATE_HZ, began_us)
+            piece, levels = control.process(heard, began_us + PIECE_MS * 1_000)
+            cancelled += [level.cancelled for level in levels]
+            state = await analyzer.analyze_audio(piece)
+            if state is VADState.SPEAKING and before in (VADState.QUIET, VADState.STARTING):
+                begun.append(at + PIECE_SAMPLES - settings.start_ms * RATE_HZ // 1000)
+            if state is VADState.QUIET:
+                gain.set_db(0.0)
+            before = state
+    finally:
+        control.close()
+    whole = np.concatenate(cancelled)
+    return [
+        (at, np.rint(np.clip(window, -1, 1) * 32_767).astype(np.int16))
+        for at in begun
+        if len(window := whole[max(0, at - _samples(BEFORE_MS)) : at + _samples(LOOKS_MS[-1])])
+        == _samples(KEPT_MS)
+    ]
+
+
+def by_themselves(material: SoundMaterial, seed: int) -> list[VoiceWindow]:
+    """Return every sound of the set once without a bot, and as many synthetic hums and coughs as a tenth."""
+    rng = np.random.default_rng([seed, 19])
+    made = [SpokenSound(Sound.HUM, "sounds", sounds.hum(rng), False) for _ in material.sounds[::10]]
+    made += [SpokenSound(Sound.COUGH, "sounds", sounds.cough(rng), False) for _ in material.sounds[::10]]
+    return [_by_itself(each, rng) for each in (*material.sounds, *made)]
+
+
+def _by_itself(spoken: SpokenSound, rng: np.random.Generator) -> VoiceWindow:
+    late = int(rng.integers(*LATE_MS))
+    loud = at_level(spoken.samples, ECHO_DBFS + NEAR_OVER_ECHO_DB + float(rng.normal(0, NEAR_SPREAD_DB)))
+    heard = noise(_samples(KEPT_MS), ROOM_DBFS, int(rng.integers(1 << 30)))
+    first = _samples(BEFORE_MS - late)
+    voice = loud[: len(heard) - first]
+    heard[first : first + len(voice)] += voice
+    return VoiceWindow(
+        spoken.sound,
+        spoken.speaker,
+        spoken.is_human,
+        spoken.text,
+        late,
+        len(spoken.samples) * 1000 // RATE_HZ,
+        np.rint(np.clip(heard, -1, 1) * 32_767).astype(np.int16),
+        is_over_bot=False,
+    )
+
+
+def measured(calls: int, seed: int, *, processes: int) -> list[VoiceWindow]:
+    """Return the voices of so many calls, and every sound of the set by itself.
+
+    Raises:
+        ConfigError: an engine is not installed, or recordings were not fetched.
+        EngineError: an engine failed.
+    """
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        waiting = [pool.submit(windows_of_call, place, seed) for place in range(calls)]
+        alone = by_themselves(tuning_material(), seed)
+        return [*alone, *(each for one in waiting for each in one.result())]
+
+
+def save(path: Path, rows: Sequence[VoiceWindow]) -> None:
+    """Keep what was heard: ``load`` reads it."""
+    facts = [
+        {
+            "sound": row.sound.value,
+            "speaker": row.speaker,
+            "is_human": row.is_human,
+            "text": row.text,
+            "late_ms": row.late_ms,
+            "voiced_ms": row.voiced_ms,
+            "is_over_bot": row.is_over_bot,
+        }
+        for row in rows
+    ]
+    np.savez(path, audio=np.stack([row.audio for row in rows]), facts=json.dumps(facts))
+
+
+def load(path: Path) -> list[VoiceWindow]:
+    """Read what ``save`` wrote."""
+    with np.load(path, allow_pickle=False) as kept:
+        facts, heard_rows = json.loads(str(kept["facts"])), kept["audio"]
+    return [
+        VoiceWindow(**(fact | {"sound": Sound(fact["sound"])}), audio=heard)
+        for fact, heard in zip(facts, heard_rows, strict=True)
+    ]
+
+
+def features_of(rows: Sequence[VoiceWindow], network: MoonshineNetwork) -> np.ndarray:
+    """Return float32, (looks, rows, features)."""
+    return np.stack(
+        [
+            np.stack(
+                [
+                    features(network, row.audio[: _samples(BEFORE_MS + look_ms)] / np.float32(32_768), look)
+                    for row in rows
+                ]
+            )
+            for look, look_ms in enumerate(LOOKS_MS)
+        ]
+    )
+
+
+def folds(rows: Sequence[VoiceWindow]) -> Iterator[np.ndarray]:
+    """Yield masks of the rows that are left out, all of a speaker together; what has no speaker by turns."""
+    names = sorted({row.speaker for row in rows})
+    places = [
+        names.index(row.speaker) if row.speaker not in ("", "sounds") else number
+        for number, row in enumerate(rows)
+    ]
+    for fold in range(FOLDS):
+        yield np.array([place % FOLDS == fold for place in places])
+
+
+def left_out_odds(rows: Sequence[VoiceWindow], known: np.ndarray) -> np.ndarray:
+    """Return (looks, rows): log odds of each row by lines that were fitted without its speaker."""
+    meant = np.array([row.sound.is_meant for row in rows])
+    odds = np.zeros(known.shape[:2])
+    for out in folds(rows):
+        for look, features_there in enumerate(known):
+            weights, bias = fitted(list(features_there[~out]), list(meant[~out]), ridge=RIDGE)
+            odds[look, out] = features_there[out] @ weights + bias
+    return odds
+
+
+def _samples(ms: int) -> int:
+    return ms * RATE_HZ // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of each look, and what they do to voices that they were not fitted on.
+
+    Attributes:
+        take: log odds from which a look takes the floor.
+        leave: log odds up to which it restores the volume.
+        taken: share of interruptions that were taken by each look.
+        false: share of everything else that was, the kinds weighing the same.
+        missed: share of interruptions that a look left.
+        left: share of everything else that a look left.
+    """
+
+    take: tuple[float, ...]
+    leave: tuple[float, ...]
+    taken: tuple[float, ...]
+    false: float
+    missed: float
+    left: float
+
+
+def bounds(
+    every: Sequence[VoiceWindow], every_odds: np.ndarray, *, false_share: float, missed_share: float
+) -> Bounds:
+    """Choose the bounds on left-out odds.
+
+    Each look may take so much of what is no interruption, and leave so much of what is one, that all looks
+    together stay within the shares; it is given an equal part, and what the looks before it did not use.
+    Kinds of sounds weigh the same, whatever number of each was drawn. Voices over a bot alone count.
+    """
+    over_bot = np.array([row.is_over_bot for row in every])
+    rows, odds = [row for row in every if row.is_over_bot], every_odds[:, over_bot]
+    meant = np.array([row.sound.is_meant for row in rows])
+    kinds = np.array([row.sound.value for row in rows])
+    weight = np.zeros(len(rows))
+    for side in (meant, ~meant):
+        present = sorted(set(kinds[side]))
+        for kind in present:
+            weight[side & (kinds == kind)] = 1 / len(present) / np.sum(side & (kinds == kind))
+    is_open = np.ones(len(rows), bool)
+    take, leave, taken = [], [], []
+    false = missed = left = hits = 0.0
+    for look, scores in enumerate(odds):
+        share = (look + 1) / len(odds)
+        upper = _bound(scores, weight * (is_open & ~meant), share * false_share - false, top=True)
+        lower = _bound(scores, weight * (is_open & meant), share * missed_share - missed, top=False)
+        # Bounds that cross leave nothing to look at again.
+        lower = min(lower, upper - 0.01)
+        takes, leaves = is_open & (scores >= upper), is_open & (scores <= lower)
+        false += float(weight[takes & ~meant].sum())
+        missed += float(weight[leaves & meant].sum())
+        left += float(weight[leaves & ~meant].sum())
+        hits += float(weight[takes & meant].sum())
+        is_open &= ~takes & ~leaves
+        take.append(round(upper, 2))
+        leave.append(round(lower, 2))
+        taken.append(round(hits, 4))
+    return Bounds(tuple(take), tuple(leave), tuple(taken), round(false, 4), round(missed, 4), round(left, 4))
+
+
+def _bound(scores: np.ndarray, weight: np.ndarray, share: float, *, top: bool) -> float:
+    """Return the bound beyond which no more than this share of the weight lies."""
+    order = np.argsort(-scores if top else scores, kind="stable")
+    order = order[weight[order] > 0]
+    beyond = np.cumsum(weight[order])
+    allowed = int(np.searchsorted(beyond, share + 1e-12, side="right"))
+    if allowed >= len(order):
+        return float(scores[order[-1]]) if len(order) else 0.0
+    # Just inside of the first one that is too many.
+    step = 0.01
+    return float(scores[order[allowed]] + (step if top else -step))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    root = argparse.ArgumentParser(prog="python -m evals.turns.looks")
+    root.add_argument("--calls", type=positive, default=20, help=f"with {len(TUNING_CALL)} sounds each")
+    root.add_argument("--seed", type=int, default=1)
+    root.add_argument("--processes", type=positive, default=2)
+    root.add_argument("--voices", type=Path, help="keep what was heard there, or read it")
+    root.add_argument("--false-share", type=float, default=FALSE_SHARE)
+    root.add_argument("--missed-share", type=float, default=MISSED_SHARE)
+    root.add_argument("--write", type=Path, help="the lines, as models/stt/look_lines.npz")
+    arguments = root.parse_args(argv)
+    try:
+        if arguments.voices and arguments.voices.exists():
+            rows = load(arguments.voices)
+        else:
+            rows = measured(arguments.calls, arguments.seed, processes=arguments.processes)
+            if arguments.voices:
+                save(arguments.voices, rows)
+        network = MoonshineNetwork(MoonshineTinySettings().folder)
+        known = features_of(rows, network)
+    except AgentError as error:
+        print(error, file=sys.stderr)
+        return 2
+    odds = left_out_odds(rows, known)
+    over_bot = np.array([row.is_over_bot for row in rows])
+    chosen = bounds(rows, odds, false_share=arguments.false_share, missed_share=arguments.missed_share)
+    meant = [row.sound.is_meant for row in rows]
+    result = {
+        "settings": {name: str(value) for name, value in vars(arguments).items()},
+        "rows": {kind.value: sum(row.sound is kind for row in rows) for kind in Sound},
+        "area_under_curve": [area(list(each[over_bot]), list(np.array(meant)[over_bot])) for each in odds],
+        "bounds": asdict(chosen),
+        "machine": machine(),
+    }
+    if arguments.write:
+        fits = [fitted(list(each), meant, ridge=RIDGE) for each in known]
+        np.savez_compressed(
+            arguments.write,
+            weights=np.stack([weights for weights, _ in fits]).astype(np.float16),
+            bias=np.array([bias for _, bias in fits], np.float32),
+            network=network.sha256,
+        )
+    print(json.dumps(result, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

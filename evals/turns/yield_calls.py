@@ -1,0 +1,278 @@
+"""Calls with sounds of people over the bot's voice, for ``yielding`` and ``looks``.
+
+A call is one simulated speakerphone (``evals.echo.rooms``): a greeting of the bot, a turn of the caller after
+which their level is known, then replies with one sound over each. What is said over them comes from one side
+of the split (``evals.human.split``): interruptions are recordings of people, cut to ``LONGEST_S``, and short
+claims that people shout ("cut it out"); backchannels are short comments and hums of people; coughs are
+coughs, groans and laughs; other people are recordings of another speaker, softer and through a room. Mixed
+material adds what voice generators of the same side say. The bot's own echo is a reply with nothing over it.
+
+The tuning side has synthetic hums and coughs as well (``sounds``); the report side has none, since both sides
+would be of one generator.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, impulse_response, noise
+from evals.echo.speech import BOT
+from evals.human.generators import installed
+from evals.human.recordings import RecordedUtterance, edges_of
+from evals.human.split import SpeechSet, Split, load_report, load_tuning
+from evals.turns import audio, overlap_calls, sounds
+from evals.turns.floor_texts import CLAIMING, LISTENING
+from evals.turns.overlap_calls import (
+    BETWEEN_MS,
+    COUGH_DB,
+    DELAYS_MS,
+    ECHO_DBFS,
+    LEVEL_SPREAD_DB,
+    NEAR_OVER_ECHO_DB,
+    NEAR_SPREAD_DB,
+    ROOM_DBFS,
+    SIDE_TALK_DB,
+    TOLD,
+    Reply,
+    Room,
+    Sound,
+)
+from evals.turns.texts import sentences
+
+Picked = TypeVar("Picked")
+# Of an interruption, and of a sound that is one in a word or two.
+LONGEST_S, SHORT_S = 3.0, 2.0
+FADE_S = 0.03
+GREETING_MS, GAP_MS, REPLY_MS = 2_500, 1_300, 4_500
+ONSET_MS = (700, 1_500)
+# Recordings of one source, evenly taken: the long ones would drown the others.
+TUNING_OF_A_SOURCE, REPORT_OF_A_SOURCE = 200, 40
+EXCLAMATIONS = "exclamations"
+_CLAIMS = (
+    "Comeonthen Cutitout Gonnagetyou Hello Hurry Illgetyou Justyouwait Leavemealone Sameteam Stupid "
+    "Takecover Thisoneismine Watchit Watchthis Whatthe Youllregretthat Runaway Coward Nutter"
+).split()
+_LISTENS = "Hmm Yessir Amazing Brilliant Excellent Ohdear Oops Uh-oh".split()
+_COUGHS = "PoisonCough Ooff1 Ooff2 Ooff3 Ow1 Ow2 Ow3 Ow4 Ouch Jump1 Jump2 Jump3 Laugh".split()
+_BY_WORD = {
+    **dict.fromkeys(_CLAIMS, Sound.COMMAND),
+    **dict.fromkeys(_LISTENS, Sound.BACKCHANNEL),
+    **dict.fromkeys(_COUGHS, Sound.COUGH),
+}
+# So many replies of each kind make one call of the tuning side; of the report side each sound is heard once.
+TUNING_CALL = (
+    *[Sound.SENTENCE] * 5,
+    *[Sound.COMMAND] * 4,
+    *[Sound.BACKCHANNEL] * 5,
+    *[Sound.HUM, Sound.COUGH, Sound.COUGH, Sound.SIDE_TALK, Sound.ECHO],
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpokenSound:
+    """One sound that may be heard over the bot.
+
+    Attributes:
+        sound: its kind.
+        speaker: person or synthetic voice; its generator for a sound without one.
+        samples: float32, (samples,), 16 kHz, audible from the first sample.
+        is_human: a person was recorded.
+        text: what is said, as far as it is known.
+    """
+
+    sound: Sound
+    speaker: str
+    samples: np.ndarray
+    is_human: bool
+    text: str = ""
+
+
+class SoundMaterial:
+    """What is heard over the bot, of one side of the split.
+
+    Args:
+        people: recordings.
+        generated: what voice generators of that side say, with its kind.
+
+    Raises:
+        SplitError: something belongs to the other side.
+    """
+
+    def __init__(self, people: SpeechSet, generated: Sequence[tuple[Sound, RecordedUtterance]] = ()) -> None:
+        # The constructor looks at each side.
+        type(people)(one for _, one in generated)
+        self.split = people.split
+        self.sounds = tuple(
+            (*_of_people(people), *(_spoken(kind, one, is_human=False) for kind, one in generated))
+        )
+        self.talk = tuple(each for each in self.sounds if each.sound is Sound.SENTENCE)
+
+    def of(self, sound: Sound) -> tuple[SpokenSound, ...]:
+        """All of one kind."""
+        return tuple(each for each in self.sounds if each.sound is sound)
+
+
+def _of_people(people: SpeechSet) -> Iterator[SpokenSound]:
+    most = TUNING_OF_A_SOURCE if people.split is Split.TUNING else REPORT_OF_A_SOURCE
+    talk: dict[str, list[RecordedUtterance]] = {}
+    for one in people:
+        if one.source != EXCLAMATIONS:
+            talk.setdefault(one.source, []).append(one)
+        elif (kind := _BY_WORD.get(one.id.rpartition("/")[2])) is not None:
+            yield _spoken(kind, one, is_human=True)
+    for rows in talk.values():
+        for one in rows[:: -(-len(rows) // most)]:
+            yield _spoken(Sound.SENTENCE, one, is_human=True)
+
+
+def _spoken(kind: Sound, one: RecordedUtterance, *, is_human: bool) -> SpokenSound:
+    samples = one.at_rate(RATE_HZ)
+    first, end = edges_of(samples, RATE_HZ)
+    longest = int((LONGEST_S if kind is Sound.SENTENCE else SHORT_S) * RATE_HZ)
+    cut = samples[first : min(end, first + longest)].astype(np.float32)
+    if end - first > longest:
+        fade = int(FADE_S * RATE_HZ)
+        cut[-fade:] *= np.linspace(1, 0, fade, dtype=np.float32)
+    return SpokenSound(kind, one.speaker, cut, is_human, one.text)
+
+
+def tuning_material() -> SoundMaterial:
+    """People of the tuning side, and its generators.
+
+    Raises:
+        ConfigError: recordings were not fetched.
+    """
+    return SoundMaterial(load_tuning(), tuple(_generated(Split.TUNING, CLAIMING, LISTENING)))
+
+
+def report_material(*, mixed: bool) -> SoundMaterial:
+    """People of the report side, and with ``mixed`` its generators.
+
+    Raises:
+        ConfigError: recordings were not fetched.
+    """
+    claims = (
+        *overlap_calls.COMMAND_TEXTS,
+        *overlap_calls.CORRECTION_TEXTS,
+        *overlap_calls.QUESTION_TEXTS,
+        *overlap_calls.STOP_TEXTS,
+    )
+    generated = _generated(Split.REPORT, claims, overlap_calls.BACKCHANNEL_TEXTS) if mixed else ()
+    return SoundMaterial(load_report(), tuple(generated))
+
+
+def _generated(
+    side: Split, claims: Sequence[str], listening: Sequence[str]
+) -> Iterator[tuple[Sound, RecordedUtterance]]:
+    held_out = side is Split.REPORT
+    talk = sentences(held_out=held_out)[:40]
+    for generator in installed(side):
+        for place, voice in enumerate(generator.voices):
+            voices = len(generator.voices)
+            for text in talk[place::voices]:
+                yield Sound.SENTENCE, generator.say(voice, text)
+            for text in claims[place::voices]:
+                yield Sound.COMMAND, generator.say(voice, text)
+            for text in listening:
+                yield Sound.BACKCHANNEL, generator.say(voice, text)
+
+
+class YieldScript:
+    """What is played and what is said in one call.
+
+    Args:
+        rng: of all that is drawn.
+        speakers: for the bot's voice.
+        material: what is said.
+    """
+
+    def __init__(self, rng: np.random.Generator, speakers: audio.Speakers, material: SoundMaterial) -> None:
+        self._rng, self._speakers, self._material = rng, speakers, material
+        self._bot: list[tuple[int, np.ndarray]] = []
+        self._near: list[tuple[int, np.ndarray]] = []
+        self._phone = Speakerphone(
+            seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
+        )
+        self.replies: list[Reply] = []
+        self._at = self._say_bot(0, GREETING_MS)[0] + _samples(GAP_MS)
+        first = self._pick(material.talk)
+        self._say(self._at, first.samples, 0.0)
+        self._at += len(first.samples) + _samples(GAP_MS)
+
+    def add(self, heard: SpokenSound | None) -> None:
+        """A reply with this over it; None for nothing but its echo."""
+        began = self._at
+        self._at, says = self._say_bot(began, REPLY_MS)
+        onset = began + _samples(int(self._rng.integers(*ONSET_MS)))
+        kind, text = (Sound.ECHO, "") if heard is None else (heard.sound, heard.text)
+        if heard is not None:
+            self._say(onset, self._placed(heard), self._over_db(kind))
+        self.replies.append(Reply(kind, text, began, onset, self._at, says))
+        self._at += _samples(GAP_MS)
+
+    def room(self) -> Room:
+        """All of it, from the first sample on."""
+        bot, near = np.zeros(self._at, np.float32), np.zeros(self._at, np.float32)
+        for track, parts in ((bot, self._bot), (near, self._near)):
+            for at, part in parts:
+                track[at : at + len(part)] += part[: len(track) - at]
+        near += noise(len(near), ROOM_DBFS, self._phone.seed)
+        return Room(bot, near, EchoPath(self._phone, bot, ECHO_DBFS))
+
+    def drawn(self, kind: Sound) -> SpokenSound | None:
+        """A sound of a kind, at random; None for the echo alone."""
+        rng = self._rng
+        if kind is Sound.ECHO:
+            return None
+        if kind is Sound.HUM:
+            return SpokenSound(kind, "sounds", sounds.hum(rng), is_human=False)
+        if kind is Sound.COUGH and rng.random() < 0.4:
+            return SpokenSound(kind, "sounds", sounds.cough(rng), is_human=False)
+        if kind is Sound.SIDE_TALK:
+            other = self._pick(self._material.talk)
+            return SpokenSound(kind, other.speaker, other.samples, other.is_human, other.text)
+        rows = self._material.of(kind)
+        # As often people as generators, however many of each there are.
+        people = [each for each in rows if each.is_human]
+        others = [each for each in rows if not each.is_human]
+        chosen = people if people and (not others or rng.random() < 0.5) else others
+        return self._pick(chosen)
+
+    def _placed(self, heard: SpokenSound) -> np.ndarray:
+        if heard.sound is not Sound.SIDE_TALK:
+            return heard.samples
+        room = impulse_response(
+            Speakerphone(seed=self._phone.seed + 1, delay_ms=0.0, reverb_ms=400.0, direct_db=-3.0)
+        )
+        return np.convolve(heard.samples, room)[: len(heard.samples)].astype(np.float32)
+
+    def _over_db(self, kind: Sound) -> float:
+        """Level over the caller's own."""
+        normal = self._rng.normal
+        if kind is Sound.SIDE_TALK:
+            return SIDE_TALK_DB + float(normal(0, LEVEL_SPREAD_DB))
+        if kind is Sound.COUGH:
+            return COUGH_DB + float(normal(0, LEVEL_SPREAD_DB))
+        return float(normal(0, NEAR_SPREAD_DB))
+
+    def _say(self, at: int, samples: np.ndarray, over_db: float) -> None:
+        self._near.append((at, at_level(samples, ECHO_DBFS + NEAR_OVER_ECHO_DB + over_db)))
+
+    def _say_bot(self, at: int, length_ms: int) -> tuple[int, str]:
+        end, said = at, []
+        while end < at + _samples(length_ms):
+            line = self._pick(TOLD)
+            sound, _ = self._speakers.speak("flite", BOT, line)
+            self._bot.append((end, sound))
+            end += len(sound) + _samples(BETWEEN_MS)
+            said.append(line)
+        return end, " ".join(said)
+
+    def _pick(self, rows: Sequence[Picked]) -> Picked:
+        return rows[int(self._rng.integers(len(rows)))]
+
+
+def _samples(ms: int) -> int:
+    return ms * RATE_HZ // 1000

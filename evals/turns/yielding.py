@@ -1,0 +1,276 @@
+"""``python -m evals.turns.yielding``: which voices over the bot take the floor, and how soon that is decided.
+
+Calls of ``yield_calls`` are heard by the engines of the default deployment (Silero, Moonshine tiny, the
+command spotter, the early looks) through echo control, the bot ducked and cut by the policy under test. Each
+sound of the set is heard once. Printed for each policy and side of the split: the share of interruptions that
+cut the bot (recall), from the first audible sample to that decision (p50, p95), from there to the duck, and
+the share of everything else that cut it (false interruptions), together and by kind.
+
+Policies: ``looks``, ``words`` (the settings that ship, without looks), and stock Pipecat's rules: ``vad``
+(any voice that voice activity reports) and ``min-words`` (three words of a partial or final transcript while
+the bot speaks). An engine's results come as late as it computes, so a busy machine has later decisions.
+
+``--speech human`` has recordings of people alone; ``mixed`` has what voice generators say as well, printed
+apart.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core.errors import AgentError
+from evals.command import machine, positive
+from evals.human.split import Split
+from evals.latency.figures import percentile
+from evals.turns import audio
+from evals.turns.overlap_audio import DuckingBot, Trial, cut_in, events_over, wilson
+from evals.turns.overlap_calls import Sound
+from evals.turns.overlap_ears import Ears, default_ears, listen
+from evals.turns.overlaps import BargeInPolicy, VoiceTimer
+from evals.turns.yield_calls import (
+    SoundMaterial,
+    SpokenSound,
+    YieldScript,
+    report_material,
+    tuning_material,
+)
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.looks import LookSettings
+
+OF_A_CALL = 12
+# Of kinds that are made and not recorded, for each call.
+OTHERS_OF_A_CALL = (Sound.SIDE_TALK, Sound.ECHO)
+PIPECAT_MIN_WORDS = 3
+
+
+class MinWords(VoiceTimer):
+    """Pipecat's ``MinWordsUserTurnStartStrategy`` while the bot speaks: so many words, whatever they are."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> bool:  # type: ignore[override]
+        return len(text.split()) >= PIPECAT_MIN_WORDS
+
+    def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> bool:  # type: ignore[override]
+        return len(text.split()) >= PIPECAT_MIN_WORDS
+
+
+# Neither ducks: both hear the same calls, in which the bot goes on.
+PLAIN = ("vad", "min-words")
+POLICIES: Mapping[str, Callable[[], BargeInPolicy]] = {
+    "looks": lambda: BargeIn(BargeInSettings(looks=LookSettings())),
+    "words": BargeIn,
+    "vad": lambda: VoiceTimer(0),
+    "min-words": MinWords,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class YieldTrial:
+    """One sound over the bot and what became of it.
+
+    Attributes:
+        trial: what was heard.
+        is_human: a person was recorded.
+    """
+
+    trial: Trial
+    is_human: bool
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0, or 2 with one line on standard error."""
+    root = argparse.ArgumentParser(prog="python -m evals.turns.yielding")
+    root.add_argument("--set", choices=[split.value for split in Split], default=Split.REPORT.value)
+    root.add_argument("--speech", choices=("human", "mixed"), default="human")
+    root.add_argument("--policies", nargs="+", choices=tuple(POLICIES), default=list(POLICIES))
+    root.add_argument("--sounds", type=positive, help="so many of them, by lot; default: all")
+    root.add_argument("--seed", type=int, default=1)
+    root.add_argument("--processes", type=positive, default=2)
+    root.add_argument("--json", type=Path, help="the figures")
+    arguments = root.parse_args(argv)
+    side, mixed = Split(arguments.set), arguments.speech == "mixed"
+    drives = {name: None if name in PLAIN else name for name in arguments.policies}
+    try:
+        heard = measured(
+            tuple(dict.fromkeys(drives.values())),
+            side,
+            mixed,
+            arguments.seed,
+            most=arguments.sounds,
+            processes=arguments.processes,
+        )
+        figures = {name: judge(name, heard[drive]) for name, drive in drives.items()}
+    except AgentError as error:
+        print(error, file=sys.stderr)
+        return 2
+    settings = {name: str(value) for name, value in vars(arguments).items()}
+    text = json.dumps({"settings": settings, "policies": figures, "machine": machine()}, indent=1)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+    print(table(figures))
+    return 0
+
+
+def measured(
+    policies: Sequence[str | None],
+    side: Split,
+    mixed: bool,
+    seed: int,
+    *,
+    most: int | None,
+    processes: int,
+) -> dict[str | None, list[YieldTrial]]:
+    """Return what was heard of each sound of a side, the bot ducked and cut by each policy; None: by none.
+
+    Raises:
+        ConfigError: recordings were not fetched, or an engine is not installed.
+        EngineError: an engine failed.
+    """
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        count = pool.submit(sounds_of, side, mixed).result()
+        calls = -(-min(count, most or count) // OF_A_CALL)
+        waiting = {
+            policy: [
+                pool.submit(trials_of_call, policy, side, mixed, seed, place, most) for place in range(calls)
+            ]
+            for policy in policies
+        }
+        return {policy: [trial for one in each for trial in one.result()] for policy, each in waiting.items()}
+
+
+def sounds_of(side: Split, mixed: bool) -> int:
+    """Return how many sounds a side has."""
+    return len(_material(side, mixed).sounds)
+
+
+@cache
+def _material(side: Split, mixed: bool) -> SoundMaterial:
+    return tuning_material() if side is Split.TUNING else report_material(mixed=mixed)
+
+
+@cache
+def _own_ears() -> tuple[Ears, audio.Speakers]:
+    """One set for each process of the pool: they cannot be sent there."""
+    return default_ears(), audio.Speakers()
+
+
+def _order(material: SoundMaterial, seed: int) -> list[SpokenSound]:
+    rng = np.random.default_rng([seed, 13])
+    return [material.sounds[place] for place in rng.permutation(len(material.sounds))]
+
+
+def trials_of_call(
+    policy: str | None, side: Split, mixed: bool, seed: int, place: int, most: int | None
+) -> list[YieldTrial]:
+    """Return what was heard in one call."""
+    chosen, speakers = _own_ears()
+    material = _material(side, mixed)
+    rng = np.random.default_rng([seed, place, 17])
+    script = YieldScript(rng, speakers, material)
+    first = place * OF_A_CALL
+    said: list[SpokenSound | None] = list(_order(material, seed)[:most][first : first + OF_A_CALL])
+    said += [script.drawn(kind) for kind in OTHERS_OF_A_CALL]
+    for each in said:
+        script.add(each)
+    bot = DuckingBot(script.replies, POLICIES[policy]) if policy is not None else None
+    events = asyncio.run(listen(script.room(), chosen, bot))
+    return [
+        YieldTrial(
+            Trial(
+                reply.sound,
+                reply.text,
+                spoken.speaker if spoken is not None else "",
+                (reply.onset - reply.began) * 1000 // audio.RATE_HZ,
+                reply.says,
+                tuple(events_over(events, reply)),
+            ),
+            spoken.is_human if spoken is not None else False,
+        )
+        for reply, spoken in zip(script.replies, said, strict=True)
+    ]
+
+
+def judge(name: str, trials: Sequence[YieldTrial]) -> dict[str, Any]:
+    """Return the figures of a policy; a cut before the sound is the bot's own and says nothing about it."""
+    rows = [(each, *cut_in(POLICIES[name](), each.trial)) for each in trials]
+    early = [row for row in rows if row[1] is not None and row[1] < row[0].trial.onset_ms]
+    rows = [row for row in rows if row not in early]
+    origins = {
+        "human": [row for row in rows if row[0].is_human],
+        "synthetic": [row for row in rows if not row[0].is_human and row[0].trial.sound is not Sound.ECHO],
+        "all": rows,
+    }
+    return {origin: _figures(of) for origin, of in origins.items() if of} | {"before_a_sound": len(early)}
+
+
+def _figures(rows: Sequence[tuple[YieldTrial, int | None, int | None]]) -> dict[str, Any]:
+    def cuts(sounds: Sequence[Sound]) -> list[bool]:
+        return [cut is not None for each, cut, _ in rows if each.trial.sound in sounds]
+
+    meant = [sound for sound in Sound if sound.is_meant]
+    others = [sound for sound in Sound if not sound.is_meant]
+    decided = [
+        cut - each.trial.onset_ms for each, cut, _ in rows if cut is not None and each.trial.sound.is_meant
+    ]
+    ducked = [duck - each.trial.onset_ms for each, _, duck in rows if duck is not None]
+    return {
+        "recall": _rate(cuts(meant)),
+        "false": _rate(cuts(others)),
+        "decided_ms": _times(decided),
+        "ducked_ms": _times([ms for ms in ducked if ms >= 0]),
+        "kinds": {sound.value: _rate(cuts([sound])) for sound in Sound if cuts([sound])},
+    }
+
+
+def _rate(outcomes: Sequence[bool]) -> dict[str, Any]:
+    return {
+        "share": round(float(np.mean(outcomes)), 4) if outcomes else None,
+        "of": len(outcomes),
+        "interval": wilson(outcomes),
+    }
+
+
+def _times(values: Sequence[int]) -> dict[str, int | None]:
+    found = {p: percentile(list(values), p) for p in (50, 95)} if values else {50: None, 95: None}
+    return {f"p{p}": None if value is None else round(value) for p, value in found.items()}
+
+
+def table(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the figures for a person to read."""
+    lines = [
+        f"{'policy':10} {'speech':10} {'recall':>14} {'decided p50/p95':>16} {'duck p50':>9} "
+        f"{'false':>14}  by kind"
+    ]
+    for name, origins in figures.items():
+        for origin, row in origins.items():
+            if origin == "before_a_sound":
+                continue
+            kinds = ", ".join(f"{kind} {_share(rate)}" for kind, rate in row["kinds"].items())
+            decided, ducked = row["decided_ms"], row["ducked_ms"]
+            lines.append(
+                f"{name:10} {origin:10} {_share(row['recall']):>14} "
+                f"{decided['p50']!s:>7} / {decided['p95']!s:<6} {ducked['p50']!s:>9} "
+                f"{_share(row['false']):>14}  {kinds}"
+            )
+    return "\n".join(lines)
+
+
+def _share(rate: Mapping[str, Any]) -> str:
+    return "-" if rate["share"] is None else f"{rate['share']:.1%} of {rate['of']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Early looks at a voice over the bot: the caller's audio in, the log odds that it interrupts out.
+
+In: the caller's audio, and when a voice over a reply begins and is over or decided. Out: calls of ``on_look``
+with the place of the look and its log odds (``models.stt.looks``). What follows from them is barge-in's to
+decide (``turn_taking.barge_in``).
+
+The recogniser's own process answers, between two pieces of its work: nothing here computes. A look copies the
+voice so far, at most ``BEFORE_MS`` and the last of ``LOOKS_MS``, and sends it as one question; the times are
+those of the audio, so there is no timer. One question waits at a time: while the recogniser is slow, the
+looks that come due meanwhile are left out, and an answer whose voice is decided is not reported. Full or
+dead: the stream is over, which is logged, and the words decide as without looks; a task that this object owns
+opens another stream. ``close`` ends the task.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from loguru import logger
+
+from core.errors import EngineError
+from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from models.stt import Transcript
+from models.stt.looks import BEFORE_MS, LOOKS_MS, ask_look, read_look
+
+# Kept while nobody speaks: ``BEFORE_MS``, and the voice that voice activity needs to be sure.
+KEPT_MS = 700
+# Pause before a dead engine is tried again; while it loads, opening a stream waits for it.
+REOPEN_S = 2.0
+
+
+class LookStream(Protocol):
+    """One caller of the process that answers."""
+
+    def ask(self, payload: bytes) -> "asyncio.Future[bytes]": ...
+
+    def close(self) -> None: ...
+
+
+class LookEngine(Protocol):
+    """Recogniser that answers questions about a voice."""
+
+    @property
+    def rate_hz(self) -> int: ...
+
+    async def open_stream(
+        self, on_partial: Callable[[Transcript], None], on_failure: Callable[[EngineError], None]
+    ) -> LookStream: ...
+
+
+class VoiceLooks:
+    """The looks of one call.
+
+    Args:
+        engine: shared by all calls, started and closed by its owner.
+    """
+
+    def __init__(self, engine: LookEngine) -> None:
+        self._engine = engine
+        self._stream: LookStream | None = None
+        self._reopening: asyncio.Task[None] | None = None
+        # Audio: the last ``KEPT_MS`` while no voice is looked at, all of one from ``BEFORE_MS`` on.
+        self._heard = bytearray()
+        self._on_look: Callable[[int, float], None] | None = None
+        # The next look of the present voice, and the question that is not answered yet.
+        self._next = 0
+        self._asked: asyncio.Future[bytes] | None = None
+
+    async def open(self) -> None:
+        """Get a stream. Without one nothing is looked at."""
+        try:
+            self._stream = await self._engine.open_stream(lambda _partial: None, self._on_failure)
+        except EngineError as error:
+            logger.warning(f"voices of this call are not looked at: {error}")
+
+    def hear(self, pcm: bytes) -> None:
+        """Take a piece of the caller's audio, 16-bit mono at the engine's rate."""
+        if self._stream is None:
+            return
+        self._heard += pcm
+        if self._on_look is None or self._next == len(LOOKS_MS):
+            del self._heard[: max(0, len(self._heard) - self._bytes(KEPT_MS))]
+        else:
+            self._look()
+
+    def on_voice_started(self, voiced_ms: int, on_look: Callable[[int, float], None]) -> None:
+        """Look at a voice that began ``voiced_ms`` ago.
+
+        Args:
+            voiced_ms: how much of it has been heard.
+            on_look: called on the loop with the place of a look in ``LOOKS_MS`` and its log odds; not any
+                more after ``on_voice_over``.
+        """
+        if self._stream is None:
+            return
+        del self._heard[: max(0, len(self._heard) - self._bytes(BEFORE_MS + voiced_ms))]
+        self._on_look, self._next = on_look, 0
+        self._look()
+
+    def on_voice_over(self) -> None:
+        """Stop looking: the voice is over, or what it is has been decided."""
+        self._on_look = None
+
+    def close(self) -> None:
+        """Release the stream."""
+        if self._reopening is not None:
+            self._reopening.cancel()
+        self._on_look = None
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def _look(self) -> None:
+        """Ask the last question that is due, unless one waits."""
+        stream, on_look = self._stream, self._on_look
+        due = self._next
+        while due < len(LOOKS_MS) and len(self._heard) >= self._bytes(BEFORE_MS + LOOKS_MS[due]):
+            due += 1
+        if due == self._next or stream is None or on_look is None:
+            return
+        self._next, look = due, due - 1
+        if self._asked is None or self._asked.done():
+            pcm = bytes(self._heard[: self._bytes(BEFORE_MS + LOOKS_MS[look])])
+            self._asked = stream.ask(ask_look(pcm, look))
+            self._asked.add_done_callback(lambda answer: self._answered(answer, on_look, look))
+
+    def _answered(
+        self, answer: "asyncio.Future[bytes]", on_look: Callable[[int, float], None], look: int
+    ) -> None:
+        # A failure was reported to ``_on_failure``.
+        if answer.cancelled() or answer.exception() is not None or self._on_look is not on_look:
+            return
+        on_look(look, read_look(answer.result()))
+
+    def _on_failure(self, error: EngineError) -> None:
+        logger.warning(f"voices of a call are not looked at: {error}")
+        self._stream = self._on_look = None
+        self._heard.clear()
+        if error.retryable and (self._reopening is None or self._reopening.done()):
+            self._reopening = asyncio.create_task(self._reopen(), name="looks.reopen")
+
+    async def _reopen(self) -> None:
+        while self._stream is None:
+            try:
+                self._stream = await self._engine.open_stream(lambda _partial: None, self._on_failure)
+            except EngineError:
+                await asyncio.sleep(REOPEN_S)
+
+    def _bytes(self, ms: int) -> int:
+        return ms_to_samples(ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE

@@ -1,0 +1,55 @@
+"""Sequential test of a voice over the bot: at each early look take the floor, leave it, or look again.
+
+In: the log odds, look by look, that a voice interrupts (``models.stt.looks``). Out: a ``LookVerdict``. The
+longer a voice lasts the surer the odds are, and the longer a caller talks against the bot; so each look has
+two bounds, and what lies between them is looked at again. After the last look the words decide.
+
+Pure. The bounds belong to the lines that give the odds: ``python -m evals.turns.looks`` chooses both.
+"""
+
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class LookVerdict(Enum):
+    """Result of one look."""
+
+    TAKE = "the caller interrupts"
+    LEAVE = "the caller only listens, or it is no caller"
+    AGAIN = "not sure yet"
+
+
+class LookSettings(BaseModel):
+    """Bounds of the log odds, one for each look in order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    take_log_odds: tuple[float, ...] = Field(
+        default=(1.45, 2.17, 1.37, 1.91, 2.56), description="from here on the voice interrupts"
+    )
+    leave_log_odds: tuple[float, ...] = Field(
+        default=(-3.36, -2.71, -2.35, -2.02, -2.92), description="up to here the bot goes on"
+    )
+    left_confirm_ms: int = Field(
+        default=1_200,
+        ge=300,
+        le=5_000,
+        description="a voice that was left is meant when it lasts so long",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "LookSettings":
+        if len(self.take_log_odds) != len(self.leave_log_odds):
+            raise ValueError("expected as many take_log_odds as leave_log_odds")
+        if any(take <= leave for take, leave in zip(self.take_log_odds, self.leave_log_odds, strict=True)):
+            raise ValueError("expected take_log_odds above leave_log_odds")
+        return self
+
+    def verdict(self, look: int, log_odds: float) -> LookVerdict:
+        """Return what follows from one look; a look without bounds decides nothing."""
+        if not 0 <= look < len(self.take_log_odds):
+            return LookVerdict.AGAIN
+        if log_odds >= self.take_log_odds[look]:
+            return LookVerdict.TAKE
+        return LookVerdict.LEAVE if log_odds <= self.leave_log_odds[look] else LookVerdict.AGAIN
