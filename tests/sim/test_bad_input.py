@@ -120,12 +120,14 @@ def test_a_wheel_whose_hash_differs(
 
 
 def test_a_monologue_of_30_seconds(tmp_path: Path):
-    """With pauses of up to 0.15 s: one turn, at most a tenth of the words wrong, one answer within 0.7 s."""
+    """With pauses of up to 0.15 s: one turn, at most a tenth of the words wrong, one answer within 1.5 s.
+
+    It breaks off in mid-sentence: the end of the turn waits nearly the longest that the default allows."""
     call = held(spoilt_speech.fluent(speech(two_cities()))[: 30 * RATE_HZ], tmp_path)
     assert len(call.caller_said) == 1
     assert errors(call, MONOLOGUE) <= len(MONOLOGUE.split()) // 10
     (begins_ms,) = call.bot_begins_ms()
-    assert 0 < begins_ms - (LEAD_MS + 30_000) < 700
+    assert 0 < begins_ms - (LEAD_MS + 30_000) < 1_500
     assert call.facts == []
 
 
