@@ -213,8 +213,8 @@ class CallTasks:
         promised = self.promised() if promised is None else promised
         ahead = ahead_heard = 0
         if self.queue is not None and not is_promised:
-            ahead = self.queue.ahead_of(ticket)
-            ahead_heard = self.queue.ahead_of(ticket, heard_only=True)
+            ahead = self.queue.ahead_of(ticket, for_line=True)
+            ahead_heard = self.queue.ahead_of(ticket, heard_only=True, for_line=True)
         self._lines.check(promised=promised + ahead)
         if is_promised:
             return
@@ -300,7 +300,10 @@ class CallTasks:
         def take(request: LineRequest) -> None:
             if self._stopping:
                 raise CapacityError(STOPPING, limit=0)
+            held_back = self._hold_back(request, identity, hears=hears)
             self._check_lines(promised=promised, is_promised=is_promised, hears=hears, ticket=request.ticket)
+            if held_back is not None:
+                raise held_back
             if request.counts_silence:
                 request.silent = self.take_silent(identity, hears=hears)
             request.places.append(self._lines.take())
@@ -343,6 +346,21 @@ class CallTasks:
         task.add_done_callback(lambda _task: self._ended(call_id, line))
         return task
 
+    def _hold_back(
+        self, request: LineRequest, identity: ClientIdentity, *, hears: bool
+    ) -> CapacityError | None:
+        """Note whether a request could take a line that came free; return what keeps it from that."""
+        held_back = None
+        if request.counts_silence:
+            try:
+                self.take_silent(identity, hears=hears).give_back()
+            except CapacityError as error:
+                held_back = error
+        request.is_held_back = held_back is not None
+        if self.queue is not None:
+            self.queue.hold_back(request.ticket, request.is_held_back)
+        return held_back
+
     def _take_or_queue(
         self, line: LineRequest, call_id: str, *, hears: bool, may_wait: bool, transport: str
     ) -> None:
@@ -350,7 +368,7 @@ class CallTasks:
             with suppress(CapacityError):
                 line.take()
             if not line.is_granted:
-                self.queue.join(line.ticket, transport=transport, hears=hears)
+                self.queue.join(line.ticket, transport=transport, hears=hears, is_held_back=line.is_held_back)
                 self._waiting[call_id] = line
         else:
             line.take()

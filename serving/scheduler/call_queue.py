@@ -3,7 +3,8 @@
 Decides the order, how many callers may wait and for how long. In: callers that join under a ticket of their
 own, leave, or are removed by an operator. Out: how many are ahead of a caller. The owner grants lines: it
 counts the callers ahead as lines that are taken, so a newcomer has one only when there are more than those
-who wait need.
+who wait need. A caller who could take no line that came free, because their address has what it may have, is
+held back: nobody waits behind them, and they fill no place of the others.
 
 A caller on a connection leaves when the connection ends. A telephone caller is polled for, and is removed
 when the next poll is late (``expires_s``). One that an operator removes is remembered until then, so that the
@@ -59,6 +60,7 @@ class _Queued:
         transport: by which they came.
         hears: the recogniser would hear them.
         since_s: when they joined.
+        is_held_back: they could take no line that came free.
         expires_s: when they are removed unless ``refresh`` comes first; None: they leave by themselves.
     """
 
@@ -66,6 +68,7 @@ class _Queued:
     hears: bool
     since_s: float
     expires_s: float | None
+    is_held_back: bool = False
 
 
 class CallQueue:
@@ -92,11 +95,22 @@ class CallQueue:
 
     @property
     def is_full(self) -> bool:
-        """Return whether no further caller may wait."""
-        return len(self) >= self.settings.most
+        """Return whether no further caller may wait, one who is held back aside."""
+        return self._has_no_room(is_held_back=False)
+
+    def _has_no_room(self, *, is_held_back: bool) -> bool:
+        self._remove_expired()
+        alike = sum(queued.is_held_back is is_held_back for queued in self._queued.values())
+        return alike >= self.settings.most
 
     def join(
-        self, ticket: str, *, transport: str = "", hears: bool = True, expires_s: float | None = None
+        self,
+        ticket: str,
+        *,
+        transport: str = "",
+        hears: bool = True,
+        expires_s: float | None = None,
+        is_held_back: bool = False,
     ) -> None:
         """Put a caller at the end.
 
@@ -105,13 +119,20 @@ class CallQueue:
             transport: by which they came.
             hears: the recogniser would hear them.
             expires_s: clock time of their removal without ``refresh``; None: never.
+            is_held_back: they could take no line that came free; of these as many may wait as of the others.
 
         Raises:
             CapacityError: the queue is full.
         """
-        if self.is_full:
+        if self._has_no_room(is_held_back=is_held_back):
             raise CapacityError("the queue for a line is full, try again later", limit=self.settings.most)
-        self._queued[ticket] = _Queued(transport, hears, self._clock_s(), expires_s)
+        self._queued[ticket] = _Queued(transport, hears, self._clock_s(), expires_s, is_held_back)
+
+    def hold_back(self, ticket: str, is_held_back: bool) -> None:
+        """Say whether a caller could take a line that came free; one that is not queued changes nothing."""
+        queued = self._queued.get(ticket)
+        if queued is not None:
+            queued.is_held_back = is_held_back
 
     def refresh(self, ticket: str, expires_s: float) -> None:
         """Move the removal of a caller; one that is not queued changes nothing."""
@@ -119,19 +140,25 @@ class CallQueue:
         if queued is not None:
             queued.expires_s = expires_s
 
-    def ahead_of(self, ticket: str, *, heard_only: bool = False) -> int:
+    def ahead_of(self, ticket: str, *, heard_only: bool = False, for_line: bool = False) -> int:
         """Return how many callers are ahead of this one; all of them, for one that is not queued.
+
+        Callers who are held back are ahead of each other only, and of nobody in the way to a line.
 
         Args:
             ticket: of the caller.
             heard_only: count those that the recogniser would hear.
+            for_line: count those who would take a line that came free.
         """
         self._remove_expired()
+        mine = self._queued.get(ticket)
+        counts_all = not for_line and mine is not None and mine.is_held_back
         ahead = 0
         for each, queued in self._queued.items():
             if each == ticket:
                 break
-            ahead += queued.hears or not heard_only
+            if counts_all or not queued.is_held_back:
+                ahead += queued.hears or not heard_only
         return ahead
 
     def is_overdue(self, ticket: str) -> bool:

@@ -358,6 +358,27 @@ async def test_silent_clients_from_the_queue_hold_no_more_lines_than_others():
 
 
 @scenario
+async def test_nobody_waits_behind_clients_whose_address_holds_all_that_it_may_without_a_word():
+    async with house(lines=8, most=3) as server:
+        silent = [server.call(address="192.0.2.1", counts_silence=True) for _ in range(5)]
+        await asyncio.sleep(2)
+        assert [each.began_s is not None for each in silent] == [True, True, False, False, False]
+        assert [each.positions for each in silent[2:]] == [[1], [2], [3]]
+        with pytest.raises(CapacityError):
+            server.call(address="192.0.2.1", counts_silence=True)
+        # Six lines are free. Three more callers find room in the queue when these are taken.
+        others = [server.call(address=f"192.0.2.{number}", counts_silence=False) for number in range(2, 11)]
+        await asyncio.sleep(2)
+        assert [each.began_s == 2 for each in others] == 6 * [True] + 3 * [False]
+        assert [each.positions for each in others[6:]] == [[1], [2], [3]]
+        # Whose share comes back has the place of their arrival.
+        silent[0].leaves.set()
+        await asyncio.sleep(1.1)
+        assert [each.began_s is not None for each in silent[2:]] == [True, False, False]
+        assert not any(each.began_s is not None for each in others[6:])
+
+
+@scenario
 async def test_a_caller_in_the_queue_is_watched_for_a_first_word_when_they_have_their_line():
     async with house() as server:
         first, second = server.call(), server.call()

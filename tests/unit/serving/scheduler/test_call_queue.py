@@ -45,6 +45,21 @@ def test_a_full_queue_refuses_and_a_place_that_is_left_is_free():
     queue.join("second")
 
 
+def test_nobody_is_behind_a_caller_who_could_take_no_line():
+    queue = queue_of(Clock(), most=2)
+    queue.join("held back", is_held_back=True)
+    queue.join("able")
+    queue.join("held back too", is_held_back=True)
+    with pytest.raises(CapacityError):
+        queue.join("a third one", is_held_back=True)
+    assert not queue.is_full
+    assert [queue.ahead_of(each) for each in ("able", "held back too", "newcomer")] == [0, 2, 1]
+    assert queue.ahead_of("held back too", for_line=True) == 1
+    queue.hold_back("held back", False)
+    assert [queue.ahead_of(each) for each in ("able", "newcomer")] == [1, 2]
+    assert queue.is_full
+
+
 def test_a_caller_who_is_polled_for_is_removed_when_the_poll_is_late():
     clock = Clock()
     queue = queue_of(clock)
