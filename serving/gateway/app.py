@@ -158,7 +158,14 @@ def create_app(
             raise PeerError("the call has ended")
         await check_browser(body, identity)
         hears = calls.hears(body.get("mode"))
-        first_word = FirstWord(partial(calls.take_silent, identity, hears=hears))
+
+        def speak() -> None:
+            if arguments.line is not None:
+                arguments.line.spoke()
+                # Another one may have its place.
+                calls.wake()
+
+        first_word = FirstWord(speak)
         arguments = BrowserArguments(
             webrtc_connection=connection, body=body, identity=identity, on_first_word=first_word.came
         )
@@ -170,6 +177,7 @@ def create_app(
             hears=hears,
             may_wait=True,
             transport="webrtc",
+            counts_silence=True,
         )
         if arguments.line is not None:
             # In the queue nothing of the browser is read, and it holds no line.

@@ -17,7 +17,6 @@ import asyncio
 import gc
 import secrets
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import cast
 
 from pipecat.runner.types import RunnerArguments
@@ -364,14 +363,18 @@ class CallTasks:
     def _take_or_queue(
         self, line: LineRequest, call_id: str, *, hears: bool, may_wait: bool, transport: str
     ) -> None:
-        if may_wait and self.queue is not None:
-            with suppress(CapacityError):
-                line.take()
-            if not line.is_granted:
-                self.queue.join(line.ticket, transport=transport, hears=hears, is_held_back=line.is_held_back)
-                self._waiting[call_id] = line
-        else:
+        if not may_wait or self.queue is None:
             line.take()
+            return
+        try:
+            line.take()
+        except CapacityError as full:
+            try:
+                self.queue.join(line.ticket, transport=transport, hears=hears, is_held_back=line.is_held_back)
+            except CapacityError:
+                # What it would wait for says more than that too many wait.
+                raise full from None
+            self._waiting[call_id] = line
 
     def _granted(self, call_id: str, line: LineRequest) -> None:
         line.grant(asyncio.get_running_loop().time())

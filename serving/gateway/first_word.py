@@ -1,10 +1,9 @@
 """Deadline for the first media or message of a WebRTC call.
 
-A socket that says nothing is counted from its handshake (``CallTasks.take_silent``). A browser's media come a
-moment after its offer, and several pages of one address may begin at once: its call is counted when nothing
-has come for ``COUNTED_S``, with the sockets that say nothing and in the same places. It ends where there is
-no such place, and in any case after ``ENDED_S``. Pings are no word: they come without a person or a
-microphone. A peer whose microphone is silent sends packets, and is left to ``bot.idle``.
+An offer costs nothing and takes a line, and its media come a moment after it. So a call is counted from its
+beginning with the sockets that say nothing and in the same places (``CallTasks.start``, ``counts_silence``),
+until something has come, and ends when nothing has come for ``ENDED_S``. Pings are no word: they come without
+a person or a microphone. A peer whose microphone is silent sends packets, and is left to ``bot.idle``.
 """
 
 import asyncio
@@ -12,11 +11,6 @@ from collections.abc import Callable
 
 from loguru import logger
 
-from core.errors import CapacityError
-from serving.gateway.limits import Place
-
-# Longer than connecting and a slow page take.
-COUNTED_S = 10.0
 # As long as ``sockets.open_s``.
 ENDED_S = 30.0
 
@@ -25,19 +19,14 @@ class FirstWord:
     """The first media or message of one call.
 
     Args:
-        take_place: counts a client that says nothing; raises CapacityError when too many do.
-        counted_s: from the beginning of the call until it is counted.
+        then: called when it comes.
         ended_s: from the beginning of the call until it ends.
     """
 
-    def __init__(
-        self, take_place: Callable[[], Place], *, counted_s: float = COUNTED_S, ended_s: float = ENDED_S
-    ) -> None:
-        self._take_place = take_place
-        self._counted_s = counted_s
+    def __init__(self, then: Callable[[], None], *, ended_s: float = ENDED_S) -> None:
+        self._then = then
         self._ended_s = ended_s
         self._has_come = False
-        self._place: Place | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def came(self) -> None:
@@ -45,23 +34,14 @@ class FirstWord:
         if not self._has_come:
             self._has_come = True
             self._leave()
+            self._then()
 
     def watch(self, call: asyncio.Task[None]) -> None:
         """Cancel a call in which nothing comes. Call it once, as the call begins."""
         if self._has_come:
             return
-        self._timer = asyncio.get_running_loop().call_later(self._counted_s, self._count, call)
+        self._timer = asyncio.get_running_loop().call_later(self._ended_s, self._end, call)
         call.add_done_callback(lambda _call: self._leave())
-
-    def _count(self, call: asyncio.Task[None]) -> None:
-        try:
-            self._place = self._take_place()
-        except CapacityError as error:
-            logger.info(f"a browser sends nothing, ending its call: {error}")
-            call.cancel()
-            return
-        left_s = self._ended_s - self._counted_s
-        self._timer = asyncio.get_running_loop().call_later(left_s, self._end, call)
 
     def _end(self, call: asyncio.Task[None]) -> None:
         logger.info(f"a browser has sent nothing for {self._ended_s:g} s, ending its call")
@@ -71,6 +51,3 @@ class FirstWord:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._place is not None:
-            self._place.give_back()
-            self._place = None
