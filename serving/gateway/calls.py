@@ -40,6 +40,9 @@ RunCall = Callable[[RunnerArguments], Awaitable[None]]
 SILENT_SHARE, ADDRESS_SHARE = 0.75, 0.25
 # A client opens the next socket before the first word of the one before has arrived.
 LEAST_SILENT = 2
+# Longest wait of a client in the queue for which clients that have said nothing leave no line: those who do
+# say something have said it by then.
+HELD_BACK_S = 10.0
 STOPPING = "the server is stopping, try another or later"
 # The kind of conversation whose length a caller's wait is estimated from: speech by turns, like most calls.
 KIND = Task.HALF_DUPLEX
@@ -95,7 +98,7 @@ class CallTasks:
             Places(
                 max_calls,
                 "too many lines are held by clients that say nothing, try again in a moment",
-                each_full="too many sockets of this address say nothing: begin with one of them, or close it",
+                each_full="too many clients of this address say nothing: begin with one of them, or end it",
             )
             for _ in range(2)
         )
@@ -299,10 +302,10 @@ class CallTasks:
         def take(request: LineRequest) -> None:
             if self._stopping:
                 raise CapacityError(STOPPING, limit=0)
-            held_back = self._hold_back(request, identity, hears=hears)
+            self._hold_back(request, identity, hears=hears)
             self._check_lines(promised=promised, is_promised=is_promised, hears=hears, ticket=request.ticket)
-            if held_back is not None:
-                raise held_back
+            if request.held_back is not None:
+                raise request.held_back
             if request.counts_silence:
                 request.silent = self.take_silent(identity, hears=hears)
             request.places.append(self._lines.take())
@@ -345,20 +348,19 @@ class CallTasks:
         task.add_done_callback(lambda _task: self._ended(call_id, line))
         return task
 
-    def _hold_back(
-        self, request: LineRequest, identity: ClientIdentity, *, hears: bool
-    ) -> CapacityError | None:
-        """Note whether a request could take a line that came free; return what keeps it from that."""
+    def _hold_back(self, request: LineRequest, identity: ClientIdentity, *, hears: bool) -> None:
+        """Note whether a request could take a line that came free."""
         held_back = None
         if request.counts_silence:
             try:
                 self.take_silent(identity, hears=hears).give_back()
             except CapacityError as error:
                 held_back = error
-        request.is_held_back = held_back is not None
+        if request.held_back is None:
+            request.held_back_s = asyncio.get_running_loop().time()
+        request.held_back = held_back
         if self.queue is not None:
-            self.queue.hold_back(request.ticket, request.is_held_back)
-        return held_back
+            self.queue.hold_back(request.ticket, held_back is not None)
 
     def _take_or_queue(
         self, line: LineRequest, call_id: str, *, hears: bool, may_wait: bool, transport: str
@@ -370,7 +372,9 @@ class CallTasks:
             line.take()
         except CapacityError as full:
             try:
-                self.queue.join(line.ticket, transport=transport, hears=hears, is_held_back=line.is_held_back)
+                self.queue.join(
+                    line.ticket, transport=transport, hears=hears, is_held_back=line.held_back is not None
+                )
             except CapacityError:
                 # What it would wait for says more than that too many wait.
                 raise full from None
@@ -423,6 +427,9 @@ class CallTasks:
         if self.queue.is_overdue(line.ticket):
             longest_s = self.queue.settings.longest_s
             raise CapacityError(f"no line came free within {longest_s:g} s, try again later", limit=0)
+        now_s = asyncio.get_running_loop().time()
+        if line.held_back is not None and now_s - line.held_back_s >= HELD_BACK_S:
+            raise line.held_back
         position = self.queue.ahead_of(line.ticket) + 1
         # More than there may be now: so many have to end before one begins.
         excess = max(
@@ -430,7 +437,6 @@ class CallTasks:
             self._lines.taken - self.lines(hears=False),
             self._heard.taken - self.lines() if hears else 0,
         )
-        now_s = asyncio.get_running_loop().time()
         held_s = [now_s - held.since_s for held in self._holding.values()]
         wait_s = self._eta.wait_s(KIND, held_s, position + excess)
         wait_s = None if wait_s is None else round(wait_s, 1)

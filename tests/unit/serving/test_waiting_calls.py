@@ -376,6 +376,10 @@ async def test_nobody_waits_behind_clients_whose_address_holds_all_that_it_may_w
         await asyncio.sleep(1.1)
         assert [each.began_s is not None for each in silent[2:]] == [True, False, False]
         assert not any(each.began_s is not None for each in others[6:])
+        # It waits ten seconds for those who say nothing, in which they would have said something.
+        await asyncio.sleep(9)
+        assert ["say nothing" in each.refused for each in silent] == 3 * [False] + 2 * [True]
+        assert not any(each.refused for each in others)
 
 
 @scenario
