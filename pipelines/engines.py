@@ -392,6 +392,9 @@ def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:
             update["ask_back"] = AskBackSettings(**doubt)
         elif hearing.ask_back is not None:
             given = hearing.ask_back.model_fields_set
+            below = hearing.ask_back.below if "below" in given else traits.doubtful_below
+            # Who asks back less than the recogniser's figures say does so for lost turns too.
+            doubt["lost_below"] = min(traits.lost_below, below)
             unsaid = {name: value for name, value in doubt.items() if name not in given}
             update["ask_back"] = hearing.ask_back.model_copy(update=unsaid)
     return hearing.model_copy(update=update)

@@ -5,9 +5,9 @@ is recorded. Out, for a turn: ``AskBack`` (say this, and do not ask the model), 
 was understood: it is what the model is asked), or None (ask the model).
 
 A turn is doubtful when the mean confidence of its words is below ``below``. It is asked back at most once in
-a row, so nobody is held in a loop by a bad line: whatever comes behind the question goes to the model. Below
-``lost_below`` nothing was understood, as with another language: what a recogniser makes of it is neither
-repeated nor answered, and the caller is asked to say it again each time.
+a row: what comes behind the question goes to the model. Below ``lost_below`` nothing was understood, as with
+another language: what a recogniser makes of it is neither repeated nor answered, and the caller is asked to
+say it again each time.
 
 Never asked back is a turn whose confidence is not known (a service that does not say, typed text), one of so
 few words that to repeat them tells nothing, and, above ``lost_below``, a short answer to a question of the

@@ -14,8 +14,9 @@ Pure; all times are milliseconds on one clock, which is that of the units.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
 from turn_taking.barge_in import BargeIn
@@ -61,6 +62,11 @@ class DuplexPolicySettings(BaseModel):
     )
     backchannel: BackchannelSettings | None = BackchannelSettings()
     speculation: SpeculationSettings = SpeculationSettings()
+
+    @field_validator("endpoint", mode="before")
+    @classmethod
+    def _ends_are_those_of_adaptive(cls, given: Any) -> Any:
+        return {"kind": "adaptive", **given} if isinstance(given, dict) else given
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,11 @@ class EndpointSettings(BaseModel):
     @classmethod
     def _waits_are_those_of_adaptive(cls, given: Any) -> Any:
         # Deployments that set its waits were written when it was the default.
-        if isinstance(given, dict) and "kind" not in given and given.keys() & ADAPTIVE_WAITS:
+        if isinstance(given, dict) and "kind" not in given and (waits := given.keys() & ADAPTIVE_WAITS):
+            if "patience" in given:
+                raise ValueError(
+                    f"patience is of `predictive`, and {min(waits)} of `adaptive`: say which `kind`"
+                )
             return {**given, "kind": "adaptive"}
         return given
 

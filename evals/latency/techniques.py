@@ -41,14 +41,15 @@ def write(config: Path, without: Sequence[str], path: Path) -> Path:
         ConfigError: ``config`` is not a deployment.
         KeyError: a technique is not among ``TECHNIQUES``.
     """
-    settings = load_deployment(config).model_dump(mode="json")
+    # What the deployment leaves out stays so: a recogniser's figures take the place of that.
+    settings = load_deployment(config).model_dump(mode="json", exclude_unset=True)
     # It may come from the environment with a password in it, and the measured server is given another one.
-    del settings["remembering"]["store"]["url"]
+    settings.get("remembering", {}).get("store", {}).pop("url", None)
     for name in without:
         way, value = TECHNIQUES[name]
         part = settings
         for step in way[:-1]:
-            part = part[step]
+            part = part.setdefault(step, {})
         part[way[-1]] = value
     path.write_text(yaml.safe_dump(settings, sort_keys=False))
     return path

@@ -72,7 +72,8 @@ def _fitting_share(error: BadRequestError) -> float | None:
     body = error.body if isinstance(error.body, dict) else {}
     if body.get("type") != TOO_LONG:
         return None
-    return KEPT_SHARE * float(body["n_ctx"]) / float(body["n_prompt_tokens"])
+    room, needed = body.get("n_ctx"), body.get("n_prompt_tokens")
+    return KEPT_SHARE * room / needed if room and needed else None
 
 
 def without_oldest(messages: list[LLMContextMessage], share: float) -> list[LLMContextMessage] | None:

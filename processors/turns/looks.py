@@ -130,7 +130,14 @@ class VoiceLooks:
         # A failure was reported to ``_on_failure``.
         if answer.cancelled() or answer.exception() is not None or self._on_look is not on_look:
             return
-        on_look(look, read_look(answer.result()))
+        try:
+            log_odds = read_look(answer.result())
+        except EngineError as error:
+            # An engine that answers something else is not asked again.
+            self.close()
+            logger.warning(f"voices of a call are not looked at: {error}")
+            return
+        on_look(look, log_odds)
 
     def _on_failure(self, error: EngineError) -> None:
         logger.warning(f"voices of a call are not looked at: {error}")

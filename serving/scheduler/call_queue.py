@@ -26,7 +26,11 @@ class CallQueueSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     most: int = Field(
-        20, ge=1, le=10_000, description="callers who wait, by telephone or not; more are refused"
+        20,
+        ge=1,
+        le=10_000,
+        description="callers who wait, by telephone or not; more are refused. As many again may wait who "
+        "are held back, because clients that have said nothing have all lines that they may",
     )
     longest_s: float = Field(
         600.0, ge=1, le=14_400, description="a caller who has no line after this is refused"
@@ -40,7 +44,7 @@ class QueuedCaller:
     Attributes:
         ticket: of the caller.
         transport: by which they came.
-        position: 1 is next.
+        position: as the caller is told it; 1 is next.
         waited_s: since they joined.
         is_polled: they are polled for.
     """
@@ -141,9 +145,9 @@ class CallQueue:
             queued.expires_s = expires_s
 
     def ahead_of(self, ticket: str, *, heard_only: bool = False, for_line: bool = False) -> int:
-        """Return how many callers are ahead of this one; all of them, for one that is not queued.
+        """Return how many callers are ahead of this one, or of one who joins now where it is not queued.
 
-        Callers who are held back are ahead of each other only, and of nobody in the way to a line.
+        Callers who are held back are counted for one who is held back alone.
 
         Args:
             ticket: of the caller.
@@ -167,12 +171,18 @@ class CallQueue:
         return queued is not None and self._clock_s() - queued.since_s >= self.settings.longest_s
 
     def callers(self) -> list[QueuedCaller]:
-        """Return all callers, the next one first."""
+        """Return all callers in the order in which they came."""
         self._remove_expired()
         now_s = self._clock_s()
         return [
-            QueuedCaller(ticket, each.transport, position, now_s - each.since_s, each.expires_s is not None)
-            for position, (ticket, each) in enumerate(self._queued.items(), start=1)
+            QueuedCaller(
+                ticket,
+                each.transport,
+                self.ahead_of(ticket) + 1,
+                now_s - each.since_s,
+                each.expires_s is not None,
+            )
+            for ticket, each in self._queued.items()
         ]
 
     def remove(self, ticket: str) -> bool:

@@ -102,7 +102,7 @@ def has_chat_template(file: Path) -> bool:
     key = struct.pack("<Q", len(_TEMPLATE_KEY)) + _TEMPLATE_KEY + struct.pack("<I", _STRING_TYPE)
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
         at = content.find(key, 0, _METADATA_BYTES)
-        if at < 0:
+        if at < 0 or at + len(key) + 8 > len(content):
             return False
         (length,) = struct.unpack_from("<Q", content, at + len(key))
     return bool(length)

@@ -6,6 +6,7 @@ import pytest
 
 from configs.load import load_deployment
 from evals.latency.techniques import TECHNIQUES, write
+from pipelines.engines import plan
 
 EMBEDDED = Path("configs/embedded.yaml")
 
@@ -21,6 +22,11 @@ def test_a_deployment_is_the_given_one_otherwise(tmp_path: Path):
 @pytest.mark.parametrize("name", TECHNIQUES)
 def test_each_technique_is_on_in_the_default_and_can_be_switched_off(tmp_path: Path, name: str):
     assert load_deployment(write(EMBEDDED, [name], tmp_path / "off.yaml")) != load_deployment(EMBEDDED)
+
+
+def test_what_a_deployment_leaves_to_its_recogniser_stays_so(tmp_path: Path):
+    written = load_deployment(write(EMBEDDED, ["adaptive-wait"], tmp_path / "off.yaml"))
+    assert plan(written).hearing.ask_back == plan(load_deployment(EMBEDDED)).hearing.ask_back is not None
 
 
 def test_several_are_switched_off_together(tmp_path: Path):

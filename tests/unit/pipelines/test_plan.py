@@ -92,6 +92,8 @@ def test_a_recogniser_that_was_chosen_without_a_fallback_is_not_replaced(tmp_pat
         ({}, 0.6, 0.5),
         ({"ask_back": {}}, 0.6, 0.5),
         ({"ask_back": {"below": 0.7}}, 0.7, 0.5),
+        ({"ask_back": {"below": 0.3}}, 0.3, 0.3),
+        ({"ask_back": {"lost_below": 0.2}}, 0.6, 0.2),
         ({"stt": {"name": "pocketsphinx"}, "ask_back": {}}, 0.4, 0.0),
     ],
 )

@@ -197,3 +197,10 @@ def test_whole_clauses_do_not_hang(text: str):
 def test_waits_out_of_order_are_refused():
     with pytest.raises(ValidationError, match="min_silence_ms"):
         EndpointSettings(min_silence_ms=900, max_silence_ms=500)
+
+
+def test_patience_and_a_wait_of_another_policy_are_refused_unless_the_kind_is_said():
+    with pytest.raises(ValidationError, match="say which `kind`"):
+        EndpointSettings(patience=0.3, min_silence_ms=200)
+    assert EndpointSettings(kind="predictive", patience=0.3, min_silence_ms=200).patience == 0.3
+    assert EndpointSettings(min_silence_ms=200).kind == "adaptive"

@@ -143,7 +143,8 @@ def test_a_bot_that_ducks_is_lower_until_it_is_not():
             due.append(events.popleft())
         bot.hear(now_ms, due)
     ducked = [20 * (place + 1) for place, level in enumerate(heard) if level < 0.2]
-    assert (ducked[0], ducked[-1]) == (1_020, 1_520)
+    # It rises by 3 dB a packet: the second one still begins low.
+    assert (ducked[0], ducked[-1]) == (1_020, 1_540)
     assert heard[-1] == pytest.approx(0.5, abs=1e-3)
 
 
