@@ -87,7 +87,7 @@ nemo: .venv-nemo/.done
 unit: setup nemo
 	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests --ignore=tests/peers -m "not alone" --numprocesses=2 --durations=15
 	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests/peers -m "not alone" --numprocesses=2 --dist=loadfile --durations=25
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests/peers tests/contracts/test_documented_commands.py -m alone --durations=25
+	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests/peers tests/contracts/test_documented_commands.py tests/contracts/test_speech_to_text.py -m alone --durations=25
 
 # Resolve pyproject.toml anew; needs the package uv.
 lock: setup

@@ -13,7 +13,11 @@ logger.add(sys.stderr, level="WARNING")
 
 
 # Where the Makefile looks for tests that run alone: to collect all of them takes longer than some of those.
-ALONE = ("tests/peers/", "tests/contracts/test_documented_commands.py")
+ALONE = (
+    "tests/peers/",
+    "tests/contracts/test_documented_commands.py",
+    "tests/contracts/test_speech_to_text.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -91,7 +91,12 @@ UNDERSTANDING = (
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+def _param(name: str) -> object:
+    # Its worker loads torch with all cores.
+    return pytest.param(name, marks=pytest.mark.alone) if name == "nemo" else name
+
+
+@pytest.fixture(scope="module", params=[_param(name) for name in ENGINES])
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SpeechToText]:

@@ -307,6 +307,7 @@ async def test_the_printed_address_logs_in_and_is_not_kept(chromium: str, tmp_pa
         await person.state("live", within_s=5)
 
 
+@pytest.mark.alone
 async def test_a_page_that_nobody_sees_asks_for_nothing(chromium: str, tmp_path: Path):
     async with site(tmp_path) as here, operator(chromium, here) as person:
         asked: list[str] = []
@@ -315,12 +316,12 @@ async def test_a_page_that_nobody_sees_asks_for_nothing(chromium: str, tmp_path:
         await asyncio.sleep(1.2 * LOOK_MS / 1_000)
         assert asked
         await person.page.evaluate(HIDE, True)
-        await person.state("paused", within_s=5)
+        await person.state("paused", within_s=1)
         asked.clear()
         await asyncio.sleep(2.5 * LOOK_MS / 1_000)
         assert asked == []
         await person.page.evaluate(HIDE, False)
-        await person.state("live", within_s=5)
+        await person.state("live", within_s=1)
         assert asked
 
 

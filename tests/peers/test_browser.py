@@ -31,7 +31,7 @@ from tests.peers.server import free_port
 from tests.system import missing
 from tests.voices import RATE_HZ, say, silence
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 ROOT = Path(__file__).parents[2]
 START_S = 40
@@ -216,7 +216,6 @@ async def lines_are_free(address: str, *, within_s: float) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("path", ["/", "/duplex"])
 async def test_a_person_speaks_and_types_and_hears_the_answers(
     chromium: str, server: str, tmp_path: Path, path: str
@@ -258,7 +257,7 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(
         heard = await person.page.evaluate("window.heard")
 
         await person.part("talk").click()
-        await person.state("ready", within_s=5)
+        await person.state("ready", within_s=1)
         await lines_are_free(server, within_s=5)
 
     settled = [sample for sample in heard if sample["settled_ms"] > SETTLED_MS]
@@ -315,7 +314,7 @@ async def test_an_engine_that_sees_is_shown_the_camera_while_the_person_wants_th
                 await units_are_heard(worker, 3)
                 assert not any(chunk["frames"] for chunk in worker.chunks[before:])
                 await person.part("talk").click()
-                await person.state("ready", within_s=5)
+                await person.state("ready", within_s=1)
             assert person.complaints == []
 
 
@@ -367,11 +366,11 @@ async def test_what_is_said_elsewhere_appears_at_once_and_nothing_appears_twice(
         await other.state("ready", within_s=5)
 
         await post_message(server, session, "What are your opening hours on Saturday?")
-        await person.answered("ten until two", within_s=10)
+        await person.answered("ten until two", within_s=2)
         await person.type("How do I report a lost card?")
         await person.answered("hotline", within_s=10)
         await person.state("ready", within_s=5)
-        await other.answered("hotline", within_s=10)
+        await other.answered("hotline", within_s=2)
 
         assert await said(person) == await said(other) == await recorded(server, session)
         assert len(await said(person)) == 4
@@ -518,7 +517,7 @@ async def test_a_reader_finds_every_event_in_the_timeline(chromium: str, server:
         await person.part("timeline").locator("summary", has_text="Timeline").click()
         await expect(person.part("event").first).to_be_visible()
         await post_message(server, session, "How do I report a lost card?")
-        await person.answered("hotline", within_s=10)
+        await person.answered("hotline", within_s=2)
 
         numbers = await person.part("event").evaluate_all("rows => rows.map(row => Number(row.dataset.seq))")
         assert numbers == [event["seq"] for event in await timeline(server, session)]
@@ -583,7 +582,7 @@ async def test_an_answer_that_is_stopped_is_kept_as_far_as_it_came(chromium: str
                 await person.type("When are you open?")
                 await expect(person.part("bot-turn")).to_contain_text("We open", timeout=10_000)
                 await person.part("stop").click()
-                await person.state("ready", within_s=5)
+                await person.state("ready", within_s=1)
                 await expect(person.part("bot-turn")).to_contain_text("cut off")
                 await expect(person.part("retry")).to_have_count(0)
 

@@ -28,6 +28,8 @@ from tests.peers.test_browser import Served, serving
 from tests.peers.test_queue import pooled, worker_of
 from tests.voices import say, silence
 
+pytestmark = pytest.mark.alone
+
 KIND = prompt_of(DEFAULT_PROMPT, "Be kind.")
 SECOND = np.zeros(16_000, np.float32)
 
@@ -101,18 +103,17 @@ async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it
             prepared = await one.prepared(config={"length_penalty": 1.2, "chunk_ms": 1_000})
             assert prepared["prompt_length"] == len(KIND) and prepared["session_id"]
             assert one.types == ["queue_done", "prepared"]
-            loud, said, took_s = np.full(16_000, 0.5, np.float32), [], []
+            loud, said = np.full(16_000, 0.5, np.float32), []
             for number in range(1, 7):
                 began_s = time.monotonic()
                 await one.chunk(loud)
                 result = await one.next("result")
-                took_s.append(time.monotonic() - began_s)
+                # The peer takes no time for a unit: this is what Parley adds, on any machine.
+                assert time.monotonic() - began_s < 0.5
                 assert result["current_time"] == number
                 said.append(len(samples_in(result["audio_data"])))
                 assert result["is_listen"] is (number < 4) is not bool(said[-1])
                 await asyncio.sleep(max(0.0, began_s + 1 - time.monotonic()))
-            # The peer takes no time for a unit: this is what Parley adds, on any machine.
-            assert sorted(took_s)[len(took_s) // 2] < 0.5
             # 0.6, 1.04 and 0.3 s: each with its unit, but for what is longer than that.
             assert sum(said) == 46_560 and said[3] == 14_400
             for _ in range(2):
@@ -242,10 +243,11 @@ async def test_a_second_client_waits_and_gets_the_place_of_the_first(tmp_path: P
                     async with client(served) as three:
                         assert (await three.next("queued"))["position"] == 2
                         await two.socket.close()
+                        left_s = time.monotonic()
                         # A waiter that is gone frees its place.
-                        async with asyncio.timeout(5):
-                            while (await three.next("queue_update"))["position"] != 1:
-                                pass
+                        while (await three.next("queue_update"))["position"] != 1:
+                            pass
+                        assert time.monotonic() - left_s < 1.5
                         await one.send("stop")
                         await three.next("queue_done")
                         await three.prepared()
@@ -262,8 +264,7 @@ async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(tmp_path: Pa
             killed_s = time.monotonic()
             os.kill(worker_of(at).pid, signal.SIGKILL)
             error = await one.next("error")
-            # A worker that is only silent is given up after six seconds.
-            assert time.monotonic() - killed_s < 4
+            assert time.monotonic() - killed_s < 0.25
             assert error["code"] == "inference_error"
             # There is no other worker: it waits at the head until this one is started again.
             assert (await one.next("queued"))["position"] == 1
@@ -375,9 +376,11 @@ async def test_a_handshake_is_refused_with_the_reason(tmp_path: Path):
             assert full.value.response.status_code == 503
             assert b"every line is taken" in full.value.response.body
             await first.close()
+        left_s = time.monotonic()
         async with httpx.AsyncClient() as http, asyncio.timeout(5):
             while (await http.get(f"{served.address}/health")).json()["calls"]:
                 await asyncio.sleep(0.01)
+        assert time.monotonic() - left_s < 1
         for path, headers, status in (
             ("/v1/realtime?mode=smell", {}, 400),
             ("/ws/duplex/a?session=none", {}, 404),

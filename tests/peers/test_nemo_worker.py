@@ -17,6 +17,8 @@ from tests.listening import play, understand
 from tests.nemo_environment import ROOT, nemo_python, nemo_worker, write_models
 from tests.voices import say, silence
 
+pytestmark = pytest.mark.alone
+
 QUESTION = silence(200) + say("how much is a replacement card") + silence(300)
 FRAME_MS = 80
 KINDS = ("tdt", "rnnt", "hybrid")

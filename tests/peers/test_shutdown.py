@@ -19,6 +19,9 @@ from tests.peers.server import RunningServer, running_server
 from tests.peers.test_phone import LOUD, SAID, telephone
 from tests.peers.test_sessions import call, new_session
 
+# Three calls are compared with the sound that they should have.
+pytestmark = pytest.mark.alone
+
 CLAUSE = "This server is being restarted."
 FAREWELL = f"{CLAUSE} Please call again. Goodbye."
 # A machine that is busy makes speech late.

@@ -24,9 +24,10 @@ from configs.deployment import Choice, Deployment, Hearing, Speaking
 from core.errors import ConfigError
 from pipelines.engines import Engines
 from pipelines.engines import plan as plan_of
-from processors.perception.engine_stt import EngineSttSettings
 from serving.pool.settings import PoolSettings, WorkerSpec
 from tests.voices import say, silence
+
+pytestmark = pytest.mark.alone
 
 QUESTION = "how much is a replacement card"
 AUDIO = silence(400) + say(QUESTION) + silence(200)
@@ -41,8 +42,7 @@ POOL = Choice(name="pool", settings={"request_timeout_s": 1.5})
 
 def deployment(*workers: WorkerSpec, **speaking: Any) -> Deployment:
     return Deployment(
-        # As long as a recogniser takes that is started again, whatever else this machine does.
-        hearing=Hearing(stt=POOL, recognition=EngineSttSettings(drain_ms=30_000)),
+        hearing=Hearing(stt=POOL),
         speaking=Speaking(tts=POOL, **speaking),
         workers=PoolSettings(workers=workers, silent_ms=400, dead_ms=2_000, retry_ms=50),
     )
@@ -84,7 +84,7 @@ async def until(holds: Callable[[], object], within_s: float = 5) -> None:
 
 @asynccontextmanager
 async def turning(at_most_ms: float) -> AsyncIterator[None]:
-    """The loop turns: nothing on it waits for a worker, which would take 1.5 s (``POOL``)."""
+    """The loop turns: nothing on it waits for a worker."""
     loop, late_s = asyncio.get_running_loop(), [0.0]
 
     async def pace() -> None:
@@ -101,7 +101,7 @@ async def turning(at_most_ms: float) -> AsyncIterator[None]:
     assert max(late_s) * 1000 < at_most_ms
 
 
-async def asked(loaded: Engines, signal_number: int | None = None) -> tuple[list[str], int]:
+async def asked(loaded: Engines, signal_number: int | None, rest_s: float) -> tuple[list[str], int]:
     """A question of one call, in the middle of which its worker gets a signal: what was heard, errors."""
     frames = [InputAudioRawFrame(AUDIO[at : at + 640], 16_000, 1) for at in range(0, len(AUDIO), 640)]
     middle = len(frames) // 2
@@ -122,6 +122,7 @@ async def asked(loaded: Engines, signal_number: int | None = None) -> tuple[list
                 SleepFrame(1.0),
                 *frames[middle:],
                 VADUserStoppedSpeakingFrame(stop_secs=0.2),
+                SleepFrame(rest_s),
             ],
         ),
         trouble(),
@@ -138,16 +139,18 @@ async def spoken(loaded: Engines, text: str) -> float:
 
 async def test_a_call_is_heard_and_answered_by_workers() -> None:
     async with engines() as loaded:
-        assert (await asked(loaded)) == ([QUESTION], 0)
+        assert (await asked(loaded, None, 1.5)) == ([QUESTION], 0)
         assert await spoken(loaded, "It is five dollars and fifty cents.") > 1
         # The call is over, and nothing of it is left.
         await until(lambda: not busy(loaded))
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_call_survives_the_loss_of_its_recogniser_in_the_middle_of_a_question(sent: int) -> None:
-    async with engines() as loaded, turning(at_most_ms=1_400):
-        heard, errors = await asked(loaded, sent)
+@pytest.mark.parametrize(("sent", "rest_s"), [(signal.SIGKILL, 2.5), (signal.SIGSTOP, 5.0)])
+async def test_a_call_survives_the_loss_of_its_recogniser_in_the_middle_of_a_question(
+    sent: int, rest_s: float
+) -> None:
+    async with engines() as loaded, turning(at_most_ms=750):
+        heard, errors = await asked(loaded, sent, rest_s)
         assert (heard, errors) == ([QUESTION], 1)
         # And the one that was lost is there again.
         await until(lambda: are_there(loaded), 20)
@@ -159,7 +162,7 @@ async def test_a_call_has_its_answer_from_the_voice_behind_while_its_worker_is_g
         os.kill(pid(loaded, "mouth"), signal.SIGKILL)
         began_s = time.monotonic()
         assert await spoken(loaded, "And that is all that there is to say.") > 1
-        assert time.monotonic() - began_s < 15
+        assert time.monotonic() - began_s < 3
         await until(lambda: are_there(loaded), 20)
         assert await spoken(loaded, "Now it is there again.") > 1
 

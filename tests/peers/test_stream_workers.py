@@ -35,9 +35,8 @@ KOKORO_MODULES = (
 )  # fmt: skip
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 CLAUSE = "The monthly fee is five dollars."
-# The deadline of a client that is to reach it, and of one that is not, on a busy machine either.
-WITHIN_S = 3.0
-NEVER_S = 30.0
+# The deadline of a client of these tests.
+WITHIN_S = 1.5
 
 Worker = tuple[subprocess.Popen[str], str]
 
@@ -64,12 +63,12 @@ def started(
         process.communicate(timeout=10)
 
 
-def ears(url: str, within_s: float = NEVER_S) -> WorkerStt:
-    return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=within_s))
+def ears(url: str) -> WorkerStt:
+    return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=WITHIN_S))
 
 
-def mouth(url: str, within_s: float = NEVER_S) -> WorkerTts:
-    return WorkerTts(WorkerTtsSettings(url=url, secret_env=told_secret(), request_timeout_s=within_s))
+def mouth(url: str) -> WorkerTts:
+    return WorkerTts(WorkerTtsSettings(url=url, secret_env=told_secret(), request_timeout_s=WITHIN_S))
 
 
 def listener(pieces: list[bytes]):
@@ -80,6 +79,7 @@ def listener(pieces: list[bytes]):
     return sink
 
 
+@pytest.mark.alone
 def test_flite_is_hosted_in_an_environment_with_the_workers_packages_alone() -> None:
     with started("--engine", "flite") as (process, url):
         hosted, pieces = mouth(url), list[bytes]()
@@ -91,6 +91,7 @@ def test_flite_is_hosted_in_an_environment_with_the_workers_packages_alone() -> 
         assert process.wait(10) == 0
 
 
+@pytest.mark.alone
 def test_pocketsphinx_is_hosted_with_its_package_alone() -> None:
     arguments = ("--set", "common_words=500", "--set", "cache_dir=out/test-cache", "--limit", "streams=2")
     with started("--engine", "pocketsphinx", *arguments, modules=("pocketsphinx",)) as (process, url):
@@ -102,6 +103,7 @@ def test_pocketsphinx_is_hosted_with_its_package_alone() -> None:
         assert process.wait(10) == 0
 
 
+@pytest.mark.alone
 def test_kokoro_is_hosted_with_its_packages_which_nobody_else_needs(tmp_path: Path) -> None:
     write_kokoro(tmp_path)
     arguments = ("--engine", "kokoro", "--set", f"models_dir={tmp_path}")
@@ -157,6 +159,7 @@ def test_the_bots_environment_has_no_package_of_an_engine_in_a_worker(package: s
 # Killed, stopped, started again.
 
 
+@pytest.mark.alone
 def test_a_voice_that_is_killed_is_replaced_by_the_one_behind_it_and_comes_back() -> None:
     with started("--engine", "flite") as (process, url):
         hosted = mouth(url)
@@ -166,7 +169,7 @@ def test_a_voice_that_is_killed_is_replaced_by_the_one_behind_it_and_comes_back(
         process.wait(5)
         began_s, pieces = time.monotonic(), list[bytes]()
         assert both.synthesize(CLAUSE, listener(pieces))
-        assert time.monotonic() - began_s < NEVER_S / 3 and len(b"".join(pieces)) > 16_000
+        assert time.monotonic() - began_s < WITHIN_S and len(b"".join(pieces)) > 16_000
         with pytest.raises(EngineError):
             hosted.synthesize(CLAUSE, listener([]))
     port = url.rpartition(":")[2]
@@ -183,30 +186,29 @@ def test_a_voice_that_is_killed_is_replaced_by_the_one_behind_it_and_comes_back(
         hosted.close()
 
 
+@pytest.mark.alone
 def test_a_voice_that_is_stopped_in_a_clause_is_given_up_at_the_deadline_and_then_at_once() -> None:
     with started("--engine", "flite") as (process, url):
-        hosted = mouth(url, WITHIN_S)
+        hosted = mouth(url)
         both = FallbackTts(hosted, FliteTts())
         assert both.synthesize(CLAUSE, listener([]))
         process.send_signal(signal.SIGSTOP)
         began_s, pieces = time.monotonic(), list[bytes]()
         assert both.synthesize(CLAUSE, listener(pieces)) and pieces
-        assert WITHIN_S - 0.1 < time.monotonic() - began_s < WITHIN_S + 10
+        assert WITHIN_S - 0.1 < time.monotonic() - began_s < WITHIN_S + 2
         # The next clauses do not wait for it.
         began_s = time.monotonic()
         assert both.synthesize(CLAUSE, listener([]))
-        assert time.monotonic() - began_s < WITHIN_S
+        assert time.monotonic() - began_s < WITHIN_S / 2
         process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.alone
 def test_a_recogniser_that_is_killed_or_stopped_is_known_within_its_deadline() -> None:
     arguments = ("--engine", "pocketsphinx", "--set", "common_words=500", "--set", "cache_dir=out/test-cache")
-    for sent, within_s, at_least_s, at_most_s in (
-        (signal.SIGKILL, NEVER_S, 0.0, NEVER_S / 3),
-        (signal.SIGSTOP, WITHIN_S, WITHIN_S - 0.1, WITHIN_S + 10),
-    ):
+    for sent, at_least_s, at_most_s in ((signal.SIGKILL, 0.0, 1.4), (signal.SIGSTOP, 1.4, 3.5)):
         with started(*arguments, modules=("pocketsphinx",)) as (process, url):
-            stream = ears(url, within_s).open_stream()
+            stream = ears(url).open_stream()
             stream.start()
             stream.feed(silence(20))
             process.send_signal(sent)

@@ -264,6 +264,7 @@ async def test_a_half_duplex_client_in_the_queue_of_a_stopping_server_is_closed_
 
 
 @pytest.mark.browser
+@pytest.mark.alone
 async def test_the_page_shows_the_place_in_the_queue_for_a_line(chromium: str, tmp_path: Path):
     flags = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream")
     with serving(tmp_path, "llm: {name: documents}", calls=1, of_one_address=2) as served:
@@ -274,10 +275,10 @@ async def test_the_page_shows_the_place_in_the_queue_for_a_line(chromium: str, t
             await second.part("talk").click()
             notice = second.part("notice")
             await expect(notice).to_contain_text("You are number 1 in the queue, about", timeout=15_000)
-            await second.state("connecting", within_s=5)
+            await second.state("connecting", within_s=1)
             await first.part("talk").click()
             await first.state("ready", within_s=5)
             await second.state("listening", "speaking", within_s=10)
-            await expect(notice).not_to_contain_text("queue", timeout=10_000)
+            await expect(notice).not_to_contain_text("queue", timeout=3_000)
             await second.part("talk").click()
             await second.state("ready", within_s=5)

@@ -53,8 +53,7 @@ async def test_a_spoken_question_is_answered_aloud(server_url: str):
         turn = turns_of(caller)[-1]
         assert "opening hours" in turn["user_text"]
         assert "ten until two" in turn["bot_text"]
-        # How long it takes is measured by ``evals.latency``, where nothing else runs.
-        assert 0 < sum(turn["spans"].values()) < 10_000
+        assert sum(turn["spans"].values()) < 1_500
         assert loudness(bytes(caller.heard[quiet:])) > 200
 
 
@@ -64,8 +63,7 @@ async def test_captions_come_while_the_caller_speaks(server_url: str):
         caller.microphone.say(speech("What are your opening hours on Saturday?") + bytes(32_000 * 8))
         await caller.until(lambda: any(m["data"]["final"] for m in caller.of_type("user-input")), within_s=20)
         partials = [m for m in caller.of_type("user-input") if not m["data"]["final"]]
-        # A recogniser that is late skips some.
-        assert partials
+        assert len(partials) >= 3
 
 
 @pytest.mark.asyncio(loop_scope="module")

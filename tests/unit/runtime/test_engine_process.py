@@ -232,8 +232,7 @@ async def test_a_hung_child_misses_the_deadline_and_is_replaced() -> None:
         began_s = time.monotonic()
         with pytest.raises(EngineError, match="within"):
             await stream.finish()
-        # A child that gave signs would have much longer.
-        assert time.monotonic() - began_s < QUICK.late_timeout_s / 2
+        assert time.monotonic() - began_s < 2 * QUICK.request_timeout_s
         assert len(caller.failures) == 1
         await witness.until_failed()
         second = await Caller().open(engine)
@@ -605,7 +604,7 @@ async def test_closing_kills_a_child_that_does_not_leave() -> None:
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         began_s = time.monotonic()
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 2
     assert is_gone(pid)
 
 

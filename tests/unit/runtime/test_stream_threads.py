@@ -92,8 +92,7 @@ async def test_the_loop_waits_for_nothing_while_the_engine_does(engine: GatedStt
         for _ in range(200):
             call.stream.feed(QUIET)
         final = call.stream.finish()
-        # An engine that is waited for goes on after ten seconds.
-        assert loop.time() - began_s < 5 and not final.done()
+        assert loop.time() - began_s < 0.1 and not final.done()
         engine.gate.set()
         assert sum(map(int, (await final).text.split())) == 201 * 1_280
 

@@ -197,8 +197,7 @@ def test_a_worker_that_does_not_answer_is_given_up_at_the_deadline(engine: Gated
         began_s = time.monotonic()
         with pytest.raises(EngineError, match="not answered in time"):
             stream.feed(HELD)
-        # The engine itself goes on after ten seconds.
-        assert 0.25 < time.monotonic() - began_s < 5
+        assert 0.25 < time.monotonic() - began_s < 1
         engine.gate.set()
         stream.close()
 
@@ -305,8 +304,7 @@ def test_a_listener_who_leaves_while_the_engine_makes_nothing_is_not_waited_for(
     with voice(engine) as served:
         hosted = mouth(served)
         assert hosted.synthesize("a" * 50, lambda _piece: not left_s) is False
-        # The engine itself goes on after ten seconds.
-        assert time.monotonic() - left_s[0] < 5
+        assert time.monotonic() - left_s[0] < 0.4
         [conversation] = served.server._conversations.values()
         eventually(lambda: conversation._stopped == 1)
         may_go_on.set()
