@@ -1,11 +1,11 @@
 """What the grammar of a turn says about whether more is coming.
 
 In: the words of the turn so far. Out: a set of ``SyntaxSign``, each the sign of a sentence that is not whole
-yet: a modifier without its noun, a verb without its object, a subordinate clause or an infinitive without its
-main clause, a noun phrase without its verb. ``evidence_words`` reads the last word alone; here the beginning
-of the sentence counts too. Closed classes of English and a few verbs that rarely stand last: no sign is a
-proof, and their weights (``end_predictor``) are counted, not chosen. That a turn is short is no sign: an
-answer of a word or two is as whole as any.
+yet: a modifier without its noun, a subordinate clause without its main clause, a noun phrase without its
+verb; and of a verb that often has an object and has none here. ``evidence_words`` reads the last word alone;
+here the beginning of the sentence counts too. Closed classes of English and a few verbs that rarely stand
+last: no sign is a proof, and their weights (``end_predictor``) are counted, not chosen. That a turn is short
+is no sign: an answer of a word or two is as whole as any.
 
 Pure.
 """
@@ -22,12 +22,11 @@ from turn_taking.evidence_words import (
 
 
 class SyntaxSign(Enum):
-    """A sign that the sentence goes on."""
+    """Sign of how whole a sentence is. All but VERB are counted as signs that it goes on."""
 
     MODIFIER = "modifier"
     VERB = "verb"
     CLAUSE = "clause"
-    INFINITIVE = "infinitive"
     NOUN_PHRASE = "noun_phrase"
 
 
@@ -57,7 +56,6 @@ _FINITE = YES_NO_WORDS | frozenset(
 _REQUESTS = frozenset("please press enter tell give call say dial wait hold".split())
 # A clause of more words than that has its main clause with it, whatever was understood.
 _CLAUSE_WORDS = 9
-_INFINITIVE_WORDS = 6
 # Before that a clause has hardly had its own subject.
 _OWN_WORDS = 3
 
@@ -76,15 +74,13 @@ def syntax_signs(text: str) -> frozenset[SyntaxSign]:
         signs.add(SyntaxSign.VERB)
     if _is_open_clause(words):
         signs.add(SyntaxSign.CLAUSE)
-    elif words[0] == "to" and len(words) <= _INFINITIVE_WORDS and not _REQUESTS.intersection(words):
-        signs.add(SyntaxSign.INFINITIVE)
     elif words[0] in _DETERMINERS and not _FINITE.intersection(words):
         signs.add(SyntaxSign.NOUN_PHRASE)
     return frozenset(signs)
 
 
 def _is_open_clause(words: list[str]) -> bool:
-    """Whether the turn begins with a subordinate clause and has no main clause."""
+    """Return whether the turn begins with a subordinate clause and has no main clause."""
     if words[0] not in _SUBORDINATORS or not 1 < len(words) <= _CLAUSE_WORDS:
         return False
     # "When do you open" asks.

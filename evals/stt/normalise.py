@@ -5,8 +5,8 @@ words as the product's voices say them (``models.tts.spoken_text``); contraction
 openai-whisper's ``EnglishTextNormalizer`` does; fillers dropped; "okay" and "ok", "alright" and "all right"
 made one. Spelling variants stay different and count as errors; of compounds ("voicemail", "voice mail") see
 ``measure.word_errors``.
-Other languages: lower case without punctuation and without accents, which the Spanish references lack
-("numero"); nothing else.
+Other languages: lower case without punctuation; of Spanish also without accents, which its references lack
+("numero").
 """
 
 import re
@@ -45,10 +45,12 @@ _FILLERS = frozenset({"hmm", "mm", "mhm", "mmm", "uh", "um"})
 
 def normalised(text: str, language: str = "en") -> tuple[str, ...]:
     """Return the words of a text in one spelling."""
-    if language != "en":
+    if language == "es":
         # An accent is a letter's mark of its own once the letter is taken apart.
         parts = unicodedata.normalize("NFD", text)
         return plain_words("".join(part for part in parts if unicodedata.category(part) != "Mn"))
+    if language != "en":
+        return plain_words(text)
     plain = _BRACKETS.sub(" ", text.lower().replace("’", "'"))
     plain = re.sub(r"(?<=\w)[-–—](?=\w)", " ", plain)
     plain = _ORDINAL.sub(lambda found: _ordinal(int(found[1])), plain)

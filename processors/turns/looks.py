@@ -22,11 +22,10 @@ from core.errors import EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from models.stt import Transcript
 from models.stt.looks import BEFORE_MS, LOOKS_MS, ask_look, read_look
+from processors.turns.reopened_stream import ReopenedStream
 
-# Kept while nobody speaks: ``BEFORE_MS``, and the voice that voice activity needs to be sure.
+# Kept while the caller is silent: ``BEFORE_MS``, and the voice that voice activity needs to be sure.
 KEPT_MS = 700
-# Pause before a dead engine is tried again; while it loads, opening a stream waits for it.
-REOPEN_S = 2.0
 
 
 class LookStream(Protocol):
@@ -57,8 +56,9 @@ class VoiceLooks:
 
     def __init__(self, engine: LookEngine) -> None:
         self._engine = engine
-        self._stream: LookStream | None = None
-        self._reopening: asyncio.Task[None] | None = None
+        self._kept_open = ReopenedStream[LookStream](
+            engine, lost="voices are not looked at", on_lost=self._lose
+        )
         # Audio: the last ``KEPT_MS`` while no voice is looked at, all of one from ``BEFORE_MS`` on.
         self._heard = bytearray()
         self._on_look: Callable[[int, float], None] | None = None
@@ -68,14 +68,11 @@ class VoiceLooks:
 
     async def open(self) -> None:
         """Get a stream. Without one nothing is looked at."""
-        try:
-            self._stream = await self._engine.open_stream(lambda _partial: None, self._on_failure)
-        except EngineError as error:
-            logger.warning(f"voices of this call are not looked at: {error}")
+        await self._kept_open.open()
 
     def hear(self, pcm: bytes) -> None:
         """Take a piece of the caller's audio, 16-bit mono at the engine's rate."""
-        if self._stream is None:
+        if self._kept_open.stream is None:
             return
         self._heard += pcm
         if self._on_look is None or self._next == len(LOOKS_MS):
@@ -91,9 +88,12 @@ class VoiceLooks:
             on_look: called on the loop with the place of a look in ``LOOKS_MS`` and its log odds; not any
                 more after ``on_voice_over``.
         """
-        if self._stream is None:
+        if self._kept_open.stream is None:
             return
-        del self._heard[: max(0, len(self._heard) - self._bytes(BEFORE_MS + voiced_ms))]
+        length = self._bytes(BEFORE_MS + voiced_ms)
+        del self._heard[: max(0, len(self._heard) - length)]
+        # At the beginning of a call less than that was heard: a look counts from the beginning of the voice.
+        self._heard[:0] = bytes(length - len(self._heard))
         self._on_look, self._next = on_look, 0
         self._look()
 
@@ -103,16 +103,12 @@ class VoiceLooks:
 
     def close(self) -> None:
         """Release the stream."""
-        if self._reopening is not None:
-            self._reopening.cancel()
-        self._on_look = None
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
+        self._lose()
+        self._kept_open.close()
 
     def _look(self) -> None:
         """Ask the last question that is due, unless one waits."""
-        stream, on_look = self._stream, self._on_look
+        stream, on_look = self._kept_open.stream, self._on_look
         due = self._next
         while due < len(LOOKS_MS) and len(self._heard) >= self._bytes(BEFORE_MS + LOOKS_MS[due]):
             due += 1
@@ -127,7 +123,7 @@ class VoiceLooks:
     def _answered(
         self, answer: "asyncio.Future[bytes]", on_look: Callable[[int, float], None], look: int
     ) -> None:
-        # A failure was reported to ``_on_failure``.
+        # A failure was reported to ``_kept_open``.
         if answer.cancelled() or answer.exception() is not None or self._on_look is not on_look:
             return
         try:
@@ -139,19 +135,9 @@ class VoiceLooks:
             return
         on_look(look, log_odds)
 
-    def _on_failure(self, error: EngineError) -> None:
-        logger.warning(f"voices of a call are not looked at: {error}")
-        self._stream = self._on_look = None
+    def _lose(self) -> None:
+        self._on_look = None
         self._heard.clear()
-        if error.retryable and (self._reopening is None or self._reopening.done()):
-            self._reopening = asyncio.create_task(self._reopen(), name="looks.reopen")
-
-    async def _reopen(self) -> None:
-        while self._stream is None:
-            try:
-                self._stream = await self._engine.open_stream(lambda _partial: None, self._on_failure)
-            except EngineError:
-                await asyncio.sleep(REOPEN_S)
 
     def _bytes(self, ms: int) -> int:
         return ms_to_samples(ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE

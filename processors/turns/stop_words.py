@@ -19,19 +19,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from loguru import logger
-
-from core.errors import EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from models.stt import Transcript
+from processors.turns.reopened_stream import ReopenedStream
 from runtime.utterances import UtteranceEngine, UtteranceStream
 
 # Audio before the voice was first heard, as the recogniser gets it: soft first sounds.
 BEFORE_MS = 250
 # Kept while nobody speaks: that, what voice activity needs to be sure, and as much again.
 KEPT_MS = 700
-# Pause before a dead engine is tried again; while it loads, opening a stream waits for it.
-REOPEN_S = 2.0
 # No command lasts longer, with the silence around it: what the engine takes for one at most, by default.
 LONGEST_MS = 1_800
 
@@ -45,8 +41,9 @@ class StopWords:
 
     def __init__(self, engine: UtteranceEngine[Transcript]) -> None:
         self._engine = engine
-        self._stream: UtteranceStream[Transcript] | None = None
-        self._reopening: asyncio.Task[None] | None = None
+        self._kept_open = ReopenedStream[UtteranceStream[Transcript]](
+            engine, lost="no stop words are listened for", on_lost=self._forget
+        )
         self._kept: deque[bytes] = deque()
         self._kept_bytes = 0
         # A voice over a reply is on, and its audio; none when it has become too long.
@@ -55,14 +52,11 @@ class StopWords:
 
     async def open(self) -> None:
         """Get a stream. Without one no stop word is spotted."""
-        try:
-            self._stream = await self._engine.open_stream(lambda _partial: None, self._on_failure)
-        except EngineError as error:
-            logger.warning(f"nobody listens for stop words in this call: {error}")
+        await self._kept_open.open()
 
     def hear(self, pcm: bytes) -> None:
         """A piece of the caller's audio, 16-bit mono at the engine's rate."""
-        if self._stream is None:
+        if self._kept_open.stream is None:
             return
         if self._is_open:
             if len(self._voice) <= self._bytes(LONGEST_MS):
@@ -75,7 +69,7 @@ class StopWords:
 
     def on_voice_started(self, voiced_ms: int) -> None:
         """A voice over a reply began so long ago."""
-        if self._stream is None:
+        if self._kept_open.stream is None:
             return
         heard = b"".join(self._kept)
         self._forget()
@@ -88,13 +82,13 @@ class StopWords:
         None: whether it was one does not matter any more. Returns whether there will be such a call, unless
         the engine fails: not without a voice, and not for one that is too long for a command.
         """
-        stream, voice, is_open = self._stream, bytes(self._voice), self._is_open
+        stream, voice, is_open = self._kept_open.stream, bytes(self._voice), self._is_open
         self._forget()
         if stream is None or not is_open or on_spotted is None or len(voice) > self._bytes(LONGEST_MS):
             return False
 
         def spotted(final: asyncio.Future[Transcript]) -> None:
-            # A failure was told to ``_on_failure``.
+            # A failure was reported to ``_kept_open``.
             if not final.cancelled() and final.exception() is None:
                 on_spotted(final.result())
 
@@ -105,26 +99,8 @@ class StopWords:
 
     def close(self) -> None:
         """Release the stream."""
-        if self._reopening is not None:
-            self._reopening.cancel()
-        stream, self._stream = self._stream, None
         self._forget()
-        if stream is not None:
-            stream.close()
-
-    def _on_failure(self, error: EngineError) -> None:
-        logger.warning(f"stop words of a call are not listened for: {error}")
-        self._stream = None
-        self._forget()
-        if error.retryable and (self._reopening is None or self._reopening.done()):
-            self._reopening = asyncio.create_task(self._reopen(), name="stop_words.reopen")
-
-    async def _reopen(self) -> None:
-        while self._stream is None:
-            try:
-                self._stream = await self._engine.open_stream(lambda _partial: None, self._on_failure)
-            except EngineError:
-                await asyncio.sleep(REOPEN_S)
+        self._kept_open.close()
 
     def _forget(self) -> None:
         self._is_open = False

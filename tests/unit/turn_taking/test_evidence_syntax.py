@@ -25,7 +25,6 @@ WHOLE = (
         ("if i lose my card", SyntaxSign.CLAUSE),
         ("well because my card was stolen", SyntaxSign.CLAUSE),
         ("when i call the branch", SyntaxSign.CLAUSE),
-        ("to open an account", SyntaxSign.INFINITIVE),
         ("the account of my daughter", SyntaxSign.NOUN_PHRASE),
         ("the account", SyntaxSign.NOUN_PHRASE),
     ],

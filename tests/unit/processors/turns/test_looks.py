@@ -6,7 +6,8 @@ from collections.abc import Callable
 from core.errors import EngineError
 from models.stt import Transcript
 from models.stt.looks import ANSWER, BEFORE_MS, LOOKS_MS
-from processors.turns.looks import KEPT_MS, REOPEN_S, LookStream, VoiceLooks
+from processors.turns.looks import KEPT_MS, LookStream, VoiceLooks
+from processors.turns.reopened_stream import REOPEN_S
 from runtime.in_place_engine import InPlaceEngine
 from tests import virtual_time
 from tests.fakes.looks import ScriptedLooks
