@@ -151,9 +151,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         people = heard.measure(Split.TUNING, heard.PEOPLE, processes=arguments.processes, kept=arguments.keep)
         figures["recorded people without words"] = areas(predictor, list(rows(people)))
     print(json.dumps(figures, indent=2))
+    if not all(math.isfinite(weight) for weight in predictor.weights.values()):
+        print("no weights were found, nothing is written", file=sys.stderr)
+        return 1
     content = {"weights": predictor.weights}
     arguments.out.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    return 0 if all(math.isfinite(weight) for weight in predictor.weights.values()) else 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ class LlamaCppService(OpenAiCompatibleService):
             api_key="none", base_url="http://127.0.0.1", timeout_s=timeout_s, sdk_retries=0, **kwargs
         )
         self._server = server
+        # Messages of the dialogue that are not sent any more, and how many it had when they were left out.
+        self._left_out = self._of = 0
 
     async def get_chat_completions(self, context: LLMContext) -> AsyncStream[ChatCompletionChunk]:
         """See the base class. Sends less of a dialogue that is too long.
@@ -40,6 +42,8 @@ class LlamaCppService(OpenAiCompatibleService):
             EngineError: the server does not run.
             openai.BadRequestError: the last turn alone is too long.
         """
+        whole = context.get_messages()
+        context = self._shortened(context)
         for _ in range(MOST_CUTS):
             await self._connect()
             try:
@@ -49,8 +53,10 @@ class LlamaCppService(OpenAiCompatibleService):
                 kept = None if share is None else without_oldest(context.get_messages(), share)
                 if kept is None:
                     raise
-                dropped = len(context.get_messages()) - len(kept)
-                logger.info(f"{self}: the dialogue is longer than the context, {dropped} messages left out")
+                self._left_out, self._of = len(whole) - len(kept), len(whole)
+                logger.info(
+                    f"{self}: the dialogue is longer than the context, {self._left_out} messages left out"
+                )
                 context = LLMContext(kept, tools=context.tools, tool_choice=context.tool_choice)
         await self._connect()
         return await super().get_chat_completions(context)
@@ -60,6 +66,17 @@ class LlamaCppService(OpenAiCompatibleService):
         await self._connect()
         answer: str | None = await super().run_inference(*args, **kwargs)
         return answer
+
+    def _shortened(self, context: LLMContext) -> LLMContext:
+        """Return what is sent of a dialogue that was shortened before and has only grown since."""
+        messages = context.get_messages()
+        start = _head(messages) + self._left_out
+        if len(messages) < self._of or start >= len(messages) or _role(messages[start]) != "user":
+            self._left_out = self._of = 0
+        if not self._left_out:
+            return context
+        kept = [*messages[: _head(messages)], *messages[start:]]
+        return LLMContext(kept, tools=context.tools, tool_choice=context.tool_choice)
 
     async def _connect(self) -> None:
         endpoint = await self._server.endpoint()
@@ -89,9 +106,7 @@ def without_oldest(messages: list[LLMContextMessage], share: float) -> list[LLMC
     Returns:
         The messages, or None when there is nothing to leave out.
     """
-    head = 0
-    while head < len(messages) and _role(messages[head]) in ("system", "developer"):
-        head += 1
+    head = _head(messages)
     sizes = [_size(message) for message in messages]
     starts = [at for at in range(head + 1, len(messages)) if _role(messages[at]) == "user"]
     if not starts:
@@ -99,6 +114,14 @@ def without_oldest(messages: list[LLMContextMessage], share: float) -> list[LLMC
     room = share * sum(sizes) - sum(sizes[:head])
     start = next((at for at in starts if sum(sizes[at:]) <= room), starts[-1])
     return [*messages[:head], *messages[start:]]
+
+
+def _head(messages: list[LLMContextMessage]) -> int:
+    """Return how many system messages are in front."""
+    head = 0
+    while head < len(messages) and _role(messages[head]) in ("system", "developer"):
+        head += 1
+    return head
 
 
 def _role(message: LLMContextMessage) -> str:

@@ -205,6 +205,13 @@ async def test_the_oldest_turns_go_when_the_context_is_full(models: Path):
         answer, usage = await usage_of(service(server, file), dialogue("And now?", *earlier))
         assert len(answer) == 24
         assert 200 < usage.prompt_tokens < 1_024
+        # What was left out stays so while there is room, so that what is left has been read before.
+        llm, said = service(server, file), [*earlier, "And now?", "Yes."]
+        async with ReplyBench([llm], metrics=True, usage=True) as bench:
+            for turns in (earlier, said):
+                await bench.answer(dialogue("And now?", *turns))
+        first, second = usages(bench)
+        assert (second.cache_read_input_tokens or 0) > 0.8 * first.prompt_tokens
         # What cannot be shortened is the fallback's, and not a question that lost its beginning.
         guard = ReplyGuard(service(server, file), ScriptedLanguageModel(FALLBACK), PATIENT)
         async with ReplyBench(guard.processors) as bench:

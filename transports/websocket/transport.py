@@ -200,9 +200,9 @@ class SocketOutput(InterruptibleOutput):
         # A reply that was cut off, and what tells it where no caller does.
         self._cut_off: ReplyOver | None = None
         self._cut_timer: asyncio.TimerHandle | None = None
-        # Ends of turns whose last words are still on their way, each with what happened after it.
-        self._held: deque[list[Happening]] = deque()
-        self._words_timer: asyncio.TimerHandle | None = None
+        # Ends of turns whose last words are still on their way, each with what happened after it and the end
+        # of its wait.
+        self._held: deque[tuple[list[Happening], asyncio.TimerHandle]] = deque()
         # RTVI has told of the end of this turn before its frame came.
         self._words_are_told = False
 
@@ -214,7 +214,8 @@ class SocketOutput(InterruptibleOutput):
     async def cleanup(self) -> None:
         await super().cleanup()
         self._tell_cut()
-        self._tell_held(all_of_it=True)
+        while self._held:
+            self._tell_held()
         player, self._player = self._player, None
         if player is not None:
             await self.cancel_task(player)
@@ -354,25 +355,20 @@ class SocketOutput(InterruptibleOutput):
         if isinstance(happening, Words) or not self._held:
             self._socket.session.happen(happening)
         else:
-            self._held[-1].append(happening)
+            self._held[-1][0].append(happening)
         self._tell_cut()
 
     def _hold(self) -> None:
         """A turn is over: what happens from here on is told after its words."""
-        self._held.append([])
-        if self._words_timer is None:
-            self._words_timer = asyncio.get_running_loop().call_later(
-                WORDS_S, lambda: self._tell_held(all_of_it=True)
-            )
+        timer = asyncio.get_running_loop().call_later(WORDS_S, self._tell_held)
+        self._held.append(([], timer))
 
-    def _tell_held(self, *, all_of_it: bool = False) -> None:
-        """The words before the first end that is held have come, or are not waited for."""
-        if all_of_it or len(self._held) <= 1:
-            timer, self._words_timer = self._words_timer, None
-            if timer is not None:
-                timer.cancel()
-        for _ in range(len(self._held) if all_of_it else min(1, len(self._held))):
-            for happening in self._held.popleft():
+    def _tell_held(self) -> None:
+        """The words before the first end that is held have come, or are not waited for any more."""
+        if self._held:
+            happened, timer = self._held.popleft()
+            timer.cancel()
+            for happening in happened:
                 self._socket.session.happen(happening)
 
     def _tell_cut(self) -> None:
@@ -383,7 +379,7 @@ class SocketOutput(InterruptibleOutput):
         if over is None:
             return
         if self._held:
-            self._held[-1].append(over)
+            self._held[-1][0].append(over)
         else:
             self._socket.session.happen(over)
 

@@ -138,24 +138,14 @@ def test_no_more_are_tried_while_fewer_are_held():
     assert policy.admitted.calls == 8
 
 
-def test_no_more_are_tried_when_a_third_of_the_answers_is_late():
+@pytest.mark.parametrize(("late_ms", "each"), [(900, 3), (650, 6)])
+def test_no_more_are_tried_when_a_part_of_the_answers_is_late(late_ms: int, each: int):
     policy = learnt_alone(alone_ms=400)
     policy.on_processors(0.3)
     policy.on_hearing(processes=1, real_time_factor=0.044)
     for second in range(120):
         policy.on_speaking(4, calls=8, seconds=1.0)
-        policy.on_answer(second * 1_000, 900 if second % 3 == 0 else 420, calls=8)
-        policy.look(second * 1_000, calls=8)
-    assert policy.admitted.calls == 8
-
-
-def test_no_more_are_tried_when_one_answer_in_six_is_late():
-    policy = learnt_alone(alone_ms=400)
-    policy.on_processors(0.3)
-    policy.on_hearing(processes=1, real_time_factor=0.044)
-    for second in range(120):
-        policy.on_speaking(4, calls=8, seconds=1.0)
-        policy.on_answer(second * 1_000, 650 if second % 6 == 0 else 420, calls=8)
+        policy.on_answer(second * 1_000, late_ms if second % each == 0 else 420, calls=8)
         policy.look(second * 1_000, calls=8)
     assert policy.admitted.calls == 8
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from pipecat.runner.types import RunnerArguments
 
+from protocols.surface import InQueue
 from serving.gateway.app import create_app
 from serving.gateway.settings import ServerSettings
 from serving.scheduler.admission import Admitted
@@ -280,6 +281,28 @@ async def test_one_call_too_many_gets_503(calls: Calls, queue: dict[str, Any] | 
         assert "every line is taken (2 in all)" in answers[-1].json()["error"]
         assert int(answers[-1].headers["retry-after"]) >= 1
         assert (app.state.calls.active, app.state.calls.waiting) == (2, in_all - 2)
+        for caller in callers:
+            await caller.hang_up()
+
+
+async def test_calls_without_media_hold_a_quarter_of_the_lines_and_keep_nobody_waiting(calls: Calls):
+    app = make(calls, max_calls=8, clients=UNSHARED, queue={"most": 1})
+    async with serve(app) as client:
+        callers = [Caller() for _ in range(3)]
+        for caller in callers:
+            answer = await client.post("/api/offer", json=await caller.offer())
+            assert answer.status_code == 200
+        assert (app.state.calls.active, app.state.calls.waiting) == (2, 1)
+        assert app.state.calls.has_room()
+        await calls.until_begun(3)
+        # Its media have come: another one may be silent.
+        calls.arguments[0].on_first_word()
+
+        async def tell(_place: InQueue) -> None: ...
+
+        async with asyncio.timeout(5):
+            await calls.arguments[2].line.granted(tell)
+        assert (app.state.calls.active, app.state.calls.waiting) == (3, 0)
         for caller in callers:
             await caller.hang_up()
 

@@ -23,9 +23,9 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
 from tests.syllables import syllables
-from turn_taking.endpointing import BoundarySettings, Endpoint, EndpointKind, EndpointSettings
-from turn_taking.evidence_voice import VoiceEnd, voice_end
-from turn_taking.policies import endpoint_policy
+from turn_taking.endpointing import BoundarySettings, Endpoint, EndpointKind, EndpointPolicy, EndpointSettings
+from turn_taking.evidence_voice import VoiceEnd
+from turn_taking.policies import PredictivePolicy, endpoint_policy
 from turn_taking.speculation import Guesser
 
 
@@ -33,13 +33,16 @@ class Turn:
     """A strategy with its clock and what it decided."""
 
     def __init__(
-        self, probabilities: Sequence[float | EngineError], settings: EndpointSettings | None = None
+        self,
+        probabilities: Sequence[float | EngineError],
+        settings: EndpointSettings | None = None,
+        policy: EndpointPolicy | None = None,
     ) -> None:
         self.model = ScriptedTurn(probabilities)
         self.endpoints: list[Endpoint] = []
         self.stopped = 0
         self.strategy = EndpointStopStrategy(
-            endpoint_policy(settings or EndpointSettings(kind="adaptive")),
+            policy or endpoint_policy(settings or EndpointSettings(kind="adaptive")),
             completeness=self.model,
             executor=InlineExecutor(),
             on_endpoint=self.endpoints.append,
@@ -80,9 +83,10 @@ def play(
     probabilities: Sequence[float | EngineError],
     scenario: Callable[[Turn], Awaitable[None]],
     settings: EndpointSettings | None = None,
+    policy: EndpointPolicy | None = None,
 ) -> Turn:
     async def run() -> Turn:
-        turn = Turn(probabilities, settings)
+        turn = Turn(probabilities, settings, policy)
         tasks = TaskManager()
         setup = FrameProcessorSetup(
             clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
@@ -437,22 +441,25 @@ def test_who_draws_out_the_last_word_is_waited_for_longer_where_the_voice_s_end_
     assert drawn_out > quick + 100 if voice else drawn_out == quick
 
 
-def test_the_end_of_the_voice_is_measured_once_in_a_pause(monkeypatch: pytest.MonkeyPatch):
-    measured: list[int] = []
+class CountedEnds(PredictivePolicy):
+    """Counts the ends of voices that were measured."""
 
-    def counted(audio: np.ndarray, rate_hz: int) -> VoiceEnd:
-        measured.append(len(audio))
-        return voice_end(audio, rate_hz)
+    measured = 0
 
-    monkeypatch.setattr("processors.turns.endpoint.voice_end", counted)
+    def on_voice_end(self, end: VoiceEnd) -> None:
+        self.measured += 1
+        super().on_voice_end(end)
 
+
+def test_the_end_of_the_voice_is_measured_once_in_a_pause():
     async def scenario(turn: Turn) -> None:
         for _ in range(2):
             await turn.say(syllables([120] * 10))
             await turn.fall_silent("i would like")
             await turn.audio(600)
 
-    turn = play([0.02], scenario, EndpointSettings(kind="predictive", patience=1.0))
+    policy = CountedEnds(EndpointSettings(kind="predictive", patience=1.0))
+    turn = play([0.02], scenario, policy=policy)
     # Two looks at each of two pauses, and one measure.
     assert len(turn.model.heard_samples) == 4
-    assert len(measured) == 2
+    assert policy.measured == 2
