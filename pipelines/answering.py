@@ -134,7 +134,7 @@ def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
         tools.append((choice.name, settings))
     if tools and thinking.llm.name == DOCUMENTS:
         logger.warning(
-            f"thinking.tools: {DOCUMENTS!r} uses no tools, nobody calls {', '.join(sorted(names))}"
+            f"thinking.tools: {DOCUMENTS!r} uses no tools, {', '.join(sorted(names))} are never called"
         )
     return tuple(tools)
 
@@ -229,8 +229,9 @@ class Answering:
 
     @property
     def calls_tools(self) -> bool:
-        """Whether the model may call tools: those that run in this process know none, and a GGUF file knows
-        them by its chat template.
+        """Return whether the model may call tools.
+
+        Those that run in this process know none, and a GGUF file knows them by its chat template.
         """
         if self._llamacpp is not None:
             return self._llamacpp.uses_tools
@@ -455,7 +456,7 @@ async def _start_llamacpp(plan: AnsweringPlan) -> LlamaCppServer:
         names = ", ".join(sorted(settings.name for _, settings in plan.tools))
         logger.warning(
             f"thinking.tools: the chat template of {row.settings.model.name} has no place for tools, "
-            f"nobody calls {names}"
+            f"{names} are never called"
         )
     return server
 

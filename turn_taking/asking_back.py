@@ -125,7 +125,7 @@ class AskingBack:
         words, confidences, is_known = self._words, self._confidences, self._is_known
         self.forget()
         chosen, asked, self._open = self._settings, self._open, None
-        # Typed text, or words of another turn beside these: nobody knows how sure they are.
+        # Typed text, or words of another turn with these: how sure they are is not known.
         is_known = is_known and bool(words) and words == said.split()
         confidence = statistics.fmean(confidences) if is_known else 1.0
         is_long = len(words) >= chosen.least_words

@@ -110,7 +110,7 @@ class EndPredictor:
 
     @property
     def hears_voice_end(self) -> bool:
-        """Whether the end of the voice has a weight."""
+        """Return whether the end of the voice has a weight."""
         return any(self.weights.get(name) for name in ("tempo", "movement", "loudness"))
 
     def sound_log_odds(self, signs: PauseSigns) -> float:

@@ -37,7 +37,7 @@ from turn_taking.score_worth import ScoreWorth
 CUT_COSTS_MS = (600.0, 20_000.0)
 LONGEST_WAITS_MS = (450, 2_500)
 # Silences after which ``predictive`` has the model asked again while the turn is open: at most so many looks
-# in a pause beside the first, 36 ms of a processor each.
+# in a pause after the first, 36 ms of a processor each.
 LOOKS_MS = (320,)
 
 
@@ -168,7 +168,7 @@ class PredictivePolicy(BoundaryPolicy):
 
     @property
     def wants_voice_end(self) -> bool:
-        """Whether ``on_voice_end`` would be listened to."""
+        """Return whether ``on_voice_end`` would be listened to."""
         return self._predictor.hears_voice_end
 
     def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:

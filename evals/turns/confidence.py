@@ -9,7 +9,7 @@ recorded people in every condition of ``evals.human``, are heard by a recogniser
 was said (fewest substitutions, insertions and deletions); a turn counts as misunderstood when the errors are
 at least ``WRONG_SHARE`` of the words said. Out: confidences of right and wrong words, and for each threshold
 of ``turn_taking.asking_back`` the share of misunderstood and of understood turns that would be asked back.
-Every other sentence is for choosing, the rest is reported beside it; of people, the tuning set is for
+Every other sentence is for choosing, the rest is reported; of people, the tuning set is for
 choosing.
 """
 

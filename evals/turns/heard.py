@@ -98,7 +98,7 @@ def as_written(call: ScriptedCall, rng: np.random.Generator) -> ScriptedCall:
 
 
 def without_words(call: ScriptedCall) -> ScriptedCall:
-    """Return the call of somebody who speaks no English: what a recogniser of English writes says nothing.
+    """Return the call of a speaker of another language: what a recogniser of English writes says nothing.
 
     There are words all the same, as a policy ends no turn without any.
     """

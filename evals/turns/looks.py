@@ -86,7 +86,7 @@ class VoiceWindow:
 
 @cache
 def _own() -> tuple[VoiceActivityDetector, audio.Speakers, SoundMaterial]:
-    """One set for each process of the pool."""
+    """Return the material of this process of the pool, loaded once."""
     return VAD.create("silero"), audio.Speakers(), tuning_material()
 
 

@@ -39,14 +39,14 @@ from turn_taking.evidence_words import asked_for
 # A signal that was seen ten times is hardly believed.
 RIDGE = 3.0
 # How drawn out a voice ends tells the synthetic callers apart, whose ends were drawn out by rule (area 0.75),
-# and not the recorded people of the tuning side (0.53); with it their pauses are told apart worse.
+# and not the recorded people of the tuning side (0.53); with it their pauses are separated worse.
 LEFT_OUT = ("tempo",)
 STEPS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One look at one pause.
+    """Describe one look at one pause.
 
     Attributes:
         signs: what was known.

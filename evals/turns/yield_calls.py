@@ -72,7 +72,7 @@ TUNING_CALL = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpokenSound:
-    """One sound that may be heard over the bot.
+    """Hold one sound that may be heard over the bot.
 
     Attributes:
         sound: its kind.
@@ -90,7 +90,7 @@ class SpokenSound:
 
 
 class SoundMaterial:
-    """What is heard over the bot, of one side of the split.
+    """Hold the sounds over the bot, of one side of the split.
 
     Args:
         people: recordings.
@@ -180,7 +180,7 @@ def _generated(
 
 
 class YieldScript:
-    """What is played and what is said in one call.
+    """Hold what is played and what is said in one call.
 
     Args:
         rng: of all that is drawn.

@@ -79,7 +79,7 @@ POLICIES: Mapping[str, Callable[[], BargeInPolicy]] = {
 
 @dataclass(frozen=True, slots=True)
 class YieldTrial:
-    """One sound over the bot and what became of it.
+    """Record what became of one sound over the bot.
 
     Attributes:
         trial: what was heard.
@@ -163,7 +163,7 @@ def _material(side: Split, mixed: bool) -> SoundMaterial:
 
 @cache
 def _own_ears() -> tuple[Ears, audio.Speakers]:
-    """One set for each process of the pool: they cannot be sent there."""
+    """Return the engines of this process of the pool: they cannot be sent there."""
     return default_ears(), audio.Speakers()
 
 

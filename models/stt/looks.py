@@ -1,4 +1,4 @@
-"""Early looks at a voice over the bot: does whoever speaks want the floor, or only listen?
+"""Early looks at a voice over the bot: does the caller want the floor, or only listen?
 
 In: the first 0.2 to 0.5 s of a voice. Out: the log odds that its owner interrupts. Words take two or three
 times as long, and a hum has none. The encoder of Moonshine tiny, which a server with that recogniser has

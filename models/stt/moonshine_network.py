@@ -40,8 +40,8 @@ LEAST_SAMPLES = 1_600
 # The authors' limit for English (arXiv 2410.15608), and some for a short line.
 TOKENS_PER_S = 6.5
 SPARE_TOKENS = 8
-# A caller says "no" or a digit four times in a row, who stutters says "what, what, what, what is", and nobody
-# says a longer phrase more than twice.
+# Callers say "no" or a digit four times in a row, those who stutter "what, what, what, what is", and a longer
+# phrase twice at most.
 LOOP_COPIES = 3
 WORD_COPIES = 6
 # A word with its comma has so many tokens.

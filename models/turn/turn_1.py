@@ -47,7 +47,7 @@ PROVIDERS = {
 
 
 class Turn1MiniSettings(BaseModel):
-    """Where the weights are, and how much machine one estimate may take."""
+    """Set the place of the weights and the threads of one estimate."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -68,7 +68,7 @@ class Turn1MiniSettings(BaseModel):
 
 
 class Turn1Settings(BaseModel):
-    """Where the weights are, and on which device they run."""
+    """Set the place of the weights and the device that they run on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -114,11 +114,11 @@ class Turn1Mini:
             if name.startswith(STATE)
         }
         expected = {PROBABILITIES, *(NEXT_STATE + name.removeprefix(STATE) for name in self._states)}
-        steps = inputs.get(AUDIO) == (1, STEP_SAMPLES)
-        fixed = all(self._states[name] == inputs[name] for name in self._states)
+        takes_one_step = inputs.get(AUDIO) == (1, STEP_SAMPLES)
+        has_fixed_states = all(self._states[name] == inputs[name] for name in self._states)
         if (
-            not steps
-            or not fixed
+            not takes_one_step
+            or not has_fixed_states
             or not self._states
             or set(inputs) != {AUDIO, *self._states}
             or expected - set(outputs)
@@ -154,7 +154,7 @@ class Turn1Mini:
             frame_probabilities = probabilities.reshape(-1)
             if len(frame_probabilities) != FRAMES_PER_STEP:
                 raise EngineError("the network gave no probability for each frame", engine=self.engine)
-            # What was padded to a whole step has frames that nobody spoke.
+            # What was padded to a whole step has frames without speech.
             complete = float(frame_probabilities[frames - 1])
             state = dict(zip(self._states, following, strict=True))
         return TurnEstimate(_checked(complete, self.engine))
@@ -230,7 +230,7 @@ def _open(file: Path, providers: list[str], cpu_count: int, engine: str) -> onnx
     options.inter_op_num_threads = 1
     options.intra_op_num_threads = cpu_count
     try:
-        # By its path and not its content: a graph over 2 GB has its weights beside it.
+        # By its path and not its content: a graph over 2 GB has its weights in a file of its own.
         return onnxruntime.InferenceSession(str(file), sess_options=options, providers=providers)
     except Exception as error:  # the errors of onnxruntime have no root of their own
         raise EngineError(f"cannot load {file.name}", engine=engine, retryable=False) from error

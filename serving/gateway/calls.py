@@ -42,7 +42,7 @@ SILENT_SHARE, ADDRESS_SHARE = 0.75, 0.25
 LEAST_SILENT = 2
 # Longest wait of a client in the queue for which clients that have said nothing leave no line: those who do
 # say something have said it by then.
-HELD_BACK_S = 10.0
+LONGEST_HELD_BACK_S = 10.0
 STOPPING = "the server is stopping, try another or later"
 # The kind of conversation whose length a caller's wait is estimated from: speech by turns, like most calls.
 KIND = Task.HALF_DUPLEX
@@ -304,8 +304,8 @@ class CallTasks:
                 raise CapacityError(STOPPING, limit=0)
             self._hold_back(request, identity, hears=hears)
             self._check_lines(promised=promised, is_promised=is_promised, hears=hears, ticket=request.ticket)
-            if request.held_back is not None:
-                raise request.held_back
+            if request.held_back_by is not None:
+                raise request.held_back_by
             if request.counts_silence:
                 request.silent = self.take_silent(identity, hears=hears)
             request.places.append(self._lines.take())
@@ -356,9 +356,9 @@ class CallTasks:
                 self.take_silent(identity, hears=hears).give_back()
             except CapacityError as error:
                 held_back = error
-        if request.held_back is None:
+        if request.held_back_by is None:
             request.held_back_s = asyncio.get_running_loop().time()
-        request.held_back = held_back
+        request.held_back_by = held_back
         if self.queue is not None:
             self.queue.hold_back(request.ticket, held_back is not None)
 
@@ -373,7 +373,7 @@ class CallTasks:
         except CapacityError as full:
             try:
                 self.queue.join(
-                    line.ticket, transport=transport, hears=hears, is_held_back=line.held_back is not None
+                    line.ticket, transport=transport, hears=hears, is_held_back=line.held_back_by is not None
                 )
             except CapacityError:
                 # What it would wait for says more than that too many wait.
@@ -428,8 +428,8 @@ class CallTasks:
             longest_s = self.queue.settings.longest_s
             raise CapacityError(f"no line came free within {longest_s:g} s, try again later", limit=0)
         now_s = asyncio.get_running_loop().time()
-        if line.held_back is not None and now_s - line.held_back_s >= HELD_BACK_S:
-            raise line.held_back
+        if line.held_back_by is not None and now_s - line.held_back_s >= LONGEST_HELD_BACK_S:
+            raise line.held_back_by
         position = self.queue.ahead_of(line.ticket) + 1
         # More than there may be now: so many have to end before one begins.
         excess = max(

@@ -41,8 +41,8 @@ class LineRequest:
         places: what the call holds, to be given back at its end.
         silent: counted among the clients that hold a line and have said nothing; None: not counted.
         counts_silence: ``silent`` is to be taken with the line.
-        held_back: why it could take no line that came free: clients that have said nothing have all that they
-            may; None: it could.
+        held_back_by: why it could take no line that came free, where clients that have said nothing have all
+            that they may; None: it could.
         held_back_s: loop time since when.
         is_granted: the call has its line.
         since_s: loop time since when.
@@ -61,7 +61,7 @@ class LineRequest:
         self.places: list[Place] = []
         self.silent = silent
         self.counts_silence = counts_silence
-        self.held_back: CapacityError | None = None
+        self.held_back_by: CapacityError | None = None
         self.held_back_s = 0.0
         self.is_granted = False
         self.since_s = 0.0

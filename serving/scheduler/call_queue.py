@@ -4,7 +4,7 @@ Decides the order, how many callers may wait and for how long. In: callers that 
 own, leave, or are removed by an operator. Out: how many are ahead of a caller. The owner grants lines: it
 counts the callers ahead as lines that are taken, so a newcomer has one only when there are more than those
 who wait need. A caller who could take no line that came free, because their address has what it may have, is
-held back: nobody waits behind them, and they fill no place of the others.
+held back: no other caller waits for them, and they fill no place of the others.
 
 A caller on a connection leaves when the connection ends. A telephone caller is polled for, and is removed
 when the next poll is late (``expires_s``). One that an operator removes is remembered until then, so that the
@@ -44,7 +44,7 @@ class QueuedCaller:
     Attributes:
         ticket: of the caller.
         transport: by which they came.
-        position: as the caller is told it; 1 is next.
+        position: as the caller hears it; 1 is next.
         waited_s: since they joined.
         is_polled: they are polled for.
     """

@@ -17,7 +17,7 @@ FACTORY = "models.llm.llamacpp.engine:LlamaCppEngine"
 
 
 class LlamaCppServer:
-    """One file, served to all calls of the process.
+    """Serve one file to all calls of the process.
 
     Args:
         settings: see the model.

@@ -1,4 +1,4 @@
-"""Which GGUF file answers, how much machine it may take, and where it is served. Imports no engine."""
+"""Settings of a GGUF file that answers, and the endpoint where it is served. Imports no engine."""
 
 import mmap
 import struct
@@ -20,7 +20,7 @@ _METADATA_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a server listens.
+    """Locate a running server.
 
     Attributes:
         base_url: up to and including ``/v1``.
@@ -34,7 +34,7 @@ class Endpoint:
 
 
 class LlamaCppSettings(BaseModel):
-    """Which model, how many conversations it answers, and what they may hold."""
+    """Choose the model, and bound its conversations."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
