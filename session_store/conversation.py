@@ -604,6 +604,7 @@ class Conversations:
         self._compactor = compactor
         self._open: dict[str, _Open] = {}
         self._typed = TypedShares(self._settings.typed_bytes_per_minute)
+        self._viewing = asyncio.Lock()
 
     def get(self, session_id: str) -> Conversation | None:
         """The session, when somebody here holds it."""
@@ -759,14 +760,19 @@ class Conversations:
     async def view(self, session_id: str) -> PromptView:
         """What the model would be given now; claims nothing.
 
+        Made in a thread, one at a time: a long session takes 20 ms, and anybody who reads it may ask for it.
+
         Raises:
             UnknownSessionError: there is none of that id.
         """
         entry = self._open.get(session_id)
         live = None if entry is None else _opened(entry)
         if live is not None and not live.lost.is_set():
-            return live.view()
-        return prompt_view(await self._read(session_id), budget_tokens=self._settings.budget_tokens)
+            events = live.events
+        else:
+            events = await self._read(session_id)
+        async with self._viewing:
+            return await asyncio.to_thread(prompt_view, events, budget_tokens=self._settings.budget_tokens)
 
     async def _claim(self, session_id: str) -> Conversation:
         writer = await self.store.claim(session_id)

@@ -18,6 +18,8 @@ BURST_S = 4
 # Of all clients together, as many times the share of one.
 ALL_SHARES = 4
 MOST_READS = 64
+# A view for the model is small and takes 20 ms to make, about as long as a page of so many bytes to send.
+VIEW_COST_BYTES = 1_000_000
 
 
 class ReadPace:

@@ -53,7 +53,7 @@ from serving.gateway.audit import AuditLog
 from serving.gateway.event_stream import EventStream
 from serving.gateway.limits import Place, Places
 from serving.gateway.operators import Operators
-from serving.gateway.read_pace import ReadPace
+from serving.gateway.read_pace import VIEW_COST_BYTES, ReadPace
 from serving.gateway.requests import check_origin, client_of, read_lines
 from serving.gateway.settings import ServerSettings
 from serving.gateway.usage import UsageLimits
@@ -229,8 +229,10 @@ def session_api(
         return Response(body, media_type="application/json")
 
     @router.get("/{session_id}/prompt", dependencies=in_use)
-    async def prompt(session_id: SessionId) -> dict[str, object]:
-        view = await conversations.view(session_id)
+    async def prompt(request: Request, session_id: SessionId) -> dict[str, object]:
+        with pace.take(client(request)):
+            view = await conversations.view(session_id)
+            await pace.read(client(request), VIEW_COST_BYTES)
         return {"messages": list(view.messages), "tokens": view.tokens}
 
     @router.get("/{session_id}/events", dependencies=in_use)

@@ -109,7 +109,7 @@ class ServerSettings(BaseModel):
         8,
         ge=1,
         le=1_000,
-        description="timelines and exports that one client address may have under way; more get 429",
+        description="timelines, exports and prompts that one client address may have under way; more get 429",
     )
     read_bytes_per_s: int = Field(
         4_000_000,

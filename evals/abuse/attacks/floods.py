@@ -154,7 +154,7 @@ async def typed_requests(run: AttackRun) -> Outcome:
     return Outcome(TYPED - statuses[0], dict(did), faults)
 
 
-@attack("readers", "timelines and exports of a long session that ten clients read")
+@attack("readers", "timelines, exports and prompts of a long session that ten clients read")
 async def readers(run: AttackRun) -> Outcome:
     """Fill a session, then read it from ten addresses as often as it goes."""
     reads = 0
@@ -171,7 +171,7 @@ async def readers(run: AttackRun) -> Outcome:
         async with run.client(number) as client:
             while asyncio.get_running_loop().time() < ends_s:
                 with suppress(*GONE):
-                    path = ("timeline?limit=1000", "export")[reads % 2]
+                    path = ("timeline?limit=1000", "export", "prompt")[reads % 3]
                     async with client.get(f"/api/sessions/{session}/{path}") as response:
                         await response.read()
                         reads += response.status == 200

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from starlette.types import Message
 
 from serving.gateway.session_api import SESSION_ID, TurnEvent
-from session_store import rows
+from session_store import conversation, rows
 from session_store.events import Draft, Kind
 from session_store.store import SessionStore
 from tests.peers.session_gateway import Turns, application, client_of
@@ -374,6 +375,43 @@ async def test_a_client_that_reads_too_much_at_a_time_is_refused_and_others_are_
             assert (await client.get(f"/api/sessions/{session}")).status_code == 200
             for read in waiting:
                 read.cancel()
+
+
+async def test_prompts_are_made_beside_the_loop_and_no_faster_than_a_client_may_read(tmp_path: Path):
+    async with application(tmp_path, Turns(), max_client_reads=2, read_bytes_per_s=100_000) as (app, store):
+        session = (await store.create()).id
+        writer = await store.claim(session)
+        # Short enough to be all in the view: what it takes is that of its many turns.
+        for number in range(600):
+            payload = {"text": f"so {number}", "transport": "text"}
+            await writer.append(Draft(Kind.USER_TURN, payload, number, number, "user"))
+        path = f"/api/sessions/{session}/prompt"
+        async with client_of(app) as client:
+            reads = {asyncio.create_task(client.get(path)) for _ in range(10)}
+            async with asyncio.timeout(10):
+                while len([read for read in reads if read.done()]) < 8:
+                    await asyncio.sleep(0.01)
+            assert [read.result().status_code for read in reads if read.done()] == [429] * 8
+            # The other two have used up the share of seconds and wait, whatever else is asked.
+            assert (await client.get(f"/api/sessions/{session}")).status_code == 200
+            for read in reads:
+                read.cancel()
+
+
+async def test_a_prompt_is_made_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    threads: list[str] = []
+    made = conversation.prompt_view
+
+    def seen(*arguments: object, **named: object) -> object:
+        threads.append(threading.current_thread().name)
+        return made(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(conversation, "prompt_view", seen)
+    async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
+        session = (await store.create()).id
+        answer = await client.get(f"/api/sessions/{session}/prompt")
+        assert answer.json() == {"messages": [], "tokens": 0}
+    assert threads and threading.main_thread().name not in threads
 
 
 def test_page_and_server_mean_the_same_by_the_id_of_a_session():
