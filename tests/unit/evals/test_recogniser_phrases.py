@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evals import openai_realtime
+from evals.answers.__main__ import SETS, read_golden
 from evals.hosted.__main__ import SENTENCES
 from evals.kv_cache.trace import OPENERS
 from evals.latency.questions import LONG_ANSWERS, PAUSED, WHOLE
 from evals.turns import overlap_calls
+from evals.turns.texts import sentences
 from models.stt.language_model import CALLER_PHRASES, spoken_sentences
 
 ROOT = Path(__file__).parents[3]
@@ -46,6 +48,9 @@ def asked() -> Iterator[str]:
             yield from texts
     for questions in json.loads(GOLDEN.read_text()).values():
         yield from (each if isinstance(each, str) else each[-1] for each in questions)
+    for half in SETS:
+        yield from (turn for row in read_golden(half) for turn in row.turns)
+    yield from sentences(held_out=True)
     for clip in sorted(CLIPS.glob("*/*/transcription.json")):
         yield json.loads(clip.read_text())["text"]
 

@@ -1,5 +1,6 @@
 """The golden questions, and what the embedded answerer reaches on them as they are written."""
 
+import ast
 import asyncio
 import json
 from collections import Counter
@@ -9,6 +10,7 @@ import pytest
 
 from evals.answers.__main__ import (
     FOLDERS,
+    ROOT,
     Tally,
     build_parser,
     channel,
@@ -17,6 +19,8 @@ from evals.answers.__main__ import (
     run_half,
     spoken_turns,
 )
+from evals.human.recordings import plain_words
+from evals.human.split import clauses
 from models.llm.documents import DocumentLlm, DocumentLlmSettings
 
 
@@ -41,6 +45,30 @@ def test_no_question_of_the_report_half_is_one_that_the_code_was_tuned_on() -> N
     report = {row.turns[-1].lower() for row in read_golden("report") if len(row.turns) == 1}
     for name in ("tuning", "practice", "noise_tuning"):
         assert not report & {row.turns[-1].lower() for row in read_golden(name)}
+
+
+# A command that any caller may give, and no question.
+ANYWHERE = {"could you repeat that please"}
+ANSWERER = ("core", "knowledge", "models", "pipelines", "turn_taking")
+
+
+def test_the_answerer_and_its_settings_know_no_clause_of_the_report_half() -> None:
+    asked = {
+        clause
+        for name in ("report", "noise_report")
+        for row in read_golden(name)
+        for turn in row.turns
+        for clause in clauses(turn)
+    } - ANYWHERE
+    assert len(asked) > 40
+    texts = [path.read_text("utf-8") for path in (ROOT / "knowledge").rglob("*.md")]
+    for folder in ANSWERER:
+        for path in (ROOT / folder).rglob("*.py"):
+            nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+            constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+            texts += [value for value in constants if isinstance(value, str)]
+    known = "".join(f" {' '.join(plain_words(text))} |" for text in texts)
+    assert {clause for clause in asked if f" {clause} " in known} == set()
 
 
 @pytest.mark.parametrize(
