@@ -21,8 +21,9 @@ MAX_FAULTS = 5
 # Of a schema: parts that are schemas themselves, how deep they stand in one another, values in all its enums,
 # and patterns. Far more than a model can follow.
 MAX_PARTS, MAX_DEPTH, MAX_VALUES, MAX_PATTERNS = 1_000, 24, 2_000, 64
-# Of one check: a value against a rule each, some 4 us. A search for a pattern is as long as many of them.
-MAX_STEPS, SEARCH_STEPS = 10_000, 100
+# Of one check: a value against a rule each, some 4 us. A search for a pattern is as long as many of them, and
+# up to 11 us longer for each byte (``models.tools.patterns``): a check takes 50 ms at most.
+MAX_STEPS, SEARCH_STEPS, BYTE_STEPS = 10_000, 100, 3
 # Of a list of allowed values in a fault.
 MAX_SHOWN_CHARS = 1_000
 
@@ -154,8 +155,10 @@ def _faults(schema: Mapping[str, Any], value: Any, place: str, steps: _Steps) ->
         steps.take(SEARCH_STEPS)
         if not is_searchable(value):
             yield f"{place} must have at most {MAX_TEXT_BYTES} characters, to be matched with a pattern"
-        elif not matches(schema["pattern"], value):
-            yield f"{place} must match the pattern {schema['pattern']}"
+        else:
+            steps.take(BYTE_STEPS * len(value.encode()))
+            if not matches(schema["pattern"], value):
+                yield f"{place} must match the pattern {schema['pattern']}"
     if isinstance(value, dict):
         yield from _object_faults(schema, value, place, steps)
     if isinstance(value, list) and "items" in schema:
