@@ -17,6 +17,7 @@ from serving.gateway.operators import Operators
 from serving.gateway.pool_api import pool_api
 from serving.gateway.presets import Presets
 from serving.gateway.presets_api import FrontendDefaults, presets_api
+from serving.gateway.read_pace import ReadPace
 from serving.gateway.settings import ServerSettings
 from serving.gateway.voice_settings import VoiceSettings
 from serving.gateway.voices import Voices
@@ -91,10 +92,11 @@ class Operations:
     def router(self, operators: Operators, settings: ServerSettings, calls: CallTasks) -> APIRouter:
         """Every route of theirs."""
         router = APIRouter()
+        pace = ReadPace(settings)
         router.include_router(operators.router())
         router.include_router(pool_api(self.pool, calls, operators, settings))
         router.include_router(apps_api(self.apps, operators, settings))
         if self.voices is not None:
-            router.include_router(voices_api(self.voices, self.default_voice, operators, settings))
-        router.include_router(presets_api(self.presets, self.frontend))
+            router.include_router(voices_api(self.voices, self.default_voice, operators, settings, pace))
+        router.include_router(presets_api(self.presets, self.frontend, settings, pace))
         return router

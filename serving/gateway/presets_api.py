@@ -7,10 +7,13 @@ GET /api/frontend_defaults            {playback_delay_ms, default_lang?}
 
 import asyncio
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.gateway.presets import Mode, PresetError, Presets, PresetSounds, PresetView
+from serving.gateway.read_pace import ReadPace
+from serving.gateway.requests import client_of
+from serving.gateway.settings import ServerSettings
 
 
 class FrontendDefaults(BaseModel):
@@ -26,12 +29,16 @@ class FrontendDefaults(BaseModel):
     )
 
 
-def presets_api(presets: Presets | None, frontend: FrontendDefaults) -> APIRouter:
+def presets_api(
+    presets: Presets | None, frontend: FrontendDefaults, settings: ServerSettings, pace: ReadPace
+) -> APIRouter:
     """The routes.
 
     Args:
         presets: of this deployment, if it has any.
         frontend: what pages begin with.
+        settings: of the server.
+        pace: of what clients read.
     """
     router = APIRouter()
 
@@ -42,12 +49,15 @@ def presets_api(presets: Presets | None, frontend: FrontendDefaults) -> APIRoute
         found = await asyncio.to_thread(presets.all)
         return {mode: [preset.view for preset in of_mode] for mode, of_mode in found.items()}
 
-    @router.get("/api/presets/{mode}/{preset_id}/audio", response_model_exclude_none=True)
-    async def sounds(mode: str, preset_id: str) -> PresetSounds:
+    @router.get("/api/presets/{mode}/{preset_id}/audio", response_model=PresetSounds)
+    async def sounds(request: Request, mode: str, preset_id: str) -> Response:
         if presets is None:
             raise HTTPException(404, "there is no such preset")
         try:
-            return await asyncio.to_thread(presets.sounds, mode, preset_id)
+            return await pace.made(
+                client_of(request, trusted_proxies=settings.trusted_proxies),
+                lambda: presets.sounds(mode, preset_id).model_dump_json(exclude_none=True),
+            )
         except PresetError as error:
             raise HTTPException(404, str(error)) from error
 

@@ -1,12 +1,15 @@
-"""Bounds of reading sessions: how much one client may read at a time, and how fast.
+"""Bounds of long answers: how much one client may read at a time, and how fast.
 
-A page of a timeline, an export and the replay of a stream of events may each be megabytes, and whatever sends
-them shares the loop with every call. What a client reads is counted by its bytes: one that is ahead of its
-share waits for its next page, and all of them together wait where they are ahead of the server's. Nothing is
-refused for that; a client that has too many reads under way is.
+A page of a timeline, an export, the replay of a stream of events and a sound may each be megabytes, and
+whatever sends them shares the loop with every call. What a client reads is counted by its bytes: one that is
+ahead of its share waits for its next page, and all of them together wait where they are ahead of the
+server's. Nothing is refused for that; a client that has too many reads under way is.
 """
 
 import asyncio
+from collections.abc import Callable
+
+from fastapi import Response
 
 from core.token_bucket import TokenBucket
 from runtime.loop_clock import LoopClock
@@ -35,9 +38,9 @@ class ReadPace:
         self._clock = LoopClock()
         self._reads = Places(
             MOST_READS,
-            f"{MOST_READS} timelines and exports are being read, try again in a moment",
+            f"{MOST_READS} long answers are being read, try again in a moment",
             each=settings.max_client_reads,
-            each_full=f"you read {settings.max_client_reads} timelines and exports already, end those first",
+            each_full=f"you read {settings.max_client_reads} long answers already, end those first",
         )
         # Least recently seen first: the oldest is forgotten.
         self._clients: dict[str, TokenBucket] = {}
@@ -50,6 +53,13 @@ class ReadPace:
             ShareError, CapacityError: too many reads are under way.
         """
         return self._reads.take(client)
+
+    async def made(self, client: str, make: Callable[[], str]) -> Response:
+        """Return a JSON answer that ``make`` writes in a thread, when it may be sent. Raises as ``take``."""
+        with self.take(client):
+            body = (await asyncio.to_thread(make)).encode()
+            await self.read(client, len(body))
+        return Response(body, media_type="application/json")
 
     async def read(self, client: str, size_bytes: int) -> None:
         """Count what was read for a client, and return when it may be sent."""

@@ -13,7 +13,7 @@ import binascii
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import FileResponse
 from loguru import logger
@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict
 
 from core.errors import MediaError
 from serving.gateway.operators import Operators
-from serving.gateway.requests import check_origin, read_body
+from serving.gateway.read_pace import ReadPace
+from serving.gateway.requests import check_origin, client_of, read_body
 from serving.gateway.settings import ServerSettings
 from serving.gateway.voice_pcm import Pcm, read_pcm
 from serving.gateway.voices import Voice, Voices
@@ -59,7 +60,7 @@ class Done(BaseModel):
 
 
 def voices_api(
-    voices: Voices, default: Path | None, operators: Operators, settings: ServerSettings
+    voices: Voices, default: Path | None, operators: Operators, settings: ServerSettings, pace: ReadPace
 ) -> APIRouter:
     """The routes.
 
@@ -68,6 +69,7 @@ def voices_api(
         default: file of the voice for clients who have none.
         operators: who may change and hear them.
         settings: of the server.
+        pace: of what clients read.
     """
     router = APIRouter()
     max_bytes = -(-voices.settings.max_upload_bytes * 4 // 3) + BESIDE_BYTES
@@ -100,12 +102,15 @@ def voices_api(
         await voices.remove(voice_id)
         return Done(success=True, id=voice_id, name=None, message="deleted")
 
-    @router.get("/api/default_ref_audio")
-    async def default_voice() -> Pcm:
+    @router.get("/api/default_ref_audio", response_model=Pcm)
+    async def default_voice(request: Request) -> Response:
         if default is None:
             raise HTTPException(404, "this server has no default voice (operations.voices.default)")
         try:
-            return await asyncio.to_thread(read_pcm, default)
+            return await pace.made(
+                client_of(request, trusted_proxies=settings.trusted_proxies),
+                lambda: read_pcm(default).model_dump_json(),
+            )
         except (OSError, MediaError) as error:
             logger.error(f"{default}: the default voice cannot be read: {error}")
             raise HTTPException(500, "the default voice of this server cannot be read") from error

@@ -463,6 +463,19 @@ async def test_the_default_voice_is_given_as_samples(tmp_path: Path):
         assert answer.status_code == 500 and str(tmp_path) not in answer.text
 
 
+async def test_samples_are_counted_with_what_a_client_reads(tmp_path: Path):
+    path = tmp_path / "signature.wav"
+    path.write_bytes(sound("wav", 2.0))
+    chosen = operations(tmp_path, default=path)
+    async with asking(gateway(chosen, max_client_reads=1, read_bytes_per_s=10_000)) as client:
+        # Over its share by 130 kB: it waits.
+        reads = [asyncio.create_task(client.get("/api/default_ref_audio")) for _ in range(2)]
+        done, waiting = await asyncio.wait(reads, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        assert [read.result().status_code for read in done] == [429]
+        for read in waiting:
+            read.cancel()
+
+
 async def test_a_server_without_a_default_voice_says_so(client: httpx.AsyncClient):
     answer = await client.get("/api/default_ref_audio")
     assert answer.status_code == 404 and "operations.voices.default" in answer.json()["detail"]
