@@ -314,7 +314,7 @@ class EndpointPolicy(Protocol):
         ...
 
     def on_look(self, at_ms: int) -> None:
-        """The model is being asked again."""
+        """Note that the model is being asked again; its next estimate is of this look."""
         ...
 
     def next_deadline_ms(self) -> int | None:
@@ -375,6 +375,7 @@ class TurnSilence(ABC):
         self._contour: Contour | None = None
         self._remember_voice()
         self._looked_ms = 0
+        self._has_looked_again = False
         self._done = self._has_cut = False
 
     @property
@@ -452,6 +453,7 @@ class TurnSilence(ABC):
         self._completeness = self._filler_log_odds = None
         self._completeness_due = True
         self._looked_ms = silence_ms
+        self._has_looked_again = False
         self._transcript_due_ms = at_ms + self._settings.transcript_wait_ms
 
     def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
@@ -470,9 +472,15 @@ class TurnSilence(ABC):
         return chosen.complete_without_filler if is_known else chosen.complete_probability
 
     def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
-        """How complete the turn sounds, 0..1, and the odds that it stops on a filler."""
+        """Take how complete the turn sounds, 0..1, and the odds that it stops on a filler.
+
+        The line that hears fillers was fitted on the first look at a pause, and what is weighed here was
+        chosen with it. With more silence in its ears it takes complete sentences for fillers, so a later
+        look leaves those odds as they are.
+        """
         self._completeness = probability
-        self._filler_log_odds = filler_log_odds
+        if not self._has_looked_again:
+            self._filler_log_odds = filler_log_odds
         self._completeness_due = False
 
     def on_transcript(self, at_ms: int, text: str, *, last_word_confidence: float = 1.0) -> None:
@@ -520,9 +528,10 @@ class TurnSilence(ABC):
         return None
 
     def on_look(self, at_ms: int) -> None:
-        """The model is being asked again."""
+        """Note that the model is being asked again."""
         if self._silent_since_ms is not None:
             self._looked_ms = at_ms - self._silent_since_ms
+            self._has_looked_again = True
 
     def next_deadline_ms(self) -> int | None:
         """When ``on_deadline`` is to be called, None while the caller speaks or the turn is decided."""

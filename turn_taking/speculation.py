@@ -1,7 +1,8 @@
 """What is the caller going to have said, should this pause be the end of the turn?
 
-In: pauses and voices as voice activity reports them, the recogniser's words, partial and final. Out: at most
-``guesses`` times a turn, the text that the turn would have if it ended now. A guess costs a question to the
+In: pauses and voices as voice activity reports them, the recogniser's words, partial and final. Out: the text
+that the turn would have if it ended now, at most ``guesses`` times a turn when final words come and as often
+at other moments. A guess costs a question to the
 model and nothing else: its answer is held until the turn has ended with the same words, and is thrown away
 otherwise. So a guess is made as early as there is something to guess, which is when the voice may have ended,
 and again when the words changed. The words that were not guessed (``so_far``) are for models that can read a
@@ -30,7 +31,12 @@ class SpeculationSettings(BaseModel):
     reads_ahead: bool = Field(
         True, description="a model of this deployment reads what is said while it is said"
     )
-    guesses: int = Field(3, ge=1, le=20, description="questions that one turn may cost beside its own")
+    guesses: int = Field(
+        3,
+        ge=1,
+        le=20,
+        description="questions that one turn may cost when final words come, and as many at other moments",
+    )
 
 
 class Guesser:
@@ -51,7 +57,8 @@ class Guesser:
         self._quiet = False
         self._open = False
         self._guess: str | None = None
-        self._made = 0
+        # Counted apart: the final words are worth most, and the pauses before them spend the others.
+        self._made = {"partials": 0, "finals": 0}
 
     def on_turn(self) -> str | None:
         """The turn is open; voice and words may have come before that."""
@@ -88,7 +95,7 @@ class Guesser:
         """Final words; they add to those before."""
         self._said = f"{self._said} {text}".strip()
         self._partial = ""
-        return self._next()
+        return self._next(is_final=True)
 
     @property
     def so_far(self) -> str | None:
@@ -98,9 +105,10 @@ class Guesser:
         text = f"{self._said} {self._partial}".strip()
         return text if text and text != self._guess else None
 
-    def _next(self) -> str | None:
+    def _next(self, *, is_final: bool = False) -> str | None:
         chosen = self._settings
-        if not (self._open and self._quiet) or chosen.on == "off" or self._made >= chosen.guesses:
+        kind = "finals" if is_final else "partials"
+        if not (self._open and self._quiet) or chosen.on == "off" or self._made[kind] >= chosen.guesses:
             return None
         if self._partial and chosen.on == "finals":
             return None
@@ -108,5 +116,5 @@ class Guesser:
         if not text or text == self._guess:
             return None
         self._guess = text
-        self._made += 1
+        self._made[kind] += 1
         return text

@@ -353,10 +353,13 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         await self._decide()
 
     def _look_again(self) -> None:
-        """Ask the model once more; the timer goes on, and the answer sets it anew."""
-        self._endpointer.on_look(self._clock.now_ms())
-        # One that is still thinking answers soon, and has heard nearly as much.
+        """Ask the model once more; the timer goes on, and the answer sets it anew.
+
+        While it is still thinking its answer is of the look before. That sets the timer, which comes back
+        here at once.
+        """
         if self._model is not None and self._inference is None:
+            self._endpointer.on_look(self._clock.now_ms())
             self._start_inference(self._model)
 
     async def _decide(self) -> None:

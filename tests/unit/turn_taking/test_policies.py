@@ -381,3 +381,24 @@ def test_predictive_works_without_a_completeness_model():
     whole, other = predictive(), predictive()
     at_whole = wait_ms(whole, turn(whole, "what are your opening hours", None))
     assert wait_ms(other, turn(other, "what are your", None)) > at_whole
+
+
+def test_a_later_look_scores_the_turn_and_leaves_the_odds_of_a_filler():
+    """The line that hears fillers was fitted on the first look; more silence sounds like one to it."""
+    policy = PredictivePolicy()
+    since_ms = turn(policy, completeness=None)
+    policy.on_completeness(0.9, filler_log_odds=-2.0)
+    policy.on_look(since_ms + LOOKS_MS[0])
+    policy.on_completeness(0.97, filler_log_odds=3.0)
+    looked_once = PredictivePolicy()
+    turn(looked_once, completeness=None)
+    looked_once.on_completeness(0.9, filler_log_odds=-2.0)
+    looked_once.on_look(since_ms + LOOKS_MS[0])
+    looked_once.on_completeness(0.97, filler_log_odds=-2.0)
+    assert policy.end_log_odds() == looked_once.end_log_odds()
+    # At the next pause the first look counts again.
+    again_ms = turn(policy, "and when do you close", None, at_ms=10_000)
+    policy.on_completeness(0.9, filler_log_odds=-2.0)
+    at_an_end_ms = wait_ms(policy, again_ms)
+    policy.on_completeness(0.9, filler_log_odds=3.0)
+    assert wait_ms(policy, again_ms) > at_an_end_ms

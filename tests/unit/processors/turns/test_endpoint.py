@@ -25,7 +25,7 @@ from tests.fakes.turn import ScriptedTurn
 from tests.syllables import syllables
 from turn_taking.endpointing import BoundarySettings, Endpoint, EndpointKind, EndpointPolicy, EndpointSettings
 from turn_taking.evidence_voice import VoiceEnd
-from turn_taking.policies import PredictivePolicy, endpoint_policy
+from turn_taking.policies import BoundaryPolicy, PredictivePolicy, endpoint_policy
 from turn_taking.speculation import Guesser
 
 
@@ -236,6 +236,34 @@ def test_a_policy_that_wants_more_looks_has_the_model_asked_again():
     # The looks hear the silence up to them, 160, 400 and 800 ms behind the voice, in pieces of 20 ms.
     assert np.diff(turn.model.heard_samples).tolist() == pytest.approx([240 * 16, 400 * 16], abs=320)
     assert [endpoint.silence_ms for endpoint in turn.endpoints] == [800]
+
+
+def test_a_slow_estimate_is_of_the_look_that_asked_for_it(monkeypatch: pytest.MonkeyPatch):
+    looks: list[tuple[str, int]] = []
+
+    class Recording(BoundaryPolicy):
+        """Notes when it was looked at, and at which silence each estimate counts."""
+
+        def on_look(self, at_ms: int) -> None:
+            super().on_look(at_ms)
+            looks.append(("look", self._looked_ms))
+
+        def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
+            super().on_completeness(probability, filler_log_odds=filler_log_odds)
+            looks.append(("estimate", self._looked_ms))
+
+    async def slow_thread(executor: object, work: Callable[[], object]) -> object:
+        # The estimate that is asked for at 160 ms of silence still thinks at 400.
+        await asyncio.sleep(0.3)
+        return work()
+
+    async def scenario(turn: Turn) -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", slow_thread)
+        await one_turn(turn)
+
+    boundary = BoundarySettings(looks_ms=(400,), cut_cost_ms=60_000)
+    play([0.05], scenario, policy=Recording(EndpointSettings(kind="boundary", boundary=boundary)))
+    assert looks == [("estimate", 160), ("look", 460), ("estimate", 460)]
 
 
 def test_a_turn_that_goes_on_is_not_looked_at_again():
