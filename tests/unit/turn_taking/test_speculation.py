@@ -109,7 +109,11 @@ def test_a_turn_costs_so_many_guesses_and_the_next_one_as_many():
 def test_partials_leave_a_guess_for_the_final_words():
     guesser = opened(SpeculationSettings(guesses=2))
     guesser.on_pause()
-    assert [guesser.on_partial(word) for word in ("what", "what is", "what is it")] == ["what", "what is", None]
+    assert [guesser.on_partial(word) for word in ("what", "what is", "what is it")] == [
+        "what",
+        "what is",
+        None,
+    ]
     assert guesser.on_final("what is it") == "what is it"
     guesser.on_voice()
     guesser.on_pause()
