@@ -53,14 +53,19 @@ ADAPTIVE_WAITS = frozenset(
 
 
 class BoundarySettings(BaseModel):
-    """The wait that costs least on all evidence."""
+    """The wait that costs least on all evidence, of which each sign has a ratio that a deployment may set.
+
+    The policy ``boundary`` goes by all of them. ``predictive``, the default, takes its evidence from a fitted
+    predictor and its price and longest wait from ``patience``; of these settings it has ``hold_share``,
+    ``share_weight``, ``score_doubt`` and ``looks_ms``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cut_cost_ms: float = Field(
-        4_000, gt=0, le=1_000_000, description="how much waiting of everybody one cut-in is worth"
+        4_000, gt=0, le=1_000_000, description="boundary: how much waiting of everybody one cut-in is worth"
     )
-    longest_ms: int = Field(3_000, ge=300, le=5_000, description="no silence is waited out longer")
+    longest_ms: int = Field(3_000, ge=300, le=5_000, description="boundary: no silence is waited out longer")
     hold_share: float = Field(HOLD_SHARE, gt=0, lt=1, description="how many pauses are holds, in general")
     share_weight: float = Field(
         20,
@@ -75,13 +80,18 @@ class BoundarySettings(BaseModel):
         description="with learn: probability that the score does not fit the speech of a call; 0: trusted",
     )
     looks_ms: tuple[int, ...] = Field(
-        (), description="silences after which the model is asked again, while the turn is still open"
+        (),
+        description="silences after which the model is asked again, while the turn is still open; "
+        "predictive asks at 320 ms where there are none",
     )
-    contour: bool = Field(False, description="the end of the pitch counts")
+    contour: bool = Field(False, description="boundary: the end of the pitch counts")
     voice: bool = Field(
-        False, description="how drawn out, level and soft the voice ends counts; in place of contour"
+        False,
+        description="boundary: how drawn out, level and soft the voice ends counts; in place of contour",
     )
-    evidence: EvidenceSettings = EvidenceSettings()
+    evidence: EvidenceSettings = Field(
+        EvidenceSettings(), description="boundary: what each sign is worth; fit it on your own callers"
+    )
 
     @model_validator(mode="after")
     def _pitch_once(self) -> "BoundarySettings":
@@ -94,13 +104,19 @@ class EndpointSettings(BaseModel):
     """How long to wait. The defaults are for a web conversation; a bank's phone line may wait longer.
 
     ``kind`` chooses the policy. ``patience`` belongs to ``predictive``, ``timer_ms`` to ``timer``,
-    ``boundary`` to the policy of that name, ``ADAPTIVE_WAITS`` to ``adaptive``, the rest to all.
+    ``boundary`` to the policy of that name, but for what ``predictive`` has of it, ``ADAPTIVE_WAITS`` to
+    ``adaptive``, the rest to all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["timer", "adaptive", "boundary", "predictive"] = Field(
-        "predictive", description="left out where a wait of ``adaptive`` is given: that"
+        "predictive",
+        description="predictive: the cheapest wait by a fitted predictor; needs no other setting than "
+        "``patience``. boundary: the same wait by ratios and a price that need to be fitted on your callers. "
+        "adaptive: between two waits, by a rule of thumb; the default where one of its waits is given, and "
+        "of a full-duplex call. timer: ``timer_ms``. All but timer hear more with a completeness model "
+        "(hearing.turn) and know English words alone",
     )
     # The least at which at most 10 % of the holds of the tuning callers are cut (8.5 %; 0.5: 10.8 %).
     patience: float = Field(
@@ -113,7 +129,7 @@ class EndpointSettings(BaseModel):
     timer_ms: int = Field(800, ge=100, le=10_000, description="the wait of a silence timer")
     boundary: BoundarySettings = BoundarySettings()
     learn: bool = Field(
-        False, description="adaptive and boundary waits follow how this caller has paused in this call"
+        False, description="waits of all but timer follow how this caller has paused in this call"
     )
     caller_spread: float = Field(
         0.35, ge=0, le=1, description="how much callers differ: sd of the log of their pauses' length"
@@ -154,7 +170,7 @@ class EndpointSettings(BaseModel):
     complete_probability: float = Field(
         0.5, gt=0, lt=1, description="from here on the turn counts as complete"
     )
-    # See docs/latency.md.
+    # See docs/turn_taking_policies.md.
     complete_without_filler: float = Field(
         0.2, gt=0, lt=1, description="the same where it is known that the caller did not stop on a filler"
     )
