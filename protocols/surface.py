@@ -58,6 +58,8 @@ class Format:
 
 # In the metadata of a frame of audio: whoever plays it has it already.
 TOLD = "parley_told"
+# In the metadata of a message that a turn of the caller's is over: the id of the frame that ended it.
+TURN_END = "parley_turn_end"
 # The reason for which a server that stops ends its calls, and how it closes their sockets.
 SHUTDOWN = "server_shutdown"
 STOPPING = (1012, "the server is stopping")

@@ -6,13 +6,41 @@ call that has no way in for words, over what may be typed in a minute, and from 
 turns. Results of functions are refused: the server runs its tools, and the model could not tell a result that
 a client made up from one of theirs. Files are refused: nothing here reads them, and one that is named by its
 address would be fetched from inside. No tasks of its own.
+
+A message that a turn is over names which one to the transport (``TURN_END``): it comes later than the end.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from pipecat.processors.frameworks.rtvi import RTVIProcessor
+from pipecat.frames.frames import OutputTransportMessageUrgentFrame
+from pipecat.observers.base_observer import FramePushed
+from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIProcessor
 from pipecat.processors.frameworks.rtvi import models as rtvi_models
+from pydantic import BaseModel
+
+from protocols.surface import TURN_END
+
+
+class TurnNamingObserver(RTVIObserver):
+    """Pipecat's RTVI observer that names the frame of the end of a turn beside the message about it."""
+
+    # An observer is told of one frame after the other.
+    _frame_id = -1
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        """See the base class."""
+        self._frame_id = data.frame.id
+        await super().on_push_frame(data)
+
+    async def send_rtvi_message(self, model: BaseModel, exclude_none: bool = True) -> None:
+        """See the base class."""
+        if self._rtvi is None or not isinstance(model, rtvi_models.UserStoppedSpeakingMessage):
+            await super().send_rtvi_message(model, exclude_none)
+            return
+        frame = OutputTransportMessageUrgentFrame(message=model.model_dump(exclude_none=exclude_none))
+        frame.metadata[TURN_END] = self._frame_id
+        await self._rtvi.push_frame(frame)
 
 
 class CheckedRtvi(RTVIProcessor):
@@ -37,6 +65,10 @@ class CheckedRtvi(RTVIProcessor):
         self._take_typed = take_typed
         self._refuses_text = refuses_text
         self._refuses_turn = refuses_turn
+
+    def create_rtvi_observer(self, **arguments: Any) -> RTVIObserver:
+        """See the base class."""
+        return TurnNamingObserver(self, **arguments)
 
     async def _handle_send_text(
         self, data: rtvi_models.SendTextData, message_id: str, user_id: str | None = None

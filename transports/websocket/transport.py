@@ -8,8 +8,8 @@ played, or cut off. Where the frames that end one are lost, the books of what wa
 (``end_reply``).
 
 The caller's words take a longer way here than the end of the turn that they decide: RTVI's messages pass the
-whole pipeline. The end of a turn, and all that happens after it, is told after RTVI has told of that end, and
-so of the words before it, by ``WORDS_S`` at the latest.
+whole pipeline. The end of a turn, and all that happens after it, is told after RTVI has told of that very end
+(``TURN_END``), and so of the words before it, by ``WORDS_S`` at the latest.
 
 Two tasks, owned by the input and the output side. A client that is gone ends the call.
 """
@@ -19,7 +19,7 @@ import io
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from PIL import Image
@@ -50,6 +50,7 @@ from audio.gain import RampedGain
 from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import (
     TOLD,
+    TURN_END,
     Action,
     CallerStarted,
     CallerStopped,
@@ -96,6 +97,21 @@ class PictureLimits:
 
     most_pixels: int = 9_000_000
     longest_px: int = 1_344
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldEnd:
+    """The end of a turn whose last words are still on their way.
+
+    Attributes:
+        end_id: of its frame.
+        timer: the end of its wait.
+        happened: what happened from it on, to be told after the words.
+    """
+
+    end_id: int
+    timer: asyncio.TimerHandle
+    happened: list[Happening] = field(default_factory=list)
 
 
 class SocketInput(DirectAudioInput):
@@ -200,11 +216,11 @@ class SocketOutput(InterruptibleOutput):
         # A reply that was cut off, and what tells it where no caller does.
         self._cut_off: ReplyOver | None = None
         self._cut_timer: asyncio.TimerHandle | None = None
-        # Ends of turns whose last words are still on their way, each with what happened after it and the end
-        # of its wait.
-        self._held: deque[tuple[list[Happening], asyncio.TimerHandle]] = deque()
-        # RTVI has told of the end of this turn before its frame came.
-        self._words_are_told = False
+        # Ends of turns whose last words are still on their way.
+        self._held: deque[_HeldEnd] = deque()
+        # The newest end that RTVI has told of. Pipecat's ids of frames grow: a late message, of an end that
+        # is not waited for any more, is below those that are held.
+        self._worded_id = -1
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -233,14 +249,13 @@ class SocketOutput(InterruptibleOutput):
                 self.happen(CallerVoice(False, round(frame.stop_secs * 1000)))
             elif isinstance(frame, UserStartedSpeakingFrame):
                 self._socket.caller_speaks = True
-                self._words_are_told = False
                 self.happen(CallerStarted(self._voice_ms[0]))
             elif isinstance(frame, UserStoppedSpeakingFrame):
                 self._socket.caller_speaks = False
                 self._socket.turns_over += 1
                 self._tell_cut()
-                if not self._words_are_told:
-                    self._hold()
+                if frame.id > self._worded_id:
+                    self._hold(frame.id)
                 self.happen(CallerStopped(self._voice_ms[1]))
         await super().process_frame(frame, direction)
 
@@ -270,8 +285,7 @@ class SocketOutput(InterruptibleOutput):
         message = frame.message
         if isinstance(message, dict):
             if message.get("type") == TURN_OVER:
-                self._words_are_told = not self._held
-                self._tell_held()
+                self._on_words_told(frame.metadata.get(TURN_END, -1))
                 return
             happening = _of_rtvi(message)
             if isinstance(happening, Refusal):
@@ -355,20 +369,26 @@ class SocketOutput(InterruptibleOutput):
         if isinstance(happening, Words) or not self._held:
             self._socket.session.happen(happening)
         else:
-            self._held[-1][0].append(happening)
+            self._held[-1].happened.append(happening)
         self._tell_cut()
 
-    def _hold(self) -> None:
+    def _hold(self, end_id: int) -> None:
         """A turn is over: what happens from here on is told after its words."""
         timer = asyncio.get_running_loop().call_later(WORDS_S, self._tell_held)
-        self._held.append(([], timer))
+        self._held.append(_HeldEnd(end_id, timer))
+
+    def _on_words_told(self, end_id: int) -> None:
+        """RTVI has told of an end, and of the words of its turn and of all before it."""
+        self._worded_id = max(self._worded_id, end_id)
+        while self._held and self._held[0].end_id <= self._worded_id:
+            self._tell_held()
 
     def _tell_held(self) -> None:
         """The words before the first end that is held have come, or are not waited for any more."""
         if self._held:
-            happened, timer = self._held.popleft()
-            timer.cancel()
-            for happening in happened:
+            held = self._held.popleft()
+            held.timer.cancel()
+            for happening in held.happened:
                 self._socket.session.happen(happening)
 
     def _tell_cut(self) -> None:
@@ -379,7 +399,7 @@ class SocketOutput(InterruptibleOutput):
         if over is None:
             return
         if self._held:
-            self._held[-1][0].append(over)
+            self._held[-1].happened.append(over)
         else:
             self._socket.session.happen(over)
 

@@ -9,10 +9,14 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     LLMMessagesAppendFrame,
     OutputTransportMessageUrgentFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
 )
-from pipecat.tests.utils import run_test
+from pipecat.processors.frameworks.rtvi import RTVIObserverParams
+from pipecat.tests.utils import SleepFrame, run_test
 
 from processors.dialogue.rtvi import CheckedRtvi
+from protocols.surface import TURN_END
 
 
 async def answered(rtvi: CheckedRtvi, text: str) -> tuple[list[dict[str, Any]], list[Frame]]:
@@ -85,3 +89,17 @@ async def test_text_over_what_may_be_typed_interrupts_nobody():
     [refusal] = told
     assert counted == ["How much?"] and "12 s" in refusal["data"]["error"]
     assert not any(isinstance(each, InterruptionFrame | LLMMessagesAppendFrame) for each in frames)
+
+
+async def test_a_message_of_the_end_of_a_turn_names_that_end():
+    rtvi = CheckedRtvi()
+    ends = [UserStoppedSpeakingFrame(), UserStoppedSpeakingFrame()]
+    observer = rtvi.create_rtvi_observer(params=RTVIObserverParams())
+    sent = [frame for end in ends for frame in (UserStartedSpeakingFrame(), end, SleepFrame(0.05))]
+    down, _ = await run_test(rtvi, frames_to_send=sent, observers=[observer])
+    told = [each for each in down if isinstance(each, OutputTransportMessageUrgentFrame)]
+    over = [each for each in told if each.message["type"] == "user-stopped-speaking"]
+    assert [each.metadata[TURN_END] for each in over] == [end.id for end in ends]
+    # A client is sent what RTVI has it sent, and no more.
+    assert over[0].message == {"label": "rtvi-ai", "type": "user-stopped-speaking"}
+    assert all(TURN_END not in each.metadata for each in told if each not in over)

@@ -1,4 +1,4 @@
-"""The end of a turn is told after its words, and no later than a second where nothing tells of them."""
+"""The end of a turn is told after its own words, and no later than a second where nothing tells of them."""
 
 import asyncio
 import json
@@ -12,13 +12,13 @@ from pipecat.tests.utils import SleepFrame, run_test
 from pipecat.transports.base_transport import TransportParams
 
 from protocols.openai_realtime import OpenAIRealtime
+from protocols.surface import TURN_END
 from tests import virtual_time
 from tests.unit.pipelines.test_chat_sockets import Client
 from transports.websocket.session import SurfaceSession
 from transports.websocket.transport import TURN_OVER, WORDS_S, SocketTransport
 
 STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"
-OVER = OutputTransportMessageUrgentFrame(message={"label": "rtvi-ai", "type": TURN_OVER})
 
 
 class TimedClient(Client):
@@ -57,12 +57,51 @@ def told(*frames: object) -> list[tuple[float, str]]:
     return virtual_time.run(scenario())
 
 
-def turn() -> tuple[object, object]:
+def turn() -> tuple[UserStartedSpeakingFrame, UserStoppedSpeakingFrame]:
     return UserStartedSpeakingFrame(), UserStoppedSpeakingFrame()
 
 
+def over(stopped: UserStoppedSpeakingFrame) -> OutputTransportMessageUrgentFrame:
+    """Return RTVI's message of this end."""
+    frame = OutputTransportMessageUrgentFrame(message={"label": "rtvi-ai", "type": TURN_OVER})
+    frame.metadata[TURN_END] = stopped.id
+    return frame
+
+
 def test_an_end_is_told_when_rtvi_has_told_of_it():
-    assert told(*turn(), SleepFrame(0.3), OVER, SleepFrame(2)) == [(0.0, STARTED), (0.3, STOPPED)]
+    started, stopped = turn()
+    assert told(started, stopped, SleepFrame(0.3), over(stopped), SleepFrame(2)) == [
+        (0.0, STARTED),
+        (0.3, STOPPED),
+    ]
+
+
+def test_an_end_of_which_rtvi_has_told_before_is_told_at_once():
+    started, stopped = turn()
+    assert told(started, over(stopped), SleepFrame(0.3), stopped, SleepFrame(2)) == [
+        (0.0, STARTED),
+        (0.3, STOPPED),
+    ]
+
+
+def test_a_late_message_of_an_earlier_end_tells_no_other_end():
+    # The wait for the first end is over when its message comes: while the caller speaks again, or after that.
+    for speaks_again in (True, False):
+        (started, stopped), (again, ended) = turn(), turn()
+        late = over(stopped)
+        between = (again, late, ended) if speaks_again else (again, ended, late)
+        sent = (started, stopped, SleepFrame(1.5), *between, SleepFrame(0.6), over(ended), SleepFrame(2))
+        assert told(*sent) == [(0.0, STARTED), (WORDS_S, STOPPED), (1.5, STARTED), (2.1, STOPPED)]
+
+
+def test_a_message_tells_of_all_ends_before_it():
+    first, second = turn(), turn()
+    assert told(*first, SleepFrame(0.2), *second, SleepFrame(0.2), over(second[1]), SleepFrame(2)) == [
+        (0.0, STARTED),
+        (0.4, STOPPED),
+        (0.4, STARTED),
+        (0.4, STOPPED),
+    ]
 
 
 def test_an_end_of_which_rtvi_tells_nothing_is_told_after_a_second():
