@@ -42,6 +42,7 @@ from serving.pool.streams import StreamWorkers, pooled_llm
 from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from session_store.conversation import Conversation
 from session_store.events import Event
+from session_store.prompt import approximate_tokens
 
 if TYPE_CHECKING:
     from models.llm.kv.replies import CausalReplies
@@ -236,6 +237,18 @@ class Answering:
         if self._llamacpp is not None:
             return self._llamacpp.uses_tools
         return not isinstance(self._plan.row, Documents | Transformers)
+
+    @property
+    def dialogue_tokens(self) -> int | None:
+        """Return how much of a conversation the model can be given beside its prompt and an answer.
+
+        None where this process sets no bound: a provider's model takes more than a session's budget.
+        """
+        row = self._plan.row
+        if self._llamacpp is None or not isinstance(row, LlamaCpp):
+            return None
+        dialogue_tokens = self._llamacpp.most_tokens(row.settings.max_tokens)
+        return dialogue_tokens - approximate_tokens(self.instruction())
 
     @property
     def speaks_first(self) -> bool:

@@ -15,7 +15,7 @@ from pipelines.answering import Answering
 from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
 from serving.gateway.session_api import TurnEvent
 from session_store.compaction import Compactor
-from session_store.conversation import Conversations
+from session_store.conversation import LEAST_BUDGET_TOKENS, Conversations, ConversationSettings
 from session_store.store import SessionStore
 
 # Of one typed turn. A reader that is so far behind makes the turn wait, and with it the model.
@@ -31,7 +31,7 @@ async def open_conversations(deployment: Deployment, answering: Answering) -> As
     """
     store = await SessionStore.open(deployment.remembering.store)
     try:
-        settings = deployment.remembering.conversation
+        settings = _fitting(deployment.remembering.conversation, answering.dialogue_tokens)
         compactor = Compactor(
             settings.compaction, answering.summarizer(), budget_tokens=settings.budget_tokens
         )
@@ -42,6 +42,15 @@ async def open_conversations(deployment: Deployment, answering: Answering) -> As
             await conversations.close()
     finally:
         await store.close()
+
+
+def _fitting(settings: ConversationSettings, dialogue_tokens: int | None) -> ConversationSettings:
+    """Return settings by which older turns are summarised before a model with a small context loses them."""
+    if dialogue_tokens is None or settings.budget_tokens <= dialogue_tokens:
+        return settings
+    budget_tokens = max(LEAST_BUDGET_TOKENS, dialogue_tokens)
+    logger.info(f"conversation.budget_tokens is {budget_tokens}: the model's context holds no more")
+    return settings.model_copy(update={"budget_tokens": budget_tokens})
 
 
 class TypedTurns:

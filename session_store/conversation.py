@@ -59,6 +59,7 @@ from session_store.writer import LONGEST_PAUSE_S
 T = TypeVar("T")
 
 READ_EVENTS = 1_000
+LEAST_BUDGET_TOKENS = 200
 # Behind a whole deadline of the writer, which has backed off already.
 RETRY_PAUSE_S = 0.2
 REUSED = "this key belongs to another turn already, send other words with a key of their own"
@@ -74,7 +75,7 @@ class ConversationSettings(BaseModel):
     """How a session is lived.
 
     Attributes:
-        budget_tokens: of the context that the model is given.
+        budget_tokens: of the context that the model is given; less with a local model whose own is smaller.
         max_pending: drafts that may wait for a database that is away: turns, replies, heard marks, tool
             calls. More is refused.
         max_pending_records: beside them, records of what was perceived (``DROPPABLE``). Of more, the oldest
@@ -87,7 +88,7 @@ class ConversationSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    budget_tokens: int = Field(default=6_000, ge=200, le=1_000_000)
+    budget_tokens: int = Field(default=6_000, ge=LEAST_BUDGET_TOKENS, le=1_000_000)
     max_pending: int = Field(default=1_000, ge=10, le=100_000)
     max_pending_records: int = Field(default=500, ge=10, le=100_000)
     linger_ms: int = Field(default=100, ge=0, le=5_000)

@@ -1,26 +1,40 @@
 """The compatible service for the llama.cpp server of this process.
 
-The server has another address after each start of its child, so it is looked up before each request. A
-dialogue that does not fit into the context is sent again without its oldest turns: the server refuses it and
-says how long it is, and only the server can count the tokens of a template. Closing the request, which an
-interruption does, ends the generation. Everything else is the base class's.
+The server has another address after each start of its child, so it is looked up before each request. So is
+the length of the dialogue, which only the server can count: an answer has room for its longest length, or for
+half of the context. Sessions are summarised before they are longer (``pipelines.sessions``). What is longer
+all the same, by a tool's result or a client's prompt, is sent without its oldest turns, and the model is told
+so. An answer that the context ends is an error, so that the fallback closes its sentence. Closing the
+request, which an interruption does, ends the generation. Everything else is the base class's.
 """
 
-from typing import Any
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, cast
 
 from loguru import logger
-from openai import AsyncStream, BadRequestError
+from openai import AsyncStream, BaseModel
 from openai.types.chat import ChatCompletionChunk
+from pipecat.adapters.llm.services.open_ai_adapter import openai_is_given
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 
+from core.errors import EngineError
+from core.notes import split_notes, write_notes
 from models.llm.llamacpp.server import LlamaCppServer
+from models.llm.llamacpp.settings import ENGINE, Endpoint
 from processors.dialogue.openai_service import OpenAiCompatibleService
 
-TOO_LONG = "exceed_context_size_error"
-# Of the context, for what is sent again: the rest is room for the answer, and for two or three turns until it
-# is shortened again, because each shortening is read anew.
-KEPT_SHARE = 0.6
-MOST_CUTS = 3
+# Of what a dialogue may fill, for what is sent of one that is longer: the rest is for two or three turns
+# until it is shortened again, because each shortening is read anew.
+KEPT_SHARE = 0.65
+MOST_COUNTS = 4
+LEFT_OUT = "What was said between this and the next message is not shown: it was too long."
+
+
+class _Counted(BaseModel):
+    """Answer of ``/v1/chat/completions/input_tokens``."""
+
+    input_tokens: int
 
 
 class LlamaCppService(OpenAiCompatibleService):
@@ -36,36 +50,49 @@ class LlamaCppService(OpenAiCompatibleService):
         self._left_out = self._of = 0
 
     async def get_chat_completions(self, context: LLMContext) -> AsyncStream[ChatCompletionChunk]:
-        """See the base class. Sends less of a dialogue that is too long.
+        """See the base class. Sends less of a dialogue that leaves no room for an answer.
 
         Raises:
-            EngineError: the server does not run.
-            openai.BadRequestError: the last turn alone is too long.
+            EngineError: the server does not run, or the last turn alone leaves no room.
         """
-        whole = context.get_messages()
-        context = self._shortened(context)
-        for _ in range(MOST_CUTS):
-            await self._connect()
-            try:
-                return await super().get_chat_completions(context)
-            except BadRequestError as error:
-                share = _fitting_share(error)
-                kept = None if share is None else without_oldest(context.get_messages(), share)
-                if kept is None:
-                    raise
-                self._left_out, self._of = len(whole) - len(kept), len(whole)
-                logger.info(
-                    f"{self}: the dialogue is longer than the context, {self._left_out} messages left out"
-                )
-                context = LLMContext(kept, tools=context.tools, tool_choice=context.tool_choice)
-        await self._connect()
-        return await super().get_chat_completions(context)
+        endpoint = await self._connect()
+        settings: Any = self._settings
+        max_tokens: int = settings.max_tokens
+        most_tokens = endpoint.most_tokens(max_tokens)
+        sent = self._shortened(context)
+        for _ in range(MOST_COUNTS):
+            tokens = await self._tokens_of(sent)
+            if tokens <= most_tokens:
+                stream = await super().get_chat_completions(sent)
+                if tokens + max_tokens <= endpoint.context_tokens:
+                    return stream
+                return cast("AsyncStream[ChatCompletionChunk]", _EndedByContext(stream))
+            shorter = without_oldest(sent.get_messages(), KEPT_SHARE * most_tokens / tokens)
+            if shorter is None:
+                break
+            sent = self._leave_out(context, shorter)
+        raise EngineError(
+            f"a turn leaves no room for an answer in a context of {endpoint.context_tokens} tokens",
+            engine=ENGINE,
+        )
 
     async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
         """See the base class."""
         await self._connect()
         answer: str | None = await super().run_inference(*args, **kwargs)
         return answer
+
+    async def _tokens_of(self, context: LLMContext) -> int:
+        """Return how long a request is, by the server: its template, tools and instruction included."""
+        settings: Any = self._settings
+        asked = await self.get_llm_adapter().get_llm_invocation_params(
+            context,
+            system_instruction=settings.system_instruction,
+            convert_developer_to_user=not self.supports_developer_role,
+        )
+        body = {name: value for name, value in asked.items() if openai_is_given(value)}
+        counted = await self._client.post("/chat/completions/input_tokens", body=body, cast_to=_Counted)
+        return counted.input_tokens
 
     def _shortened(self, context: LLMContext) -> LLMContext:
         """Return what is sent of a dialogue that was shortened before and has only grown since."""
@@ -75,29 +102,57 @@ class LlamaCppService(OpenAiCompatibleService):
             self._left_out = self._of = 0
         if not self._left_out:
             return context
-        kept = [*messages[: _head(messages)], *messages[start:]]
-        return LLMContext(kept, tools=context.tools, tool_choice=context.tool_choice)
+        return _like(context, _from(messages, start))
 
-    async def _connect(self) -> None:
+    def _leave_out(self, context: LLMContext, kept: list[LLMContextMessage]) -> LLMContext:
+        """Remember how much of a dialogue is not sent from here on, and return what is."""
+        whole = len(context.get_messages())
+        self._left_out, self._of = whole - len(kept), whole
+        logger.warning(
+            f"{self}: the dialogue leaves no room for an answer, its {self._left_out} oldest messages are "
+            "not sent any more"
+        )
+        return _like(context, kept)
+
+    async def _connect(self) -> Endpoint:
         endpoint = await self._server.endpoint()
         self._client.base_url = endpoint.base_url
         self._client.api_key = endpoint.key
+        return endpoint
 
 
-def _fitting_share(error: BadRequestError) -> float | None:
-    """Return which share of the dialogue would fit, or None when its length is not what was wrong."""
-    body = error.body if isinstance(error.body, dict) else {}
-    if body.get("type") != TOO_LONG:
-        return None
-    room, needed = body.get("n_ctx"), body.get("n_prompt_tokens")
-    return KEPT_SHARE * room / needed if room and needed else None
+class _EndedByContext:
+    """Stream of an answer that may be longer than its room, which is an error.
+
+    Args:
+        stream: of the server.
+    """
+
+    def __init__(self, stream: AsyncStream[ChatCompletionChunk]) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
+        """Pass the pieces on.
+
+        Raises:
+            EngineError: the context is full.
+        """
+        async for chunk in self._stream:
+            yield chunk
+            if chunk.choices and chunk.choices[0].finish_reason == "length":
+                raise EngineError("the context ended within an answer", engine=ENGINE)
+
+    async def close(self) -> None:
+        """End the request."""
+        await self._stream.close()
 
 
 def without_oldest(messages: list[LLMContextMessage], share: float) -> list[LLMContextMessage] | None:
     """Return a dialogue without its oldest turns.
 
     System messages in front stay, and what is left begins with a user's message, so that no answer and no
-    result of a tool stands without its question.
+    result of a tool stands without its question. Notes before the first message stay before what is left, and
+    say that something is missing.
 
     Args:
         messages: oldest first.
@@ -113,7 +168,31 @@ def without_oldest(messages: list[LLMContextMessage], share: float) -> list[LLMC
         return None
     room = share * sum(sizes) - sum(sizes[:head])
     start = next((at for at in starts if sum(sizes[at:]) <= room), starts[-1])
-    return [*messages[:head], *messages[start:]]
+    return _from(messages, start)
+
+
+def _from(messages: list[LLMContextMessage], start: int) -> list[LLMContextMessage]:
+    """Return a dialogue from the user's message at ``start`` on, with its system messages and its notes."""
+    head = _head(messages)
+    notes, _ = split_notes(_text(messages[head]))
+    summary = notes.summary.removesuffix(LEFT_OUT).rstrip()
+    front = write_notes(replace(notes, summary=f"{summary}\n{LEFT_OUT}", opened=False))
+    return [*messages[:head], _noted(front, messages[start]), *messages[start + 1 :]]
+
+
+def _noted(front: str, message: LLMContextMessage) -> LLMContextMessage:
+    """Return a user's message with text before it."""
+    assert isinstance(message, dict)
+    content: Any = message["content"]
+    noted = (
+        f"{front}\n\n{content}" if isinstance(content, str) else [{"type": "text", "text": front}, *content]
+    )
+    return cast("LLMContextMessage", {**message, "content": noted})
+
+
+def _like(context: LLMContext, messages: list[LLMContextMessage]) -> LLMContext:
+    """Return a context with the tools of another one."""
+    return LLMContext(messages, tools=context.tools, tool_choice=context.tool_choice)
 
 
 def _head(messages: list[LLMContextMessage]) -> int:
@@ -122,6 +201,14 @@ def _head(messages: list[LLMContextMessage]) -> int:
     while head < len(messages) and _role(messages[head]) in ("system", "developer"):
         head += 1
     return head
+
+
+def _text(message: LLMContextMessage) -> str:
+    """Return the text of a message; of one in parts, the first one's."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        content = content[0].get("text")
+    return content if isinstance(content, str) else ""
 
 
 def _role(message: LLMContextMessage) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import openai
 import psutil
 import pytest
+from loguru import logger
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.frames.frames import MetricsFrame
@@ -26,10 +27,13 @@ from core.errors import ConfigError, EngineError, ModelFileError
 from models.llm.llamacpp.server import LlamaCppServer
 from models.llm.llamacpp.settings import LlamaCppSettings, has_chat_template
 from pipelines.answering import Answering, plan_answering
+from pipelines.sessions import open_conversations
 from processors.dialogue.reply_guard import ReplyGuard
 from processors.dialogue.reply_watch import GuardSettings
 from processors.dialogue.services import LlamaCpp, LlamaCppRowSettings
 from processors.service_rows import Shared
+from session_store.events import Kind
+from session_store.settings import StoreSettings
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.tiny_gguf import CHATML_TOOLS, save_tiny_gguf
@@ -217,6 +221,61 @@ async def test_the_oldest_turns_go_when_the_context_is_full(models: Path):
         async with ReplyBench(guard.processors) as bench:
             assert await bench.answer(dialogue("so " * 1_000)) == FALLBACK[0]
             assert len(await bench.answer("And now?")) == 24
+
+
+async def test_every_answer_has_room_for_its_longest_length(models: Path):
+    file = models / "tiny.gguf"
+    # A token is a byte: the dialogue fits into 1,024 and would leave an answer 100.
+    earlier = [text for number in range(4) for text in (f"Question {number}. " + "so " * 50, "I see.")]
+    async with serving(file, context_tokens=1_024) as server:
+        logged: list[str] = []
+        sink = logger.add(lambda line: logged.append(line.record["message"]), level="WARNING")
+        try:
+            llm = service(server, file, max_tokens=300)
+            answer, usage = await usage_of(llm, dialogue("And now?", *earlier))
+        finally:
+            logger.remove(sink)
+        assert len(answer) == 300
+        assert usage.prompt_tokens <= 1_024 - 300
+        (line,) = (line for line in logged if "oldest messages are not sent" in line)
+        assert any(character.isdigit() for character in line)
+        # Neither half an answer nor a question without its beginning.
+        async with ReplyBench([service(server, file, max_tokens=300)]) as bench:
+            assert await bench.answer(dialogue("so " * 280)) == ""
+            (error,) = bench.errors
+            assert "no room for an answer" in error.error
+
+
+async def test_an_answer_that_the_context_ends_is_closed_by_the_fallback(models: Path):
+    file = models / "tiny.gguf"
+    async with serving(file, context_tokens=512) as server:
+        guard = ReplyGuard(service(server, file, max_tokens=2_000), ScriptedLanguageModel(FALLBACK), PATIENT)
+        async with ReplyBench(guard.processors) as bench:
+            answer = await bench.answer("Tell me everything.")
+            assert len(answer) > 300
+            assert answer.endswith(f"{PATIENT.bridge} {FALLBACK[0]}")
+            assert any("the context ended" in error.error for error in bench.errors)
+
+
+async def test_a_session_is_summarised_before_the_context_is_full(models: Path, tmp_path: Path):
+    chosen = deployment(models / "tiny.gguf", ROOT / "knowledge")
+    store = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db")
+    remembering = chosen.remembering.model_copy(update={"store": store})
+    chosen = chosen.model_copy(update={"remembering": remembering})
+    answering = await Answering.load(chosen, await asyncio.to_thread(plan_answering, chosen))
+    try:
+        assert answering.dialogue_tokens is not None
+        assert 800 < answering.dialogue_tokens < 2_048 - 400
+        async with open_conversations(chosen, answering) as conversations, conversations.open() as session:
+            said = ({"text": f"Number {number}: " + "so " * 100, "transport": "text"} for number in range(30))
+            await session.append(*(session.draft(Kind.USER_TURN, "user", payload) for payload in said))
+            view = session.view()
+            # By its default the session would be given all of it, and the model most of that.
+            assert 30 * 100 < chosen.remembering.conversation.budget_tokens
+            assert view.tokens <= answering.dialogue_tokens
+            assert "Number 29" in view.messages[-1]["content"]
+    finally:
+        await answering.close()
 
 
 async def test_a_child_that_dies_is_replaced_and_the_fallback_answers_meanwhile(models: Path):

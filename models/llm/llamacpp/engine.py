@@ -105,8 +105,9 @@ def _endpoint(address: str, key: str) -> Endpoint:
         connection.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})
         properties: dict[str, Any] = json.loads(connection.getresponse().read())
         uses_tools = bool(properties["chat_template_caps"]["supports_tools"])
+        context_tokens = int(properties["default_generation_settings"]["n_ctx"])
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
         raise EngineError(f"the server gives no properties: {error}", engine=ENGINE) from error
     finally:
         connection.close()
-    return Endpoint(f"{address.rstrip('/')}/v1", key, uses_tools)
+    return Endpoint(f"{address.rstrip('/')}/v1", key, uses_tools, context_tokens)

@@ -42,6 +42,10 @@ class LlamaCppServer:
         """Return whether the model's chat template has a place for tools. False before ``start``."""
         return self._endpoint is not None and self._endpoint.uses_tools
 
+    def most_tokens(self, max_tokens: int) -> int:
+        """Return the longest dialogue that leaves room for such an answer; 0 before ``start``."""
+        return self._endpoint.most_tokens(max_tokens) if self._endpoint is not None else 0
+
     async def start(self) -> None:
         """Load the file.
 

@@ -26,11 +26,17 @@ class Endpoint:
         base_url: up to and including ``/v1``.
         key: the bearer token that it wants.
         uses_tools: whether the model's chat template has a place for tools.
+        context_tokens: of each conversation: what was asked for, or less where the model was made for less.
     """
 
     base_url: str
     key: str
     uses_tools: bool
+    context_tokens: int
+
+    def most_tokens(self, max_tokens: int) -> int:
+        """Return the longest dialogue that leaves room for an answer: for its whole length or half of all."""
+        return self.context_tokens - min(max_tokens, self.context_tokens // 2)
 
 
 class LlamaCppSettings(BaseModel):
@@ -52,7 +58,7 @@ class LlamaCppSettings(BaseModel):
         default=4_096,
         ge=256,
         le=1_048_576,
-        description="longest dialogue with its answer; its oldest turns go first",
+        description="longest dialogue with its answer; older turns are summarised in time",
     )
     cpu_threads: int = Field(default=2, ge=1, le=256, description="threads of the model")
     prompt_cache_mib: int = Field(
