@@ -4,9 +4,19 @@ A class carries its facts as fields, the message is for people. Outside exceptio
 enter. Transcripts and audio stay out of messages.
 """
 
+from typing import Any
+
 
 class AgentError(Exception):
-    """Root of every error that Parley raises on purpose."""
+    """Root of every error that Parley raises on purpose. It leaves a process of a pool as it was raised."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default the class would be called with the message alone, which misses the facts.
+        return _unpickled, (type(self), self.args), self.__dict__
+
+
+def _unpickled(kind: type[AgentError], arguments: tuple[Any, ...]) -> AgentError:
+    return kind.__new__(kind, *arguments)
 
 
 class ConfigError(AgentError):

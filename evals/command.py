@@ -1,10 +1,14 @@
-"""What the commands of all evaluations have in common: numbers on the command line, and the machine."""
+"""What the commands of all evaluations have in common: numbers on the command line, errors, the machine."""
 
 import argparse
 import os
 import platform
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
+
+from core.errors import AgentError
 
 
 def positive(text: str) -> int:
@@ -40,3 +44,12 @@ def machine() -> dict[str, Any]:
         "load_1min": round(os.getloadavg()[0], 2),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def exit_code(run: Callable[[], int]) -> int:
+    """Run a command and return its exit code: 2, and one line on standard error, for what a user can mend."""
+    try:
+        return run()
+    except (AgentError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2

@@ -52,6 +52,7 @@ from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from processors.turns.endpoint import CONTOUR_MS
+from runtime.replaced_file import replace_file
 from turn_taking.evidence_pitch import Contour, final_contour
 from turn_taking.evidence_tempo import Tempo
 from turn_taking.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
@@ -487,15 +488,22 @@ def save(path: Path, calls: Sequence[ScriptedCall], lags: Lags) -> None:
     ]
     lines = ",\n".join(json.dumps(row) for row in rows)
     head = json.dumps({"script": _digest(calls), "lags": asdict(lags)})[:-1]
-    path.write_text(f'{head}, "silences": [\n{lines}\n]}}\n')
+    replace_file(path, f'{head}, "silences": [\n{lines}\n]}}\n'.encode())
 
 
 def load(path: Path, script: Sequence[ScriptedCall]) -> tuple[list[ScriptedCall], Lags]:
     """What ``save`` wrote, put into the script that it was measured on.
 
     Raises:
-        ConfigError: it was measured on another script.
+        ConfigError: it was measured on another script, or is no such file.
     """
+    try:
+        return _loaded(path, script)
+    except (ValueError, LookupError, TypeError, RuntimeError) as error:
+        raise ConfigError(f"{path} holds nothing that was measured: measure it again") from error
+
+
+def _loaded(path: Path, script: Sequence[ScriptedCall]) -> tuple[list[ScriptedCall], Lags]:
     written = json.loads(path.read_text())
     if written["script"] != _digest(script):
         raise ConfigError(f"{path} was measured on another script: measure it again")

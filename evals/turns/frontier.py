@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from evals.command import positive
+from core.errors import ConfigError
+from evals.command import exit_code, positive
 from evals.human.split import Split
 from evals.latency.figures import percentile
 from evals.turns import heard, predictor
@@ -207,7 +208,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command."""
+    """Run the command; 0, or 2 with one line on standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.frontier")
     root.add_argument("--tuning", action="store_true", help="the tuning side, on which defaults are chosen")
     root.add_argument("--keep", type=Path, help="folder of what was measured: taken from there the next time")
@@ -215,6 +216,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
     root.add_argument("--json", type=Path, help="write the figures here")
     arguments = root.parse_args(argv)
+    return exit_code(lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Measure, play and print.
+
+    Raises:
+        AgentError: recordings were not fetched, weights are missing, or a set has no pauses.
+    """
     split = Split.TUNING if arguments.tuning else Split.REPORT
     result: dict[str, Any] = {}
     pooled: list[ScriptedCall] = []
@@ -223,20 +233,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         spec = heard.spec_of(split, name)
         replays = heard.replayed(calls, spec, seed=heard.REPORT_SEED, times=REPLAYS)
         pooled += replays
-        result[name] = _of_set(replays, spec, learn=arguments.learn)
-        _show(f"{split.value}: {name}", result[name])
-    result["all"] = _of_set(pooled, spec, learn=arguments.learn)
-    _show(f"{split.value}: all", result["all"])
+        title = f"{split.value}: {name}"
+        result[name] = _of_set(title, replays, spec, learn=arguments.learn)
+        _show(title, result[name])
+    title = f"{split.value}: all"
+    result["all"] = _of_set(title, pooled, spec, learn=arguments.learn)
+    _show(title, result["all"])
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def _of_set(calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool) -> dict[str, Any]:
+def _of_set(title: str, calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool) -> dict[str, Any]:
+    """Return what is printed of a set.
+
+    Raises:
+        ConfigError: there is nothing to cut, or nothing to wait for.
+    """
     silences = [silence for call in calls for turn in call.turns for silence in turn.silences]
+    ends = sum(silence.length_ms is None for silence in silences) // REPLAYS
+    holds = len(silences) // REPLAYS - ends
+    if not ends or not holds:
+        raise ConfigError(f"{title}: {ends} ends and {holds} pauses inside of turns are too few")
     return {
-        "ends": sum(silence.length_ms is None for silence in silences) // REPLAYS,
-        "holds": sum(silence.length_ms is not None for silence in silences) // REPLAYS,
+        "ends": ends,
+        "holds": holds,
         "rows": [played.figures() for played in rows_of(calls, spec, learn=learn)],
         "bench": bench(calls, spec),
     }

@@ -18,16 +18,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
+from io import BytesIO
 from multiprocessing import get_context
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from pipecat.audio.vad.vad_analyzer import VADState
 
 from audio.gain import RampedGain
-from core.errors import AgentError
+from core.errors import AgentError, ConfigError
 from core.media import float_to_pcm16, pcm16_to_float
-from evals.command import machine, positive
+from evals.command import exit_code, machine, positive
 from evals.echo.rooms import RATE_HZ, at_level, noise
 from evals.turns import audio, sounds
 from evals.turns.floor import area, fitted
@@ -48,6 +50,7 @@ from models.stt.moonshine_network import MoonshineNetwork
 from models.stt.moonshine_tiny import MoonshineTinySettings
 from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from runtime.replaced_file import replace_file
 from turn_taking.barge_in_settings import BargeInSettings
 
 RIDGE = 300.0
@@ -199,9 +202,10 @@ def measured(calls: int, seed: int, *, processes: int) -> list[VoiceWindow]:
         ConfigError: an engine is not installed, or recordings were not fetched.
         EngineError: an engine failed.
     """
+    material = tuning_material()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = [pool.submit(windows_of_call, place, seed) for place in range(calls)]
-        alone = by_themselves(tuning_material(), seed)
+        alone = by_themselves(material, seed)
         return [*alone, *(each for one in waiting for each in one.result())]
 
 
@@ -219,17 +223,26 @@ def save(path: Path, rows: Sequence[VoiceWindow]) -> None:
         }
         for row in rows
     ]
-    np.savez(path, audio=np.stack([row.audio for row in rows]), facts=json.dumps(facts))
+    content = BytesIO()
+    np.savez(content, audio=np.stack([row.audio for row in rows]), facts=json.dumps(facts))
+    replace_file(path, content.getvalue())
 
 
 def load(path: Path) -> list[VoiceWindow]:
-    """Read what ``save`` wrote."""
-    with np.load(path, allow_pickle=False) as kept:
-        facts, heard_rows = json.loads(str(kept["facts"])), kept["audio"]
-    return [
-        VoiceWindow(**(fact | {"sound": Sound(fact["sound"])}), audio=heard)
-        for fact, heard in zip(facts, heard_rows, strict=True)
-    ]
+    """Read what ``save`` wrote.
+
+    Raises:
+        ConfigError: it is no such file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            facts, heard_rows = json.loads(str(kept["facts"])), kept["audio"]
+        return [
+            VoiceWindow(**(fact | {"sound": Sound(fact["sound"])}), audio=heard)
+            for fact, heard in zip(facts, heard_rows, strict=True)
+        ]
+    except (ValueError, LookupError, TypeError, EOFError, BadZipFile) as error:
+        raise ConfigError(f"{path} holds no voices: measure them again") from error
 
 
 def features_of(rows: Sequence[VoiceWindow], network: MoonshineNetwork) -> np.ndarray:
@@ -255,7 +268,7 @@ def folds(rows: Sequence[VoiceWindow]) -> Iterator[np.ndarray]:
         for number, row in enumerate(rows)
     ]
     for fold in range(FOLDS):
-        yield np.array([place % FOLDS == fold for place in places])
+        yield np.array([place % FOLDS == fold for place in places], bool)
 
 
 def left_out_odds(rows: Sequence[VoiceWindow], known: np.ndarray) -> np.ndarray:
@@ -346,6 +359,36 @@ def _bound(scores: np.ndarray, weight: np.ndarray, share: float, *, top: bool) -
     return float(scores[order[allowed]] + (step if top else -step))
 
 
+def require_both(rows: Sequence[VoiceWindow]) -> None:
+    """Find out whether there is something to tell apart, whichever speakers are left out.
+
+    Raises:
+        ConfigError: there is not.
+    """
+    over_bot = np.array([row.is_over_bot for row in rows], bool)
+    meant = np.array([row.sound.is_meant for row in rows], bool)
+    parts = (over_bot, *(~out for out in folds(rows)))
+    if any(not 0 < int(meant[part].sum()) < int(part.sum()) for part in parts):
+        raise ConfigError(f"{len(rows)} voices, {int(over_bot.sum())} of them over the bot, are too few")
+
+
+def write(path: Path, fits: Sequence[tuple[np.ndarray, float]], network_sha256: str) -> None:
+    """Write the lines of all looks, as ``LookJudge`` reads them.
+
+    Raises:
+        AgentError: one of them is no line; what was there stays.
+    """
+    # What half a precision does not hold is infinite, and refused.
+    with np.errstate(over="ignore"):
+        weights = np.stack([weights for weights, _ in fits]).astype(np.float16)
+    bias = np.array([bias for _, bias in fits], np.float32)
+    if not np.isfinite(weights).all() or not np.isfinite(bias).all():
+        raise AgentError("no lines were found, nothing is written")
+    content = BytesIO()
+    np.savez_compressed(content, weights=weights, bias=bias, network=network_sha256)
+    replace_file(path, content.getvalue())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0, or 2 with one line on standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.looks")
@@ -357,18 +400,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     root.add_argument("--missed-share", type=float, default=MISSED_SHARE)
     root.add_argument("--write", type=Path, help="the lines, as models/stt/look_lines.npz")
     arguments = root.parse_args(argv)
-    try:
-        if arguments.voices and arguments.voices.exists():
-            rows = load(arguments.voices)
-        else:
-            rows = measured(arguments.calls, arguments.seed, processes=arguments.processes)
-            if arguments.voices:
-                save(arguments.voices, rows)
-        network = MoonshineNetwork(MoonshineTinySettings().folder)
-        known = features_of(rows, network)
-    except AgentError as error:
-        print(error, file=sys.stderr)
-        return 2
+    return exit_code(lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Measure, fit, write and print.
+
+    Raises:
+        AgentError: recordings were not fetched, weights are missing, there are too few voices, or what was
+            fitted is worth nothing.
+    """
+    network = MoonshineNetwork(MoonshineTinySettings().folder)
+    if arguments.voices and arguments.voices.exists():
+        rows = load(arguments.voices)
+    else:
+        rows = measured(arguments.calls, arguments.seed, processes=arguments.processes)
+        if arguments.voices:
+            save(arguments.voices, rows)
+    require_both(rows)
+    known = features_of(rows, network)
     odds = left_out_odds(rows, known)
     over_bot = np.array([row.is_over_bot for row in rows])
     chosen = bounds(rows, odds, false_share=arguments.false_share, missed_share=arguments.missed_share)
@@ -381,13 +431,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "machine": machine(),
     }
     if arguments.write:
-        fits = [fitted(list(each), meant, ridge=RIDGE) for each in known]
-        np.savez_compressed(
-            arguments.write,
-            weights=np.stack([weights for weights, _ in fits]).astype(np.float16),
-            bias=np.array([bias for _, bias in fits], np.float32),
-            network=network.sha256,
-        )
+        write(arguments.write, [fitted(list(each), meant, ridge=RIDGE) for each in known], network.sha256)
     print(json.dumps(result, indent=1))
     return 0
 

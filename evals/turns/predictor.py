@@ -6,7 +6,8 @@ in which ends and holds count alike. The words are those of the script, as a rec
 writes them. Nothing has to be measured, so it takes seconds.
 
 What is printed is the area under the ROC curve: on half of the callers by weights fitted on the other half,
-and, with ``--keep``, on the recorded people of the tuning side, whose words are in other languages.
+and, with ``--keep``, on the recorded people of the tuning side, whose words are in other languages. Weights
+that are worth no more than smart-turn's score alone are not written.
 """
 
 import argparse
@@ -14,18 +15,20 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evals.command import positive
+from core.errors import AgentError, ConfigError
+from evals.command import exit_code, positive
 from evals.human.split import Split
 from evals.turns import heard
 from evals.turns.callers import ScriptedCall
 from evals.turns.simulator import probability
+from runtime.replaced_file import replace_file
 from turn_taking.end_predictor import (
     WEIGHTS,
     EndPredictor,
@@ -90,7 +93,11 @@ def fit(seen: Sequence[Row], *, without: Sequence[str] = LEFT_OUT, ridge: float 
         seen: of tuning callers.
         without: prefixes of signals that are left out.
         ridge: see ``RIDGE``.
+
+    Raises:
+        ConfigError: there are no ends, or no holds.
     """
+    _require_both(seen)
     signals = [sound_signals(row.signs) | other_signals(row.signs) for row in seen]
     names = sorted({name for each in signals for name in each if not name.startswith(tuple(without) or "-")})
     table = np.array([[each.get(name, 0.0) for name in names] for each in signals])
@@ -119,8 +126,19 @@ def area(predictor: EndPredictor, seen: Sequence[Row], look: int) -> float:
     return float(below.mean() / 2 / max(1, len(holds)))
 
 
+def _require_both(seen: Sequence[Row]) -> None:
+    ends = sum(row.end for row in seen)
+    if not 0 < ends < len(seen):
+        raise ConfigError(f"{ends} looks at ends and {len(seen) - ends} at holds are too few")
+
+
 def areas(predictor: EndPredictor, seen: Sequence[Row]) -> dict[str, Any]:
-    """Return the areas at each look, of smart-turn's score alone and of the predictor."""
+    """Return the areas at each look, of smart-turn's score alone and of the predictor.
+
+    Raises:
+        ConfigError: there are no ends, or no holds.
+    """
+    _require_both(seen)
     score = EndPredictor({"score": 1.0, "late_score": 1.0})
     return {
         "ends": sum(row.end for row in seen if row.look == 0),
@@ -135,27 +153,58 @@ def areas(predictor: EndPredictor, seen: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def check(predictor: EndPredictor, left_out: Mapping[str, Mapping[str, Any]]) -> None:
+    """Find out whether weights may take the place of those that ship.
+
+    Args:
+        predictor: fitted on everything.
+        left_out: what ``areas`` gave of callers by weights that were fitted without them.
+
+    Raises:
+        AgentError: they may not.
+    """
+    if not all(math.isfinite(weight) for weight in predictor.weights.values()):
+        raise AgentError("no weights were found, nothing is written")
+    for name, figures in left_out.items():
+        for look_ms in heard.LOOKS_MS:
+            found = figures[f"area_{look_ms}_ms"]
+            if not found["predictor"] > found["smart_turn"]:
+                raise AgentError(
+                    f"{name}, {look_ms} ms: {found['predictor']} is no better than smart-turn's score alone "
+                    f"({found['smart_turn']}), nothing is written"
+                )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command."""
+    """Run the command; 0, or 2 with one line on standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.predictor")
     root.add_argument("--keep", type=Path, help="folder of measured tuning callers, to judge the weights on")
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
     root.add_argument("--out", type=Path, default=WEIGHTS)
     arguments = root.parse_args(argv)
+    return exit_code(lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Fit, print, check and write.
+
+    Raises:
+        AgentError: recordings were not fetched, weights are missing, a set has no pauses, or what was fitted
+            is worth nothing.
+    """
     calls = heard.measure(Split.TUNING, heard.SCRIPTED, processes=1, kept=None)
     seen = list(rows(calls))
     predictor = fit(seen)
     even, odd = list(rows(calls[::2])), list(rows(calls[1::2]))
-    figures = {"even callers": areas(fit(odd), even), "odd callers": areas(fit(even), odd)}
+    left_out = {"even callers": areas(fit(odd), even), "odd callers": areas(fit(even), odd)}
+    figures = dict(left_out)
     if arguments.keep:
         people = heard.measure(Split.TUNING, heard.PEOPLE, processes=arguments.processes, kept=arguments.keep)
         figures["recorded people without words"] = areas(predictor, list(rows(people)))
     print(json.dumps(figures, indent=2))
-    if not all(math.isfinite(weight) for weight in predictor.weights.values()):
-        print("no weights were found, nothing is written", file=sys.stderr)
-        return 1
-    content = {"weights": predictor.weights}
-    arguments.out.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    check(predictor, left_out)
+    content = json.dumps({"weights": predictor.weights}, indent=2, sort_keys=True) + "\n"
+    replace_file(arguments.out, content.encode())
     return 0
 
 

@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import AgentError
-from evals.command import machine, positive
+from core.errors import ConfigError
+from evals.command import exit_code, machine, positive
 from evals.human.split import Split
 from evals.latency.figures import percentile
 from evals.turns import audio
@@ -101,21 +101,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     root.add_argument("--processes", type=positive, default=2)
     root.add_argument("--json", type=Path, help="the figures")
     arguments = root.parse_args(argv)
+    return exit_code(lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Measure and print.
+
+    Raises:
+        AgentError: recordings were not fetched, weights are missing, a side has no sounds.
+    """
     side, mixed = Split(arguments.set), arguments.speech == "mixed"
     drives = {name: None if name in PLAIN else name for name in arguments.policies}
-    try:
-        heard = measured(
-            tuple(dict.fromkeys(drives.values())),
-            side,
-            mixed,
-            arguments.seed,
-            most=arguments.sounds,
-            processes=arguments.processes,
-        )
-        figures = {name: judge(name, heard[drive]) for name, drive in drives.items()}
-    except AgentError as error:
-        print(error, file=sys.stderr)
-        return 2
+    heard = measured(
+        tuple(dict.fromkeys(drives.values())),
+        side,
+        mixed,
+        arguments.seed,
+        most=arguments.sounds,
+        processes=arguments.processes,
+    )
+    figures = {name: judge(name, heard[drive]) for name, drive in drives.items()}
     settings = {name: str(value) for name, value in vars(arguments).items()}
     text = json.dumps({"settings": settings, "policies": figures, "machine": machine()}, indent=1)
     if arguments.json:
@@ -136,11 +141,13 @@ def measured(
     """Return what was heard of each sound of a side, the bot ducked and cut by each policy; None: by none.
 
     Raises:
-        ConfigError: recordings were not fetched, or an engine is not installed.
+        ConfigError: recordings were not fetched, there are none, or an engine is not installed.
         EngineError: an engine failed.
     """
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         count = pool.submit(sounds_of, side, mixed).result()
+        if not count:
+            raise ConfigError(f"the {side.value} set has no sounds")
         calls = -(-min(count, most or count) // OF_A_CALL)
         waiting = {
             policy: [
