@@ -1,0 +1,257 @@
+"""A supervised child process that speaks frames on a socket: load, heartbeat, end.
+
+In: messages of the owner, to streams of the child. Out: its messages by ``on_message``, the end of each life
+by ``on_end``, on the loop. The child is started clean (no fork of this process) and gets no secrets from the
+environment; ``load`` is its first message, and the answer says that the engine is ready.
+
+Hung: a child that gives no sign and neither uses nor waits for a processor or a disk for ``hung_ms`` is
+killed. It is pinged all the time; a busy machine is no reason. Ends: the socket is closed, which is the
+child's sign to leave; it is killed after ``close_timeout_s``.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import ConfigError, EngineError, PeerError
+from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
+from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
+from runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
+
+# A child counts as hung after so many looks at it, in which it gave no sign and neither used a processor nor
+# waited for one or for a disk. Looks are counted and not the clock: while this loop stands, no sign of a
+# child can be noticed.
+HUNG_LOOKS = 4
+
+
+class ChildSettings(BaseModel):
+    """Deadlines of one child."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start_timeout_s: float = Field(default=30, gt=0, le=3_600, description="longest loading of the engine")
+    close_timeout_s: float = Field(default=2, gt=0, le=60, description="after it the child is killed")
+    hung_ms: int = Field(
+        default=1_000,
+        ge=100,
+        le=60_000,
+        description="a child that gives no sign and neither uses nor waits for a processor for so long is "
+        "killed (Linux)",
+    )
+    restart_min_ms: int = Field(
+        default=200,
+        ge=10,
+        le=60_000,
+        description="pause before the second restart; the first one is made at once",
+    )
+    restart_max_ms: int = Field(default=10_000, ge=10, le=600_000, description="pause that grows no more")
+
+
+class EngineChild:
+    """See the module.
+
+    Args:
+        command: of the child; the number of its end of the socket is added.
+        load: facts of the first message.
+        settings: deadlines.
+        name: registry name of the engine, for errors and logs.
+        on_message: called with the stream and each message, but for answers to ``load`` and pings.
+        on_end: called when a life is over.
+        on_device: the child runs a large model (``child_environment``).
+        ends_for_good: a child that ends while it loads is a final failure, and not tried again at once.
+
+    Attributes:
+        supervisor: lives of the child.
+        loaded: facts of the answer to the last ``load``.
+        last_sign_s: loop time when the child last wrote something.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        load: Mapping[str, Any],
+        *,
+        settings: ChildSettings,
+        name: str,
+        on_message: Callable[[int, EngineMessage], None],
+        on_end: Callable[[], None],
+        on_device: bool = False,
+        ends_for_good: bool = False,
+    ) -> None:
+        self.loaded: Mapping[str, Any] = {}
+        self.last_sign_s = 0.0
+        least_ms, most_ms = settings.restart_min_ms, settings.restart_max_ms
+        self.supervisor = Supervisor(
+            self._live,
+            name=name,
+            pauses=RestartPauses(0, least_ms, most_ms, settled_ms=most_ms),
+            start_timeout_s=settings.start_timeout_s,
+        )
+        self._name, self._command, self._load, self._settings = name, command, load, settings
+        self._on_message, self._on_end = on_message, on_end
+        self._on_device, self._ends_for_good = on_device, ends_for_good
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._unanswered_since_s: float | None = None
+        self._is_pinged = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the child while there is one."""
+        return self._process.pid if self._process else None
+
+    def send(self, message: EngineMessage, stream: int = 0) -> None:
+        """Queue a message for the child; without one nothing happens. The owner bounds what is queued."""
+        if self._writer is None or self._writer.is_closing():
+            return
+        if self._unanswered_since_s is None:
+            self._unanswered_since_s = asyncio.get_running_loop().time()
+        self._writer.write(encode_frame(message, stream))
+
+    def kill(self, reason: str) -> None:
+        """End the present life by force."""
+        if self._process is not None and self._process.returncode is None:
+            logger.error(f"{self._name}: {reason}: killed")
+            self._process.kill()
+
+    def kill_if_silent(self, longest_s: float) -> None:
+        """Kill a child that was sent something and has given no sign for ``longest_s``."""
+        if self._unanswered_since_s is not None:
+            now_s = asyncio.get_running_loop().time()
+            quiet_s = now_s - max(self.last_sign_s, self._unanswered_since_s)
+            if quiet_s >= longest_s:
+                self.kill(f"the engine process gives no sign for {quiet_s:.1f} s")
+
+    async def _live(self) -> None:
+        """One life of the child, from start to end; the child is gone when this returns or raises."""
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = await self._spawned(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        heartbeat: asyncio.Task[None] | None = None
+        try:
+            reader, self._writer = await asyncio.open_connection(sock=ours)
+            self.send(EngineMessage(MessageType.LOAD, facts=self._load))
+            heartbeat = asyncio.create_task(self._beat(self._process), name=f"{self._name}.heartbeat")
+            await self._read(reader)
+        except PeerError as error:
+            raise EngineError(f"{self._name}: {error}", engine=self._name) from error
+        finally:
+            if heartbeat is not None:
+                heartbeat.cancel()
+            was_ready = self.supervisor.is_ready
+            self.supervisor.mark_down()
+            self._on_end()
+            await self._reap()
+        if self._ends_for_good and not was_ready:
+            raise self.supervisor.error("the worker ended while it loaded", retryable=False)
+
+    async def _spawned(self, theirs: socket.socket) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *(*self._command, str(theirs.fileno())),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=child_environment(on_device=self._on_device),
+            )
+        except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+            message = f"{self._name}: {self._command[0]!r} cannot be run: {error.strerror}"
+            raise ConfigError(message) from error
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        frames = FrameReader()
+        # A child that died with something unread, a ping for example, resets the connection: the same end.
+        with suppress(ConnectionResetError):
+            while data := await reader.read(RECEIVE_BYTES):
+                self.last_sign_s = asyncio.get_running_loop().time()
+                self._unanswered_since_s = None
+                for stream, message in frames.feed(data):
+                    self._take(stream, message)
+
+    def _take(self, stream: int, message: EngineMessage) -> None:
+        if message.type is MessageType.PONG:
+            self._is_pinged = False
+        elif self.supervisor.is_ready:
+            self._on_message(stream, message)
+        elif message.type is MessageType.DONE:
+            self.loaded = message.facts
+            self.supervisor.mark_ready()
+        elif message.type is MessageType.FAILED:
+            raise EngineFailure.read(message.facts).error(self._name, prefix=f"{self._name}: ")
+
+    async def _beat(self, process: asyncio.subprocess.Process) -> None:
+        """Kill a child that stands: stopped, deadlocked, waiting for what never comes. Until cancelled."""
+        looks, self._is_pinged = 0, False
+        before: tuple[float, int | None] = (0.0, None)
+        while True:
+            await asyncio.sleep(self._settings.hung_ms / 1000 / HUNG_LOOKS)
+            if not self.supervisor.is_ready or process.returncode is not None:
+                # Loading has a deadline of its own.
+                continue
+            if not self._is_pinged:
+                # Not everything that is sent has an answer.
+                self._is_pinged, looks = True, 0
+                self.send(EngineMessage(MessageType.PING))
+                continue
+            now = self.last_sign_s, processor_ticks(process.pid)
+            is_still = now == before and now[1] is not None and not waits_for_processor(process.pid)
+            looks = looks + 1 if is_still else 0
+            before = now
+            if looks >= HUNG_LOOKS:
+                self.kill("the engine process stands")
+                return
+
+    async def _reap(self) -> None:
+        """Close the socket, which is the child's sign to leave; kill it at the deadline."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            # A deadline that passes is no error here, and raised while a cancellation passes it would replace
+            # it.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.close_timeout_s):
+                    await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+def waits_for_processor(pid: int) -> bool:
+    """Return whether a thread of a process waits for a processor or a disk: neither is a sign of hanging.
+
+    On a busy machine a thread waits for seconds for either of them.
+    """
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+        # "D" waits for a disk, or for memory that is swapped in; a kill would have to wait for it too.
+        return any(state in ("R", "D") for state in states)
+    except OSError:
+        # A thread that has just ended: it ran.
+        return True
+
+
+def processor_ticks(pid: int) -> int | None:
+    """Return the processor time that a process has used, in clock ticks; None where that is not known."""
+    try:
+        # Fields after the command name, which may itself hold spaces and brackets.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[11]) + int(fields[12])
