@@ -13,11 +13,9 @@ Here are both sides' messages (``asked_*`` and ``answered_*``) and the child's s
 child.
 """
 
-import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import chain
 from typing import Any
 
@@ -32,26 +30,10 @@ from models.echo import ECHO, EchoCanceller
 from models.echo.control import EchoControl, EchoControlSettings
 from models.vad import VAD, VoiceActivityDetector
 from models.vad.meter import VoiceMeter, Window
-from runtime.engine_host import resolve
-
-# When the last sample came, whether the canceller's own signal is wanted, pieces of what was played; of each
-# its rate, when it left, its length in bytes.
-_PIECE, _PLAYED = struct.Struct("<q?H"), struct.Struct("<Iqi")
-# Bytes of the caller's voice, frames, windows, what is known of the echo, its delay in ms.
-_ANSWER = struct.Struct("<IHHBf")
-# Bytes of a window of voice activity that were there before the first piece.
-_OPEN = struct.Struct("<I")
-_KNOWLEDGE = tuple(Knowledge)
+from runtime.engine_host import Answer, resolve
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 Played = tuple[bytes, int, int]
-
-
-class Question(IntEnum):
-    """What is asked: the first byte."""
-
-    OPEN = 1
-    PIECE = 2
-    WINDOWS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +78,7 @@ def controlled(control: EchoControl, pcm: bytes, at_us: int, *, wants_cancelled:
     )
 
 
-def asked_open(settings: EchoControlSettings, *, begun_bytes: int = 0) -> bytes:
+def asked_open(settings: EchoControlSettings, *, begun_bytes: int = 0) -> EngineMessage:
     """Return the question that gives a caller echo control.
 
     Args:
@@ -104,11 +86,11 @@ def asked_open(settings: EchoControlSettings, *, begun_bytes: int = 0) -> bytes:
         begun_bytes: of a window of voice activity that came before the first piece, for a caller who had
             another stream: windows then end where they would have ended.
     """
-    head = bytes([Question.OPEN]) + _OPEN.pack(begun_bytes)
-    return head + settings.model_dump_json().encode()
+    facts = {"begun_bytes": begun_bytes, "settings": settings.model_dump_json()}
+    return EngineMessage(MessageType.PREPARE, facts=facts)
 
 
-def asked_piece(pcm: bytes, at_us: int, played: Sequence[Played], *, wants_cancelled: bool) -> bytes:
+def asked_piece(pcm: bytes, at_us: int, played: Sequence[Played], *, wants_cancelled: bool) -> EngineMessage:
     """The caller's voice of a piece of the microphone.
 
     Args:
@@ -117,37 +99,39 @@ def asked_piece(pcm: bytes, at_us: int, played: Sequence[Played], *, wants_cance
         played: since the last piece: 16-bit PCM, its rate, when it left.
         wants_cancelled: the canceller's own signal too.
     """
-    parts = [bytes([Question.PIECE]), _PIECE.pack(at_us, wants_cancelled, len(played))]
-    for far, rate_hz, left_us in played:
-        parts += (_PLAYED.pack(rate_hz, left_us, len(far)), far)
-    return b"".join((*parts, pcm))
+    facts = {
+        "at_us": at_us,
+        "wants_cancelled": wants_cancelled,
+        "played": [(len(far), rate_hz, left_us) for far, rate_hz, left_us in played],
+    }
+    payload = b"".join((*(far for far, _, _ in played), pcm))
+    return EngineMessage(MessageType.PROCESS, facts=facts, payload=payload)
 
 
-def asked_windows(pcm: bytes) -> bytes:
+def asked_windows(pcm: bytes) -> EngineMessage:
     """Voice activity of whole windows of 16-bit PCM."""
-    return bytes([Question.WINDOWS]) + pcm
+    return EngineMessage(MessageType.MEASURE, payload=pcm)
 
 
-def answered_piece(answer: bytes) -> Piece:
+def answered_piece(answer: EngineMessage) -> Piece:
     """See ``asked_piece``."""
-    length, frames, windows, known, delay_ms = _ANSWER.unpack_from(answer)
-    levels = _pairs(answer, _ANSWER.size, frames)
-    at = _ANSWER.size + 8 * frames
-    activity = _pairs(answer, at, windows)
-    at += 8 * windows
+    facts, data = answer.facts, answer.payload
+    frames, windows = facts["frames"], facts["windows"]
+    voice_at = 8 * (frames + windows)
+    cancelled_at = voice_at + facts["voice_bytes"]
     return Piece(
-        answer[at : at + length],
-        levels,
-        activity,
-        _KNOWLEDGE[known - 1] if known else None,
-        None if math.isnan(delay_ms) else delay_ms,
-        answer[at + length :],
+        data[voice_at:cancelled_at],
+        _pairs(data, 0, frames),
+        _pairs(data, 8 * frames, windows),
+        None if facts["knowledge"] is None else Knowledge(facts["knowledge"]),
+        facts["delay_ms"],
+        data[cancelled_at:],
     )
 
 
-def answered_windows(answer: bytes) -> list[Window]:
+def answered_windows(answer: EngineMessage) -> list[Window]:
     """See ``asked_windows``."""
-    return _pairs(answer, 0, len(answer) // 8)
+    return _pairs(answer.payload, 0, len(answer.payload) // 8)
 
 
 def _pairs(data: bytes, at: int, count: int) -> list[tuple[float, float]]:
@@ -268,24 +252,23 @@ class FrontEndStream:
         self._meter, self._windows, self._echo = meter, windows, echo
         self._control: EchoControl | None = None
 
-    def ask(self, payload: bytes) -> bytes:
+    def ask(self, question: EngineMessage) -> Answer:
         """See the module.
 
         Raises:
             EngineError: an engine failed, or the question is none.
         """
-        kind, rest = payload[:1], payload[1:]
-        if kind == bytes([Question.OPEN]) and self._echo is not None:
-            (begun_bytes,) = _OPEN.unpack_from(rest)
-            settings = EchoControlSettings.model_validate_json(rest[_OPEN.size :])
-            self._control = EchoControl(self._echo, settings)
-            # Completes no window: it is less than one.
-            list(self._windows.feed(bytes(begun_bytes)))
-            return b""
-        if kind == bytes([Question.WINDOWS]):
-            return _packed(self._meter.measure(rest))
-        if kind == bytes([Question.PIECE]) and self._control is not None:
-            return self._piece(self._control, rest)
+        match question.type:
+            case MessageType.PREPARE if self._echo is not None:
+                settings = EchoControlSettings.model_validate_json(question.facts["settings"])
+                self._control = EchoControl(self._echo, settings)
+                # Completes no window: it is less than one.
+                list(self._windows.feed(bytes(question.facts["begun_bytes"])))
+                return {}, b""
+            case MessageType.MEASURE:
+                return {}, _packed(self._meter.measure(question.payload))
+            case MessageType.PROCESS if self._control is not None:
+                return self._piece(self._control, question.facts, question.payload)
         raise EngineError("the question is none", engine="front_end", retryable=False)
 
     def close(self) -> None:
@@ -293,17 +276,18 @@ class FrontEndStream:
         if self._control is not None:
             self._control.close()
 
-    def _piece(self, control: EchoControl, data: bytes) -> bytes:
-        at_us, wants_cancelled, pieces = _PIECE.unpack_from(data)
-        at = _PIECE.size
-        for _ in range(pieces):
-            rate_hz, left_us, length = _PLAYED.unpack_from(data, at)
-            at += _PLAYED.size
+    def _piece(self, control: EchoControl, facts: Mapping[str, Any], data: bytes) -> Answer:
+        at = 0
+        for length, rate_hz, left_us in facts["played"]:
             control.played(data[at : at + length], rate_hz, left_us)
             at += length
-        made = controlled(control, data[at:], at_us, wants_cancelled=wants_cancelled)
+        made = controlled(control, data[at:], facts["at_us"], wants_cancelled=facts["wants_cancelled"])
         windows = self._meter.measure(b"".join(self._windows.feed(made.pcm)))
-        known = 0 if made.knowledge is None else _KNOWLEDGE.index(made.knowledge) + 1
-        delay_ms = math.nan if made.delay_ms is None else made.delay_ms
-        head = _ANSWER.pack(len(made.pcm), len(made.levels), len(windows), known, delay_ms)
-        return b"".join((head, _packed(made.levels), _packed(windows), made.pcm, made.cancelled))
+        answer = {
+            "voice_bytes": len(made.pcm),
+            "frames": len(made.levels),
+            "windows": len(windows),
+            "knowledge": None if made.knowledge is None else made.knowledge.value,
+            "delay_ms": made.delay_ms,
+        }
+        return answer, b"".join((_packed(made.levels), _packed(windows), made.pcm, made.cancelled))

@@ -19,73 +19,31 @@ call. A failing stream ends alone; one that cannot start an utterance for want o
 
 import ctypes
 import gc
-import json
 import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, is_dataclass
-from enum import IntEnum
+from dataclasses import asdict, is_dataclass, replace
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-from core.errors import AgentError, ConfigError, EngineBusyError, EngineError
+from core.errors import AgentError, EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
+from runtime.engine_hosting.messages import AudioTaken, EngineMessage, EngineSpec, MessageType, failed
 
-# Payload bytes, kind, stream, utterance.
-HEADER = struct.Struct("<IBII")
-# Bytes of audio that were taken, and how long the engine worked on them in microseconds.
-TAKEN = struct.Struct("<II")
-MOST_WORK_US = 2**32 - 1
-# Larger than any configuration; a larger frame is a bug, not audio.
-MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
-RECEIVE_BYTES = 256 * 1024
 WORK_PIECE_MS = 100
 # Option of Linux's prctl: the signal that this process gets when its parent dies.
 PR_SET_PDEATHSIG = 1
-
-
-class Kind(IntEnum):
-    """What a frame is. The first block goes to the child, the second to the parent."""
-
-    CONFIGURE = 1
-    OPEN = 2
-    START = 3
-    AUDIO = 4
-    FINISH = 5
-    DISCARD = 6
-    CLOSE = 7
-    ASK = 8
-    PING = 9
-
-    READY = 16
-    TAKEN = 17
-    PARTIAL = 18
-    FINAL = 19
-    FAILED = 20
-    BROKEN = 21
-    ANSWER = 22
-    PONG = 23
-
-
-# A result is due at once: these go before audio of other streams.
-WAITED_FOR = frozenset({Kind.FINISH, Kind.ASK})
-
-
-@dataclass(frozen=True, slots=True)
-class WireFrame:
-    """One message."""
-
-    kind: Kind
-    stream: int
-    utterance: int
-    payload: bytes
+# Of a stream that hears utterances, and of every stream; whatever else comes is asked.
+HEARD = frozenset({MessageType.START, MessageType.AUDIO, MessageType.FINISH, MessageType.DISCARD})
+NOT_WAITED_FOR = HEARD - {MessageType.FINISH} | {MessageType.RELEASE}
+# Facts and bytes of an answer.
+Answer = tuple[dict[str, Any], bytes]
 
 
 class BlockingStream(Protocol):
@@ -105,9 +63,9 @@ class BlockingStream(Protocol):
 
 
 class AskedStream(Protocol):
-    """One caller of an engine that answers questions: bytes in, bytes out, in their order."""
+    """One caller of an engine that answers questions, in their order."""
 
-    def ask(self, payload: bytes) -> bytes: ...
+    def ask(self, question: EngineMessage) -> Answer: ...
 
     def close(self) -> None: ...
 
@@ -130,42 +88,6 @@ class AskedEngine(Protocol):
     def open_stream(self) -> AskedStream: ...
 
 
-def encode(kind: Kind, stream: int = 0, utterance: int = 0, payload: bytes = b"") -> bytes:
-    """One message as bytes.
-
-    Raises:
-        ValueError: the payload is larger than a frame may be.
-    """
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise ValueError(f"{len(payload)} bytes do not fit in one frame")
-    return HEADER.pack(len(payload), kind, stream, utterance) + payload
-
-
-class FrameReader:
-    """Bytes in, whole messages out."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[WireFrame]:
-        """Messages completed by ``data``, oldest first.
-
-        Raises:
-            ValueError: the peer does not speak this protocol.
-        """
-        self._buffer += data
-        while len(self._buffer) >= HEADER.size:
-            length, kind, stream, utterance = HEADER.unpack_from(self._buffer)
-            if length > MAX_PAYLOAD_BYTES:
-                raise ValueError(f"frame of {length} bytes")
-            end = HEADER.size + length
-            if len(self._buffer) < end:
-                return
-            payload = bytes(self._buffer[HEADER.size : end])
-            del self._buffer[:end]
-            yield WireFrame(Kind(kind), stream, utterance, payload)
-
-
 def begin(stream: BlockingStream) -> None:
     """Start an utterance.
 
@@ -180,17 +102,6 @@ def begin(stream: BlockingStream) -> None:
         if not error.retryable or isinstance(error, EngineBusyError):
             raise
         raise EngineBusyError(str(error), engine=error.engine) from error
-
-
-def error_payload(error: AgentError) -> bytes:
-    """What the parent must know of an error: ``class``, ``message``, ``retryable``."""
-    known = (ConfigError, EngineBusyError)
-    facts = {
-        "class": next((one.__name__ for one in known if isinstance(error, one)), EngineError.__name__),
-        "message": str(error),
-        "retryable": getattr(error, "retryable", False),
-    }
-    return json.dumps(facts).encode()
 
 
 def resolve(target: str) -> Any:
@@ -208,7 +119,7 @@ class _HostedStream:
 
     def __init__(self, stream: BlockingStream | AskedStream) -> None:
         self.stream = stream
-        self.commands: deque[WireFrame] = deque()
+        self.commands: deque[EngineMessage] = deque()
         # Finishes and questions among the commands: a result is waited for.
         self.waited_for = 0
 
@@ -234,7 +145,7 @@ class EngineHost:
             ParentGone: it went while something was written to it.
             ConnectionResetError: it went without reading everything.
         """
-        self._send(Kind.READY, payload=json.dumps({"rate_hz": self._engine.rate_hz}).encode())
+        self._send(EngineMessage(MessageType.DONE, facts={"rate_hz": self._engine.rate_hz}))
         while self._receive(wait=not self._turns):
             if self._turns:
                 self._work()
@@ -244,103 +155,98 @@ class EngineHost:
             data = self._connection.recv(RECEIVE_BYTES)
             if not data:
                 return False
-            for frame in self._reader.feed(data):
-                self._accept(frame)
+            for stream, message in self._reader.feed(data):
+                self._accept(stream, message)
             wait = False
         return True
 
-    def _accept(self, frame: WireFrame) -> None:
-        if frame.kind is Kind.PING:
-            self._send(Kind.PONG)
+    def _accept(self, number: int, message: EngineMessage) -> None:
+        if message.type is MessageType.PING:
+            self._send(EngineMessage(MessageType.PONG))
             return
-        if frame.kind is Kind.OPEN:
-            self._streams[frame.stream] = _HostedStream(self._engine.open_stream())
+        if message.type is MessageType.OPEN:
+            self._streams[number] = _HostedStream(self._engine.open_stream())
             return
-        hosted = self._streams.get(frame.stream)
+        hosted = self._streams.get(number)
         if hosted is None:
             # It failed a moment ago; the parent has been told.
             return
         if not hosted.commands:
-            self._turns.append(frame.stream)
-        hosted.commands.append(frame)
-        hosted.waited_for += frame.kind in WAITED_FOR
+            self._turns.append(number)
+        hosted.commands.append(message)
+        hosted.waited_for += message.type not in NOT_WAITED_FOR
 
     def _work(self) -> None:
         number = next((n for n in self._turns if self._streams[n].waited_for), self._turns[0])
         self._turns.remove(number)
         hosted = self._streams[number]
         command = hosted.commands.popleft()
-        hosted.waited_for -= command.kind in WAITED_FOR
+        hosted.waited_for -= command.type not in NOT_WAITED_FOR
         try:
-            self._carry_out(hosted, command)
+            self._carry_out(number, hosted, command)
         except AgentError as error:
-            self._fail(command, error)
+            self._fail(number, command, error)
             return
         except ParentGone:
             raise
         except Exception:
             # The edge of this stream: a bug of an engine ends the stream that met it, not its neighbours.
             traceback.print_exc()
-            self._fail(command, EngineError("the engine raised an unexpected error", engine="host"))
+            unexpected = EngineError("the engine raised an unexpected error", engine="host")
+            self._fail(number, command, unexpected)
             return
-        if command.kind is Kind.CLOSE:
+        if command.type is MessageType.RELEASE:
             del self._streams[number]
         elif hosted.commands:
             self._turns.append(number)
 
-    def _carry_out(self, hosted: _HostedStream, command: WireFrame) -> None:
-        if command.kind is Kind.CLOSE:
+    def _carry_out(self, number: int, hosted: _HostedStream, command: EngineMessage) -> None:
+        if command.type is MessageType.RELEASE:
             hosted.stream.close()
-        elif command.kind is Kind.ASK:
-            asked = cast(AskedStream, hosted.stream)
-            self._send(Kind.ANSWER, command.stream, command.utterance, asked.ask(command.payload))
+        elif command.type in HEARD:
+            self._hear(number, hosted, cast(BlockingStream, hosted.stream), command)
         else:
-            self._hear(hosted, cast(BlockingStream, hosted.stream), command)
+            facts, payload = cast(AskedStream, hosted.stream).ask(command)
+            self._send(EngineMessage(MessageType.DONE, command.number, facts, payload), number)
 
-    def _hear(self, hosted: _HostedStream, stream: BlockingStream, command: WireFrame) -> None:
-        match command.kind:
-            case Kind.START:
+    def _hear(
+        self, number: int, hosted: _HostedStream, stream: BlockingStream, command: EngineMessage
+    ) -> None:
+        began_s = time.perf_counter()
+        match command.type:
+            case MessageType.START:
                 begin(stream)
-            case Kind.AUDIO:
-                self._decode(hosted, stream, command)
-            case Kind.FINISH:
-                began_s = time.perf_counter()
+            case MessageType.AUDIO:
+                piece, rest = command.payload[: self._piece_bytes], command.payload[self._piece_bytes :]
+                if rest:
+                    hosted.commands.appendleft(replace(command, payload=rest))
+                partial = stream.feed(piece)
+                self._acknowledge(number, command, len(piece), _us_since(began_s))
+                if partial is not None:
+                    self._send(EngineMessage(MessageType.PIECE, command.number, _fields(partial)), number)
+            case MessageType.FINISH:
                 result = stream.finish()
                 work_us = _us_since(began_s)
-                self._reply(Kind.FINAL, command, result)
-                self._send(Kind.TAKEN, command.stream, command.utterance, TAKEN.pack(0, work_us))
-            case Kind.DISCARD:
-                stream.discard()
+                self._send(EngineMessage(MessageType.DONE, command.number, _fields(result)), number)
+                self._acknowledge(number, command, 0, work_us)
             case _:
-                raise EngineError(f"unexpected {command.kind.name}", engine="host", retryable=False)
+                stream.discard()
 
-    def _decode(self, hosted: _HostedStream, stream: BlockingStream, command: WireFrame) -> None:
-        piece, rest = command.payload[: self._piece_bytes], command.payload[self._piece_bytes :]
-        if rest:
-            hosted.commands.appendleft(WireFrame(Kind.AUDIO, command.stream, command.utterance, rest))
-        began_s = time.perf_counter()
-        partial = stream.feed(piece)
-        taken = TAKEN.pack(len(piece), _us_since(began_s))
-        self._send(Kind.TAKEN, command.stream, command.utterance, taken)
-        if partial is not None:
-            self._reply(Kind.PARTIAL, command, partial)
+    def _acknowledge(self, number: int, command: EngineMessage, size_bytes: int, work_us: int) -> None:
+        taken = asdict(AudioTaken(size_bytes, work_us))
+        self._send(EngineMessage(MessageType.TAKEN, command.number, taken), number)
 
-    def _reply(self, kind: Kind, command: WireFrame, result: object) -> None:
-        if not is_dataclass(result) or isinstance(result, type):
-            raise EngineError("a result is not a dataclass", engine="host", retryable=False)
-        self._send(kind, command.stream, command.utterance, json.dumps(asdict(result)).encode())
-
-    def _fail(self, command: WireFrame, error: AgentError) -> None:
-        hosted = self._streams.pop(command.stream)
-        self._send(Kind.FAILED, command.stream, command.utterance, error_payload(error))
+    def _fail(self, number: int, command: EngineMessage, error: AgentError) -> None:
+        hosted = self._streams.pop(number)
+        self._send(failed(command.number, error), number)
         try:
             hosted.stream.close()
         except AgentError:
             # It failed already; what it borrowed is as good as lost.
             traceback.print_exc()
 
-    def _send(self, kind: Kind, stream: int = 0, utterance: int = 0, payload: bytes = b"") -> None:
-        data = encode(kind, stream, utterance, payload)
+    def _send(self, message: EngineMessage, stream: int = 0) -> None:
+        data = encode_frame(message, stream)
         try:
             self._connection.sendall(data)
         except OSError as error:
@@ -348,27 +254,32 @@ class EngineHost:
 
 
 def _us_since(began_s: float) -> int:
-    return min(round((time.perf_counter() - began_s) * 1e6), MOST_WORK_US)
+    return round((time.perf_counter() - began_s) * 1e6)
 
 
-def load_engine(configuration: bytes) -> BlockingEngine | AskedEngine:
-    """The engine of a CONFIGURE frame: factory, and the type and JSON of its settings."""
-    facts = json.loads(configuration)
-    factory = resolve(facts["factory"])
-    if facts["settings_type"] is None:
+def _fields(result: object) -> dict[str, Any]:
+    if not is_dataclass(result) or isinstance(result, type):
+        raise EngineError("a result is not a dataclass", engine="host", retryable=False)
+    return asdict(result)
+
+
+def load_engine(spec: EngineSpec) -> BlockingEngine | AskedEngine:
+    """Make the engine that ``load`` names."""
+    factory = resolve(spec.factory)
+    if spec.settings_type is None or spec.settings is None:
         engine: BlockingEngine | AskedEngine = factory()
         return engine
-    engine = factory(resolve(facts["settings_type"]).model_validate_json(facts["settings"]))
+    engine = factory(resolve(spec.settings_type).model_validate_json(spec.settings))
     return engine
 
 
 def main(arguments: list[str]) -> int:
-    """``python -m runtime.engine_host SOCKET_FD NICE``."""
+    """``python -m runtime.engine_host NICE SOCKET_FD``."""
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, signal.SIG_IGN)
     _die_with_the_parent()
-    os.nice(int(arguments[1]))
-    with socket.socket(fileno=int(arguments[0])) as connection:
+    os.nice(int(arguments[0]))
+    with socket.socket(fileno=int(arguments[1])) as connection:
         try:
             return _host(connection)
         except (ParentGone, BrokenPipeError, ConnectionResetError):
@@ -378,22 +289,22 @@ def main(arguments: list[str]) -> int:
 
 def _host(connection: socket.socket) -> int:
     reader = FrameReader()
-    frames: list[WireFrame] = []
-    while not frames:
+    received: list[tuple[int, EngineMessage]] = []
+    while not received:
         data = connection.recv(RECEIVE_BYTES)
         if not data:
             return 0
-        frames = list(reader.feed(data))
+        received = reader.feed(data)
     try:
-        engine = load_engine(frames[0].payload)
+        engine = load_engine(EngineSpec(**received[0][1].facts))
     except AgentError as error:
-        connection.sendall(encode(Kind.BROKEN, payload=error_payload(error)))
+        connection.sendall(encode_frame(failed(0, error)))
         return 1
     except Exception as error:
         # The edge of the process: whatever else an engine's factory raises, the parent must learn of it.
         traceback.print_exc()
         broken = EngineError(f"{type(error).__name__}: {error}", engine="host", retryable=False)
-        connection.sendall(encode(Kind.BROKEN, payload=error_payload(broken)))
+        connection.sendall(encode_frame(failed(0, broken)))
         return 1
     # The weights live as long as the process: keep the collector from walking them.
     gc.freeze()

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar, cast
 
 from core.errors import EngineError
 from runtime.engine_host import AskedStream, BlockingEngine, begin
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 T = TypeVar("T")
 
@@ -63,13 +64,13 @@ class InPlaceStream(Generic[T]):
         self._open = False
         self._guard(self._stream.discard)
 
-    def ask(self, payload: bytes) -> "asyncio.Future[bytes]":
+    def ask(self, question: EngineMessage) -> "asyncio.Future[EngineMessage]":
         """See ``ProcessStream.ask``; only of an engine that answers questions."""
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[EngineMessage] = asyncio.get_running_loop().create_future()
         asked = cast(AskedStream, self._stream)
-        found = self._guard(lambda: asked.ask(payload)) if self.failure is None else None
-        if isinstance(found, bytes):
-            answer.set_result(found)
+        found = self._guard(lambda: asked.ask(question)) if self.failure is None else None
+        if isinstance(found, tuple):
+            answer.set_result(EngineMessage(MessageType.DONE, 0, *found))
         else:
             closed = EngineError("nothing was answered", engine="in place", retryable=False)
             answer.set_exception(self.failure or closed)

@@ -11,7 +11,6 @@ A look is one run of the encoder over at most 0.7 s, and nothing is decoded. Run
 interpreter lock is released in the network. Thread-safe.
 """
 
-import struct
 import zipfile
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +19,8 @@ import numpy as np
 
 from core.errors import EngineError, ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
+from runtime.engine_host import Answer
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "looks"
 RATE_HZ = 16_000
@@ -32,7 +33,6 @@ STATE_SIZE = 288
 LAST_STATES = 3
 FEATURES = 3 * STATE_SIZE
 LINES_FILE = Path(__file__).with_name("look_lines.npz")
-QUESTION, ANSWER = struct.Struct("<B"), struct.Struct("<d")
 
 
 class Encoder(Protocol):
@@ -86,33 +86,33 @@ class LookJudge:
             raise ShapeError(f"there is no look {look}")
         return float(features(self._encoder, audio, look) @ self._weights[look] + self._bias[look])
 
-    def answer(self, question: bytes) -> bytes:
+    def answer(self, question: EngineMessage) -> Answer:
         """Answer what ``ask_look`` wrote, for ``read_look``.
 
         Raises:
             ShapeError, EngineError: as ``log_odds``; the question is cut short.
         """
-        pcm = question[QUESTION.size :]
-        if len(question) <= QUESTION.size or len(pcm) % PCM_BYTES_PER_SAMPLE:
-            raise ShapeError(f"{len(question)} bytes are no question about a voice")
-        (look,) = QUESTION.unpack_from(question)
-        return ANSWER.pack(self.log_odds(pcm16_to_float(pcm), look))
+        pcm, look = question.payload, question.facts.get("look")
+        if not isinstance(look, int) or not pcm or len(pcm) % PCM_BYTES_PER_SAMPLE:
+            raise ShapeError(f"{len(pcm)} bytes are no question about a voice")
+        return {"log_odds": self.log_odds(pcm16_to_float(pcm), look)}, b""
 
 
-def ask_look(pcm: bytes, look: int) -> bytes:
+def ask_look(pcm: bytes, look: int) -> EngineMessage:
     """Write the question about a voice: 16-bit mono PCM at 16 kHz, as ``LookJudge.log_odds`` has it."""
-    return QUESTION.pack(look) + pcm
+    return EngineMessage(MessageType.MEASURE, facts={"look": look}, payload=pcm)
 
 
-def read_look(answer: bytes) -> float:
+def read_look(answer: EngineMessage) -> float:
     """Read the log odds of an answer.
 
     Raises:
         EngineError: it is none.
     """
-    if len(answer) != ANSWER.size:
-        raise EngineError(f"{len(answer)} bytes are no log odds", engine=ENGINE, retryable=False)
-    return float(ANSWER.unpack(answer)[0])
+    log_odds = answer.facts.get("log_odds")
+    if not isinstance(log_odds, float):
+        raise EngineError("an answer with no log odds", engine=ENGINE, retryable=False)
+    return log_odds
 
 
 def features(encoder: Encoder, audio: np.ndarray, look: int) -> np.ndarray:

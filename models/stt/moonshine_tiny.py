@@ -38,6 +38,8 @@ from models.stt.pacing import PartialPace
 from models.stt.voice import WINDOW_BYTES, VoiceFilter, quietest_cut
 from models.stt.voiced_stream import NOISE_BYTES, VoicedStream
 from models.stt.words import fit_words, later, plain_text, plain_words, spread_over_voice
+from runtime.engine_host import Answer
+from runtime.engine_hosting.messages import EngineMessage
 
 # Two windows of voice activity.
 TAIL_QUIET_MS = 64
@@ -139,7 +141,7 @@ class MoonshineTinyStt:
             self._pacing.took((self._clock() - began_s) * 1000)
         return decoded
 
-    def look(self, question: bytes) -> bytes:
+    def look(self, question: EngineMessage) -> Answer:
         """Answer a question about the beginning of a voice (``models.stt.looks``).
 
         Raises:
@@ -175,9 +177,9 @@ class MoonshineTinyStream(VoicedStream):
         self._clear_line(0)
         self._heard_bytes = 0
 
-    def ask(self, payload: bytes) -> bytes:
+    def ask(self, question: EngineMessage) -> Answer:
         """See ``MoonshineTinyStt.look``; needs no utterance."""
-        return self._engine.look(payload)
+        return self._engine.look(question)
 
     def _begin(self) -> None:
         self._engine.count_speaker(1)

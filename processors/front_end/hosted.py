@@ -37,6 +37,7 @@ from models.front_end import (
     asked_windows,
 )
 from models.vad.meter import Window
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import ProcessStream
 
@@ -70,7 +71,7 @@ class LocalFrontEnd:
 class _Stream(Protocol):
     """Engine side of one caller: answers requests in their order."""
 
-    def ask(self, payload: bytes) -> "asyncio.Future[bytes]": ...
+    def ask(self, question: EngineMessage) -> "asyncio.Future[EngineMessage]": ...
 
     def close(self) -> None: ...
 
@@ -82,13 +83,13 @@ class _ThreadStream:
         self._stream = local.engine.open_stream()
         self._executor = local.executor
 
-    def ask(self, payload: bytes) -> "asyncio.Future[bytes]":
+    def ask(self, question: EngineMessage) -> "asyncio.Future[EngineMessage]":
         loop = asyncio.get_running_loop()
         if self._executor is not None:
-            return loop.run_in_executor(self._executor, self._stream.ask, payload)
-        answer: asyncio.Future[bytes] = loop.create_future()
+            return loop.run_in_executor(self._executor, self._answer, question)
+        answer: asyncio.Future[EngineMessage] = loop.create_future()
         try:
-            answer.set_result(self._stream.ask(payload))
+            answer.set_result(self._answer(question))
         except EngineError as error:
             answer.set_exception(error)
         return answer
@@ -103,6 +104,9 @@ class _ThreadStream:
                 # The process is ending, and its threads take no more work.
                 pass
         self._stream.close()
+
+    def _answer(self, question: EngineMessage) -> EngineMessage:
+        return EngineMessage(MessageType.DONE, 0, *self._stream.ask(question))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +130,12 @@ class _Candidate:
     stream: ProcessStream[object]
     behind: int = 0
 
-    def ask(self, payload: bytes) -> None:
+    def ask(self, question: EngineMessage) -> None:
         """Put a question whose answer is not needed."""
         self.behind += 1
-        self.stream.ask(payload).add_done_callback(self._answered)
+        self.stream.ask(question).add_done_callback(self._answered)
 
-    def _answered(self, answer: "asyncio.Future[bytes]") -> None:
+    def _answered(self, answer: "asyncio.Future[EngineMessage]") -> None:
         self.behind -= 1
         if not answer.cancelled():
             # Why it failed is the stream's to say.
@@ -230,15 +234,15 @@ class HostedFrontEnd:
         self._drop_candidate()
         self._stream.close()
 
-    async def _ask(self, payload: bytes, kept: _Kept | None = None) -> bytes:
+    async def _ask(self, question: EngineMessage, kept: _Kept | None = None) -> EngineMessage:
         if self.failure is not None or self._is_over:
             raise self.failure or EngineError("the caller's front end was closed", engine="front_end")
         self._consider_child()
         candidate = self._candidate
         if candidate is not None:
-            candidate.ask(payload)
+            candidate.ask(question)
         try:
-            answer = await self._answered(payload)
+            answer = await self._answered(question)
         except EngineError as error:
             if not self._is_over:
                 self.failure = error
@@ -248,15 +252,15 @@ class HostedFrontEnd:
             self._keep(kept)
         return answer
 
-    async def _answered(self, payload: bytes) -> bytes:
+    async def _answered(self, question: EngineMessage) -> EngineMessage:
         if not self.is_in_threads:
             try:
-                return await self._stream.ask(payload)
+                return await self._stream.ask(question)
             except EngineError as error:
                 if self._is_over:
                     raise
                 self._fall_back(error)
-        return await self._stream.ask(payload)
+        return await self._stream.ask(question)
 
     def _fall_back(self, error: EngineError) -> None:
         logger.warning(f"echo control and voice activity of a call go on in threads: {error}")
@@ -302,7 +306,7 @@ class HostedFrontEnd:
             self._kept_bytes -= forgotten
             self._forgotten_bytes += forgotten
 
-    def _replayed(self) -> Iterator[bytes]:
+    def _replayed(self) -> Iterator[EngineMessage]:
         """The questions that bring new engines to where the caller is."""
         if self._echo is None:
             yield from (asked_windows(kept.pcm) for kept in self._kept)

@@ -23,6 +23,7 @@ from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from models.stt import Transcript
 from models.stt.looks import BEFORE_MS, LOOKS_MS, ask_look, read_look
 from processors.turns.reopened_stream import ReopenedStream
+from runtime.engine_hosting.messages import EngineMessage
 
 # Kept while the caller is silent: ``BEFORE_MS``, and the voice that voice activity needs to be sure.
 KEPT_MS = 700
@@ -31,7 +32,7 @@ KEPT_MS = 700
 class LookStream(Protocol):
     """One caller of the process that answers."""
 
-    def ask(self, payload: bytes) -> "asyncio.Future[bytes]": ...
+    def ask(self, question: EngineMessage) -> "asyncio.Future[EngineMessage]": ...
 
     def close(self) -> None: ...
 
@@ -64,7 +65,7 @@ class VoiceLooks:
         self._on_look: Callable[[int, float], None] | None = None
         # The next look of the present voice, and the question that is not answered yet.
         self._next = 0
-        self._asked: asyncio.Future[bytes] | None = None
+        self._asked: asyncio.Future[EngineMessage] | None = None
 
     async def open(self) -> None:
         """Get a stream. Without one nothing is looked at."""
@@ -121,7 +122,7 @@ class VoiceLooks:
             self._asked.add_done_callback(lambda answer: self._answered(answer, on_look, look))
 
     def _answered(
-        self, answer: "asyncio.Future[bytes]", on_look: Callable[[int, float], None], look: int
+        self, answer: "asyncio.Future[EngineMessage]", on_look: Callable[[int, float], None], look: int
     ) -> None:
         # A failure was reported to ``_kept_open``.
         if answer.cancelled() or answer.exception() is not None or self._on_look is not on_look:

@@ -35,7 +35,7 @@ class ChildSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    start_timeout_s: float = Field(default=30, gt=0, le=3_600, description="longest loading of the engine")
+    start_timeout_s: float = Field(default=30, gt=0, le=7_200, description="longest loading of the engine")
     close_timeout_s: float = Field(default=2, gt=0, le=60, description="after it the child is killed")
     hung_ms: int = Field(
         default=1_000,

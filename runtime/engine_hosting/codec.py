@@ -19,6 +19,7 @@ MOST_FACTS_BYTES = 1_048_576
 # Eight pictures of 1,344 x 1,344 are 43 MB.
 MOST_MESSAGE_BYTES = 67_108_864 + MOST_FACTS_BYTES
 RECEIVE_BYTES = 262_144
+_TYPES = {type_.value: type_ for type_ in MessageType}
 
 
 def encode(message: EngineMessage) -> str | bytes:
@@ -51,7 +52,7 @@ def decode(data: str | bytes) -> EngineMessage:
         text, payload = data[LENGTH.size : end], data[end:]
     try:
         facts = json.loads(text if isinstance(text, str) else text.decode())
-        type_, number = MessageType(facts.pop("type")), facts.pop("number", 0)
+        type_, number = _TYPES[facts.pop("type")], facts.pop("number", 0)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise PeerError(f"a message that cannot be read: {type(error).__name__}") from error
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:

@@ -79,6 +79,34 @@ class EngineMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """Facts of ``load``: which engine a child makes.
+
+    Attributes:
+        factory: ``"package.module:Attribute"``, called with the settings.
+        settings_type: the same of their model; None: the factory takes none.
+        settings: as JSON.
+    """
+
+    factory: str
+    settings_type: str | None = None
+    settings: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AudioTaken:
+    """Facts of ``taken``: audio that an engine has worked through.
+
+    Attributes:
+        size_bytes: of the audio; 0 for work after the last piece.
+        work_us: how long the engine worked on it, in microseconds of the clock.
+    """
+
+    size_bytes: int
+    work_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFailure:
     """An error as it crosses between processes.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from core.errors import AgentError
 from core.media import ms_to_samples
-from runtime.engine_process import PASSED_ENVIRONMENT
+from runtime.engine_hosting.supervisor import PASSED_ENVIRONMENT
 from serving.gateway.limits import Places
 from serving.gateway.voice_child import EXIT_NOT_AUDIO, EXIT_TOO_LARGE, EXIT_TOO_LONG
 from serving.gateway.voice_settings import VoiceSettings

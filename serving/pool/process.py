@@ -18,7 +18,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from runtime.engine_process import PASSED_ENVIRONMENT, PASSED_TO_MODELS
+from runtime.engine_hosting.supervisor import PASSED_ENVIRONMENT, PASSED_TO_MODELS
 from serving.pool.settings import PoolSettings, WorkerSpec
 
 ROOT = Path(__file__).resolve().parents[2]

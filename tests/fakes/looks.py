@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from core.errors import EngineError
-from models.stt.looks import ANSWER, QUESTION
+from runtime.engine_host import Answer
+from runtime.engine_hosting.messages import EngineMessage
 from tests.fakes.stt import ScriptedStream, ScriptedStt
 
 
@@ -32,11 +33,11 @@ class _LookedStream(ScriptedStream):
         super().__init__(engine._settings)
         self._engine = engine
 
-    def ask(self, payload: bytes) -> bytes:
+    def ask(self, question: EngineMessage) -> Answer:
         engine = self._engine
         if engine.fail_after is not None and len(engine.asked) >= engine.fail_after:
             engine.fail_after = None
             raise EngineError("scripted failure", engine="scripted")
-        (look,) = QUESTION.unpack_from(payload)
-        engine.asked.append((look, len(payload) - QUESTION.size))
-        return ANSWER.pack(engine.odds[look])
+        look = question.facts["look"]
+        engine.asked.append((look, len(question.payload)))
+        return {"log_odds": engine.odds[look]}, b""

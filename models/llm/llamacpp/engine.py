@@ -16,6 +16,8 @@ from xllamacpp import CommonParams, Server
 
 from core.errors import EngineError
 from models.llm.llamacpp.settings import ENGINE, Endpoint, LlamaCppSettings
+from runtime.engine_host import Answer
+from runtime.engine_hosting.messages import EngineMessage
 
 LOOPBACK = "127.0.0.1"
 # Errors, and nothing of a request.
@@ -86,9 +88,9 @@ class EndpointStream:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
 
-    def ask(self, payload: bytes) -> bytes:
-        """Return the endpoint as JSON, whatever is asked."""
-        return json.dumps(asdict(self._endpoint)).encode()
+    def ask(self, question: EngineMessage) -> Answer:
+        """Return the endpoint, whatever is asked."""
+        return asdict(self._endpoint), b""
 
     def close(self) -> None:
         """Hold nothing."""

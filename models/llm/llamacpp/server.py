@@ -6,11 +6,11 @@ it has another port and another key: ``endpoint`` is asked before each request, 
 loaded again.
 """
 
-import json
 from collections.abc import Mapping
 
 from core.errors import EngineError
 from models.llm.llamacpp.settings import ENGINE, Endpoint, LlamaCppSettings
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.engine_process import EngineProcess, EngineProcessSettings
 
 FACTORY = "models.llm.llamacpp.engine:LlamaCppEngine"
@@ -71,7 +71,8 @@ class LlamaCppServer:
         stream = await self._process.open_stream(_ignore_partial, _ignore_failure)
         restarts = self._process.restarts
         try:
-            self._endpoint = Endpoint(**json.loads(await stream.ask(b"")))
+            answer = await stream.ask(EngineMessage(MessageType.ENDPOINT))
+            self._endpoint = Endpoint(**answer.facts)
         finally:
             stream.close()
         self._restarts = restarts

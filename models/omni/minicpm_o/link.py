@@ -23,7 +23,7 @@ from loguru import logger
 
 from core.errors import ConfigError, EngineError
 from models.omni.minicpm_o.wire import RECEIVE_BYTES, FrameReader, Kind, WireFrame, encode
-from runtime.engine_process import PASSED_ENVIRONMENT, PASSED_TO_MODELS
+from runtime.engine_hosting.supervisor import PASSED_ENVIRONMENT, PASSED_TO_MODELS
 
 ENGINE = "minicpm_o"
 # So long a stop may go unseen by whoever waits.

@@ -20,13 +20,9 @@ from core.errors import ConfigError, EngineBusyError, EngineError
 from models.stt import Transcript
 from models.stt.pocketsphinx import PocketsphinxSettings
 from processors.perception.engine_stt import transcript_from_fields
+from runtime.engine_hosting.child import waits_for_processor
 from runtime.engine_pool import EnginePool
-from runtime.engine_process import (
-    EngineProcess,
-    EngineProcessSettings,
-    ProcessStream,
-    waits_for_processor,
-)
+from runtime.engine_process import EngineProcess, EngineProcessSettings, ProcessStream
 from runtime.in_place_engine import InPlaceEngine
 from runtime.utterances import UtteranceEngine
 from tests.fakes.crowded_stt import CrowdedSttSettings

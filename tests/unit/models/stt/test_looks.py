@@ -19,6 +19,7 @@ from models.stt.looks import (
     look_samples,
     read_look,
 )
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 
 class LevelEncoder:
@@ -60,20 +61,22 @@ def test_a_look_hears_the_voice_and_not_what_was_before_it(look: int):
 @pytest.mark.parametrize("look", [0, len(LOOKS_MS) - 1])
 def test_a_question_and_its_answer_cross_a_process_as_they_were(look: int, tmp_path: Path):
     judge = LookJudge(LevelEncoder(), lines(tmp_path / "lines.npz"))
-    answer = judge.answer(ask_look(float_to_pcm16(voice(look)), look))
+    facts, payload = judge.answer(ask_look(float_to_pcm16(voice(look)), look))
+    answer = EngineMessage(MessageType.DONE, 1, facts, payload)
     assert read_look(answer) == pytest.approx(judge.log_odds(voice(look), look), abs=1e-3)
     assert read_look(answer) == pytest.approx(0.5 + look, abs=0.1)
 
 
-@pytest.mark.parametrize("question", [b"", b"\0", b"\0\1", b"\xff" + bytes(320)])
-def test_what_is_no_question_is_refused(question: bytes, tmp_path: Path):
+@pytest.mark.parametrize(("look", "pcm"), [(None, b"\0\0"), (0, b""), (0, b"\1"), (255, bytes(320))], ids=str)
+def test_what_is_no_question_is_refused(look: int | None, pcm: bytes, tmp_path: Path):
+    question = EngineMessage(MessageType.MEASURE, facts={"look": look}, payload=pcm)
     with pytest.raises(ShapeError):
         LookJudge(LevelEncoder(), lines(tmp_path / "lines.npz")).answer(question)
 
 
 def test_what_is_no_answer_is_refused():
     with pytest.raises(EngineError, match="no log odds"):
-        read_look(b"\0\1")
+        read_look(EngineMessage(MessageType.DONE, 1, {"log_odds": "high"}))
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,17 @@ from collections.abc import Callable
 
 from core.errors import EngineError
 from models.stt import Transcript
-from models.stt.looks import ANSWER, BEFORE_MS, LOOKS_MS
+from models.stt.looks import BEFORE_MS, LOOKS_MS
 from processors.turns.looks import KEPT_MS, LookStream, VoiceLooks
 from processors.turns.reopened_stream import REOPEN_S
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.in_place_engine import InPlaceEngine
 from tests import virtual_time
 from tests.fakes.looks import ScriptedLooks
 
 ODDS = tuple(float(place) for place in range(len(LOOKS_MS)))
 VOICED_MS = 128
+ANSWER = EngineMessage(MessageType.DONE, 1, {"log_odds": 0.5})
 
 
 def accept(result: object) -> Transcript:
@@ -106,9 +108,9 @@ class SlowStream:
     """Answers when it is told to."""
 
     def __init__(self) -> None:
-        self.asked: list[asyncio.Future[bytes]] = []
+        self.asked: list[asyncio.Future[EngineMessage]] = []
 
-    def ask(self, payload: bytes) -> "asyncio.Future[bytes]":
+    def ask(self, question: EngineMessage) -> "asyncio.Future[EngineMessage]":
         self.asked.append(asyncio.get_running_loop().create_future())
         return self.asked[-1]
 
@@ -138,7 +140,7 @@ def test_while_a_question_waits_no_other_is_asked():
         looks.on_voice_started(VOICED_MS, lambda look, odds: found.append(look))
         heard_piece_by_piece(looks, LOOKS_MS[3] - VOICED_MS)
         waiting = len(engine.stream.asked)
-        engine.stream.asked[0].set_result(ANSWER.pack(0.5))
+        engine.stream.asked[0].set_result(ANSWER)
         await asyncio.sleep(0)
         heard_piece_by_piece(looks, 1_000)
         await asyncio.sleep(0)
@@ -161,7 +163,7 @@ def test_an_answer_about_the_voice_before_is_not_reported_for_the_next():
         looks.on_voice_over()
         heard_piece_by_piece(looks, 400)
         looks.on_voice_started(VOICED_MS, lambda look, odds: found.append("second"))
-        engine.stream.asked[0].set_result(ANSWER.pack(0.5))
+        engine.stream.asked[0].set_result(ANSWER)
         await asyncio.sleep(0)
         looks.close()
         return found
