@@ -4,7 +4,7 @@ In: units of sound and pictures. Out: results. The worker has the model and its 
 who may ask it, for how long, and what its answers mean.
 
 Slow: every question has a deadline. Dead, hung or wrong: the worker is killed, every call fails until
-``cleanup``, and a new worker loads from then on; the next conversation waits until it has. The same after an
+``cleanup``, and a new worker loads at once; the next conversation waits until it has. The same after an
 error of the model: what is left of the conversation in there is not known. ``stop`` returns at once, and a
 ``generate`` that runs returns within ``POLL_S``, silent; the model itself computes its unit to the end, and
 nobody takes the result.
@@ -15,8 +15,7 @@ which is for whoever hears the caller to ask for.
 
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from loguru import logger
 
 from core.errors import AgentError, CapacityError, ConfigError, EngineError, ShapeError
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
-from models.omni.minicpm_o.link import WorkerLink
+from models.omni.hosted.codec import of_preparation, of_unit
 from models.omni.minicpm_o.saying import Said, Saying
 from models.omni.minicpm_o.settings import (
     INPUT_RATE_HZ,
@@ -38,13 +37,13 @@ from models.omni.minicpm_o.settings import (
     read_voice,
     with_history,
 )
-from models.omni.minicpm_o.wire import Kind, WireFrame
 from models.omni.phases import Call, Phases, checked_audio, checked_frames
+from runtime.engine_hosting.blocking import BlockingChild
+from runtime.engine_hosting.child import ChildSettings, EngineChild
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "minicpm_o"
 WORKER = "models.omni.minicpm_o.worker"
-# Writing a question into a socket whose reader does nothing else.
-SEND_S = 2.0
 
 
 class MiniCpmOHost:
@@ -53,6 +52,9 @@ class MiniCpmOHost:
     Args:
         settings: see the model.
         worker: module that the worker's Python runs.
+
+    Attributes:
+        link: to the worker.
 
     Raises:
         ConfigError: the voice, the executable, its packages or a setting are wrong.
@@ -66,21 +68,38 @@ class MiniCpmOHost:
         self.settings = settings
         self.takes_frames = settings.sees
         self.voice = read_voice(settings.voice) if settings.voice is not None else None
-        self.takes: frozenset[str] = frozenset()
-        self.restarts = 0
-        self._worker = worker
         self._lock = threading.Lock()
         self._holder: object | None = None
         self._is_closed = False
-        # The number of the question, and until when it has to be answered.
-        self._loading: tuple[int, float] | None = None
-        self._link = self._started()
+        command = (settings.python or sys.executable, "-P", "-m", worker)
+        limits = ChildSettings(
+            start_timeout_s=settings.load_timeout_s, close_timeout_s=settings.close_timeout_s
+        )
+        self.link = BlockingChild(
+            lambda on_message, on_end: EngineChild(
+                command,
+                _load_facts(settings),
+                settings=limits,
+                name=ENGINE,
+                on_message=on_message,
+                on_end=on_end,
+                on_device=True,
+                ends_for_good=True,
+            ),
+            name=ENGINE,
+            close_timeout_s=settings.close_timeout_s,
+        )
+        self.link.start()
         try:
-            self.await_loaded(lambda: False)
             self.check(settings.session)
-        except AgentError:
-            self._link.kill()
+        except ConfigError:
+            self.link.close()
             raise
+
+    @property
+    def restarts(self) -> int:
+        """How often the worker was started again."""
+        return self.link.restarts
 
     def open_engine(self) -> OmniEngine:
         """See ``OmniHost``."""
@@ -92,29 +111,20 @@ class MiniCpmOHost:
         """See ``OmniHost``. No worker is started from here on."""
         with self._lock:
             self._is_closed = True
-        self._link.close()
+        self.link.close()
 
     # For its engines.
-
-    @property
-    def link(self) -> WorkerLink:
-        """To the present worker."""
-        return self._link
 
     def claim(self, engine: object) -> None:
         """An engine begins a conversation.
 
         Raises:
             CapacityError: another has one.
-            ConfigError: the worker cannot be started.
             EngineError: the host is closed.
         """
         with self._lock:
             self._check_free()
             self._holder = engine
-        if not self._link.is_alive:
-            # It died while nobody asked it.
-            self.replace()
 
     def release(self, engine: object) -> None:
         """It is over."""
@@ -122,46 +132,16 @@ class MiniCpmOHost:
             if self._holder is engine:
                 self._holder = None
 
-    def replace(self) -> None:
-        """End the worker and start another, which loads while nobody waits for it; none behind ``close``."""
-        self._link.kill()
-        with self._lock:
-            if self._is_closed:
-                return
-            self.restarts += 1
-            logger.warning(f"{ENGINE}: the worker is started again")
-            self._link = self._started()
-
-    def await_loaded(self, is_stopped: Callable[[], bool]) -> bool:
-        """Return when the model is loaded, True, or when it need not be any more.
-
-        Raises:
-            ConfigError: packages are missing in its environment.
-            EngineError: it does not load, or not in time.
-        """
-        if self._loading is None:
-            return True
-        number, deadline_s = self._loading
-        try:
-            answer = self._link.answer(number, Kind.LOAD, deadline_s=deadline_s, is_stopped=is_stopped)
-        except AgentError:
-            self._link.kill()
-            raise
-        if answer is None:
-            return False
-        self._loading = None
-        self.takes = frozenset(answer.facts["takes"])
-        return True
-
     def check(self, session: SessionSettings) -> None:
         """Refuse settings that were chosen and that the model does not take.
 
         Raises:
             ConfigError: there are such.
         """
-        if lost := sorted(session.model_fields_set - self.takes):
+        takes = set(self.link.loaded["takes"])
+        if lost := sorted(session.model_fields_set - takes):
             raise ConfigError(
-                f"{ENGINE}: the model's code does not take {', '.join(lost)}", known=tuple(sorted(self.takes))
+                f"{ENGINE}: the model's code does not take {', '.join(lost)}", known=tuple(sorted(takes))
             )
 
     def _check_free(self) -> None:
@@ -170,28 +150,22 @@ class MiniCpmOHost:
         if self._holder is not None:
             raise CapacityError(f"{ENGINE}: its one conversation is on", limit=self.sessions)
 
-    def _started(self) -> WorkerLink:
-        settings = self.settings
-        link = WorkerLink(
-            settings.python or sys.executable, self._worker, close_timeout_s=settings.close_timeout_s
-        )
-        session = settings.session
-        duplex = {
-            "generate_audio": session.generate_audio,
-            "ls_mode": session.ls_mode,
-            "force_listen_count": session.force_listen_count,
-            "max_new_speak_tokens_per_chunk": session.max_new_speak_tokens_per_chunk,
-            "tts_temperature": session.tts_temperature,
-            "chunk_ms": settings.chunk_ms,
-            "first_chunk_ms": settings.chunk_ms + LOOK_AHEAD_MS,
-            "sample_rate": INPUT_RATE_HZ,
-            **settings.window.model_dump(),
-        }
-        names = ("model", "revision", "device", "dtype", "attn_implementation", "sees")
-        facts = {name: getattr(settings, name) for name in names} | {"duplex": duplex}
-        number = link.send(Kind.LOAD, facts, within_s=SEND_S)
-        self._loading = number, time.monotonic() + settings.load_timeout_s
-        return link
+
+def _load_facts(settings: MiniCpmOSettings) -> dict[str, Any]:
+    session = settings.session
+    duplex = {
+        "generate_audio": session.generate_audio,
+        "ls_mode": session.ls_mode,
+        "force_listen_count": session.force_listen_count,
+        "max_new_speak_tokens_per_chunk": session.max_new_speak_tokens_per_chunk,
+        "tts_temperature": session.tts_temperature,
+        "chunk_ms": settings.chunk_ms,
+        "first_chunk_ms": settings.chunk_ms + LOOK_AHEAD_MS,
+        "sample_rate": INPUT_RATE_HZ,
+        **settings.window.model_dump(),
+    }
+    names = ("model", "revision", "device", "dtype", "attn_implementation", "sees")
+    return {name: getattr(settings, name) for name in names} | {"duplex": duplex}
 
 
 class MiniCpmOEngine:
@@ -207,12 +181,14 @@ class MiniCpmOEngine:
         self.first_unit_ms = self.unit_ms + LOOK_AHEAD_MS
         self.takes_frames = self._settings.sees
         self._phases = Phases()
+        # Of the worker: which life of it the conversation is with.
+        self._life = 0
         self._forget(self._settings.session)
 
     def _forget(self, session: SessionSettings) -> None:
         self._saying = Saying(self.unit_ms, engine=ENGINE)
         self._units = 0
-        self._holds = self._is_begun = self._is_broken = False
+        self._is_begun = self._is_broken = False
         self._cost_prefill_ms = 0.0
         self.context_units: int | None = None
         if self._settings.window.sliding_window_mode == "off":
@@ -233,30 +209,25 @@ class MiniCpmOEngine:
         session = merged(self._settings.session, preparation.settings, engine=ENGINE)
         llm = preparation.llm_ref_audio if preparation.llm_ref_audio is not None else self._host.voice
         tts = preparation.tts_ref_audio if preparation.tts_ref_audio is not None else llm
-        voices = [checked_voice(voice) for voice in (llm, tts) if voice is not None]
+        llm, tts = (None if voice is None else checked_voice(voice) for voice in (llm, tts))
         before = self._phases.phase
         self._phases.enter(Call.PREPARE)
         try:
             self._host.claim(self)
             self._forget(session)
-            self._holds = True
-            if self._host.await_loaded(lambda: self._phases.is_stopped):
+            if self._host.link.wait_ready(lambda: self._phases.is_stopped):
+                self._life = self._host.link.restarts
                 self._host.check(session)
-                facts = {
-                    "prompt": with_history(
-                        preparation.system_prompt, preparation.history, self._settings.history_chars
-                    ),
-                    "llm_samples": 0 if llm is None else len(llm),
-                    "tts_samples": 0 if tts is None else len(tts),
-                    "settings": session.model_dump(),
-                }
-                payload = b"".join(voice.astype("<f4").tobytes() for voice in voices)
+                prompt = with_history(
+                    preparation.system_prompt, preparation.history, self._settings.history_chars
+                )
+                facts, payload = of_preparation(Preparation(prompt, llm, tts, (), session.model_dump()))
                 self._is_begun = True
-                self._ask(Kind.PREPARE, facts, payload, within_s=self._settings.prepare_timeout_s)
+                self._ask(MessageType.PREPARE, facts, payload, within_s=self._settings.prepare_timeout_s)
         except AgentError:
             # The worker is the next one's from here on: a ``cleanup`` of this engine is none of its business.
             self._is_begun = False
-            self._give_back()
+            self._host.release(self)
             self._phases.take_back(Call.PREPARE, before)
             raise
 
@@ -279,9 +250,7 @@ class MiniCpmOEngine:
         if not len(heard):
             # Who is seen and makes no sound is heard as silence: the model counts its time by what it hears.
             heard = np.zeros(samples, np.float32)
-        facts = {"samples": len(heard), "frames": [frame.shape[:2] for frame in seen]}
-        payload = b"".join((heard.astype("<f4").tobytes(), *(frame.tobytes() for frame in seen)))
-        answer = self._ask(Kind.PREFILL, facts, payload)
+        answer = self._ask(MessageType.PREFILL, *of_unit(heard, seen))
         if answer is not None:
             self._cost_prefill_ms = float(answer.facts["cost_prefill_ms"])
 
@@ -289,7 +258,7 @@ class MiniCpmOEngine:
         """See ``OmniEngine``."""
         if not self._phases.enter(Call.GENERATE):
             return self._silence()
-        answer = self._ask(Kind.GENERATE, {"force_listen": force_listen})
+        answer = self._ask(MessageType.GENERATE, {"force_listen": force_listen})
         if answer is None:
             return self._silence()
         try:
@@ -301,7 +270,7 @@ class MiniCpmOEngine:
     def finalize(self) -> None:
         """See ``OmniEngine``: the end of the unit goes into the context, and the oldest units out of it."""
         if self._phases.enter(Call.FINALIZE):
-            self._ask(Kind.FINALIZE)
+            self._ask(MessageType.FINALIZE)
 
     def stop(self) -> None:
         """See ``OmniEngine``."""
@@ -314,28 +283,37 @@ class MiniCpmOEngine:
             settings = self._settings
             try:
                 # A unit that nobody waited for comes first.
-                self._host.link.ask(Kind.CLEANUP, within_s=settings.unit_timeout_s + settings.close_timeout_s)
+                self._host.link.ask(
+                    MessageType.CLEANUP,
+                    life=self._life,
+                    within_s=settings.unit_timeout_s + settings.close_timeout_s,
+                )
             except AgentError as error:
                 logger.warning(f"{ENGINE}: the worker does not clean up: {error}")
                 self._break()
-        self._give_back()
+        self._host.release(self)
         self._forget(self._settings.session)
 
     def _ask(
         self,
-        kind: Kind,
+        type_: MessageType,
         facts: dict[str, Any] | None = None,
         payload: bytes = b"",
         *,
         within_s: float | None = None,
-    ) -> WireFrame | None:
+    ) -> EngineMessage | None:
         """The worker's answer; None: stopped."""
         if self._is_broken:
             raise EngineError(f"{ENGINE}: the worker failed before", engine=ENGINE)
         within_s = self._settings.unit_timeout_s if within_s is None else within_s
         try:
             return self._host.link.ask(
-                kind, facts, payload, within_s=within_s, is_stopped=lambda: self._phases.is_stopped
+                type_,
+                facts,
+                payload,
+                life=self._life,
+                within_s=within_s,
+                is_stopped=lambda: self._phases.is_stopped,
             )
         except EngineError:
             self._break()
@@ -344,20 +322,9 @@ class MiniCpmOEngine:
     def _break(self) -> None:
         """What is left in the worker is not known: it is not asked again."""
         self._is_broken = True
-        self._host.link.kill()
+        self._host.link.kill("a conversation failed", life=self._life)
 
-    def _give_back(self) -> None:
-        if self._holds:
-            if self._is_broken:
-                try:
-                    self._host.replace()
-                except AgentError as error:
-                    # Whoever begins the next conversation tries again, and is told.
-                    logger.error(f"{ENGINE}: the worker is not started again: {error}")
-            self._holds = False
-        self._host.release(self)
-
-    def _said(self, answer: WireFrame) -> Said:
+    def _said(self, answer: EngineMessage) -> Said:
         facts = answer.facts
         try:
             audio = np.frombuffer(answer.payload, dtype="<f4").astype(np.float32).reshape(facts["shape"])

@@ -1,8 +1,8 @@
-"""The other end of the link: loads the model in its own Python environment and does what it is asked.
+"""The child's side of ``engine``: loads the model in its own Python environment and does what it is asked.
 
-In: frames on a socket that the engine handed over. Out: one answer to each. One thread reads, one works: a
-``STOP``, and the end of the engine's process, are seen while the model computes. At most ``WAITING`` requests
-wait, and the engine has one on its way; more is a bug of it, and the end of this process.
+In: messages on a socket that the engine handed over. Out: one answer to each question. One thread reads, one
+works: a ``stop``, a ping, and the end of the engine's process are seen while the model computes. At most
+``WAITING`` requests wait, and the engine has one on its way; more is a bug of it, and ends this process.
 
 Signals that reach a whole group are ignored: whoever started this process ends it, by closing the socket. The
 model prints what is said; that goes nowhere, and its log below warnings neither.
@@ -23,9 +23,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from core.errors import AgentError, ConfigError, EngineError
+from core.errors import AgentError, ConfigError, EngineError, PeerError
+from models.omni.hosted.codec import to_preparation, to_unit
 from models.omni.minicpm_o.binding import DuplexBinding
-from models.omni.minicpm_o.wire import RECEIVE_BYTES, FrameReader, Kind, WireFrame, encode
+from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
+from runtime.engine_hosting.messages import EngineMessage, MessageType, failed
 
 ENGINE = "minicpm_o"
 WAITING = 8
@@ -66,7 +68,7 @@ def _duplex(model: Any, device: str, config: Mapping[str, Any]) -> Any:
         return model.duplex
     if hasattr(model, "as_duplex"):
         return model.as_duplex(device=device, **config)
-    raise EngineError(f"{ENGINE}: the model's code has no duplex mode", engine=ENGINE, retryable=False)
+    raise EngineError("the model's code has no duplex mode", engine=ENGINE, retryable=False)
 
 
 class Worker:
@@ -80,7 +82,8 @@ class Worker:
     def __init__(self, connection: socket.socket, load: Load) -> None:
         self._connection = connection
         self._load = load
-        self._requests: queue.Queue[WireFrame] = queue.Queue(WAITING)
+        self._sending = threading.Lock()
+        self._requests: queue.Queue[EngineMessage] = queue.Queue(WAITING)
         self._model: DuplexBinding | None = None
 
     def serve(self) -> None:
@@ -90,57 +93,68 @@ class Worker:
             request = self._requests.get()
             try:
                 facts, payload = self._carry_out(request)
-                answer = encode(Kind.DONE, request.number, facts, payload)
+                answer = EngineMessage(MessageType.DONE, request.number, facts, payload)
             except AgentError as error:
-                answer = self._failed(request, error)
+                answer = failed(request.number, error)
             except Exception as error:
                 # The edge of the process: whatever the model's code raises, the engine must learn of it.
                 traceback.print_exc()
                 name = type(error).__name__
-                answer = self._failed(request, EngineError(f"the model raised {name}", engine=ENGINE))
-            self._connection.sendall(answer)
+                answer = failed(request.number, EngineError(f"the model raised {name}", engine=ENGINE))
+            self._send(answer)
+
+    def _send(self, message: EngineMessage) -> None:
+        with self._sending:
+            self._connection.sendall(encode_frame(message))
 
     def _read(self) -> None:
         frames = FrameReader()
         code = 0
         try:
             while data := self._connection.recv(RECEIVE_BYTES):
-                for frame in frames.feed(data):
-                    if frame.kind is not Kind.STOP:
-                        self._requests.put_nowait(frame)
+                for _, message in frames.feed(data):
+                    if message.type is MessageType.PING:
+                        self._send(EngineMessage(MessageType.PONG))
+                    elif message.type is not MessageType.STOP:
+                        self._requests.put_nowait(message)
                     elif self._model is not None:
                         self._model.stop()
-        except (OSError, ValueError, queue.Full):
+        except (OSError, PeerError, queue.Full):
             code = 1
         # At once, in the middle of whatever the model computes: nobody is left to take it.
         os._exit(code)
 
-    def _carry_out(self, request: WireFrame) -> tuple[Mapping[str, Any], bytes]:
-        facts = request.facts
-        if request.kind is Kind.LOAD:
-            self._model = self._loaded(facts)
+    def _carry_out(self, request: EngineMessage) -> tuple[dict[str, Any], bytes]:
+        if request.type is MessageType.LOAD:
+            self._model = self._loaded(request.facts)
             # The weights live as long as the process: keep the collector from walking them.
             gc.freeze()
             return {"takes": list(self._model.takes)}, b""
         model = self._model
         if model is None:
             raise EngineError("nothing is loaded", engine=ENGINE, retryable=False)
-        match request.kind:
-            case Kind.PREPARE:
-                self._prepare(model, request)
-            case Kind.PREFILL:
+        match request.type:
+            case MessageType.PREPARE:
+                given = to_preparation(request.facts, request.payload)
+                model.prepare(
+                    given.system_prompt,
+                    llm_voice=given.llm_ref_audio,
+                    tts_voice=given.tts_ref_audio,
+                    settings=given.settings,
+                )
+            case MessageType.PREFILL:
                 audio, pictures = unit_of(request)
                 return {"cost_prefill_ms": model.prefill(audio, pictures)}, b""
-            case Kind.GENERATE:
-                result, audio = model.generate(forced=facts["force_listen"])
+            case MessageType.GENERATE:
+                result, audio = model.generate(forced=request.facts["force_listen"])
                 return result | {"shape": list(audio.shape)}, audio.astype("<f4").tobytes()
-            case Kind.FINALIZE:
+            case MessageType.FINALIZE:
                 model.finalize()
-            case Kind.CLEANUP:
+            case MessageType.CLEANUP:
                 model.cleanup()
                 _empty_cache()
             case _:
-                raise EngineError(f"unexpected {request.kind.name}", engine=ENGINE, retryable=False)
+                raise EngineError(f"unexpected {request.type}", engine=ENGINE, retryable=False)
         return {}, b""
 
     def _loaded(self, facts: Mapping[str, Any]) -> DuplexBinding:
@@ -151,45 +165,17 @@ class Worker:
             raise
         except ImportError as error:
             traceback.print_exc()
-            raise ConfigError(
-                f"{ENGINE}: a package is missing in the worker's environment: {error}"
-            ) from error
+            raise ConfigError(f"a package is missing in the worker's environment: {error}") from error
         except Exception as error:
             traceback.print_exc()
-            said = f"{ENGINE}: the model does not load: {type(error).__name__}: {error}"
+            said = f"the model does not load: {type(error).__name__}: {error}"
             raise EngineError(said, engine=ENGINE, retryable=False) from error
 
-    @staticmethod
-    def _prepare(model: DuplexBinding, request: WireFrame) -> None:
-        voices = np.frombuffer(request.payload, dtype="<f4").astype(np.float32)
-        facts, lengths = request.facts, (request.facts["llm_samples"], request.facts["tts_samples"])
-        model.prepare(
-            facts["prompt"],
-            llm_voice=voices[: lengths[0]] if lengths[0] else None,
-            tts_voice=voices[lengths[0] : sum(lengths)] if lengths[1] else None,
-            settings=facts["settings"],
-        )
 
-    @staticmethod
-    def _failed(request: WireFrame, error: AgentError) -> bytes:
-        facts = {
-            "class": "ConfigError" if isinstance(error, ConfigError) else "EngineError",
-            "message": str(error),
-            "retryable": getattr(error, "retryable", False),
-        }
-        return encode(Kind.FAILED, request.number, facts)
-
-
-def unit_of(request: WireFrame) -> tuple[np.ndarray, list[Image.Image]]:
+def unit_of(request: EngineMessage) -> tuple[np.ndarray, list[Image.Image]]:
     """What a request to prefill carries: float32, (samples,), and pictures as the model wants them."""
-    at = 4 * request.facts["samples"]
-    audio = np.frombuffer(request.payload[:at], dtype="<f4").astype(np.float32)
-    pictures = []
-    for height, width in request.facts["frames"]:
-        end = at + height * width * 3
-        pictures.append(Image.frombytes("RGB", (width, height), request.payload[at:end]))
-        at = end
-    return audio, pictures
+    audio, frames = to_unit(request.facts, request.payload)
+    return audio, [Image.fromarray(frame) for frame in frames]
 
 
 def _empty_cache() -> None:

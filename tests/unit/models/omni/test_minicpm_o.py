@@ -20,8 +20,8 @@ from models.omni import OMNI, Preparation, UnitResult, Vote
 from models.omni.minicpm_o.binding import DuplexBinding
 from models.omni.minicpm_o.engine import MiniCpmOHost
 from models.omni.minicpm_o.settings import MiniCpmOSettings, SessionSettings, WindowSettings
-from models.omni.minicpm_o.wire import FrameReader, Kind, encode
 from models.omni.minicpm_o.worker import unit_of
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from tests.fakes.minicpm_duplex import TELL, HubDuplex, StandInDuplex
 
 CHILD = "tests.fakes.minicpm_child"
@@ -346,9 +346,10 @@ def test_a_worker_that_fails_in_a_unit_is_started_again(
     engine = begun(fragile, prompt)
     for _ in range(3):
         run(engine, LOUD)
+    pid = fragile.link.pid
+    assert pid is not None
     with pytest.raises(EngineError, match=message):
         run(engine, LOUD)
-    pid = fragile.link.pid
     assert not is_running(pid)
     engine.cleanup()
     engine.prepare(Preparation("Be kind.", llm_ref_audio=VOICE))
@@ -371,11 +372,30 @@ def test_a_broken_conversation_asks_nothing_more(fragile: MiniCpmOHost) -> None:
 
 def test_a_worker_that_died_between_conversations_is_started_again(fragile: MiniCpmOHost) -> None:
     begun(fragile).cleanup()
-    os.kill(fragile.link.pid, signal.SIGKILL)
-    eventually(lambda: not fragile.link.is_alive)
+    pid = fragile.link.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    # At once, and not when the next conversation begins.
+    eventually(lambda: fragile.restarts == 1)
     engine = begun(fragile)
     assert run(engine).vote is Vote.LISTEN and fragile.restarts == 1
     engine.cleanup()
+
+
+def test_a_conversation_does_not_go_on_with_the_worker_that_follows(fragile: MiniCpmOHost) -> None:
+    engine = begun(fragile)
+    run(engine, FIRST)
+    pid = fragile.link.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: fragile.restarts == 1)
+    assert fragile.link.wait_ready(lambda: False)
+    with pytest.raises(EngineError, match="gone"):
+        run(engine)
+    engine.cleanup()
+    # Nor is that one killed for it.
+    assert fragile.restarts == 1
+    begun(fragile).cleanup()
 
 
 def test_a_model_that_refuses_a_conversation_may_be_asked_again(fragile: MiniCpmOHost) -> None:
@@ -408,8 +428,9 @@ def test_a_host_that_is_closed_starts_no_worker() -> None:
     with pytest.raises(EngineError):
         engine.generate()
     made.close()
+    restarts = made.restarts
     engine.cleanup()
-    assert made.restarts == 0 and not made.link.is_alive
+    assert made.restarts == restarts and made.link.pid is None
     with pytest.raises(EngineError, match="closed"):
         made.open_engine()
 
@@ -420,10 +441,9 @@ def test_a_stop_returns_at_once_and_the_late_result_is_nobodys() -> None:
     run(engine)
     engine.prefill(LOUD)
     results: list[UnitResult] = []
-    asked = made.link.asked
     thread = threading.Thread(target=lambda: results.append(engine.generate()), daemon=True)
     thread.start()
-    eventually(lambda: made.link.asked > asked)
+    eventually(lambda: made.link.unanswered)
     engine.stop()
     thread.join(0.15)
     assert not thread.is_alive() and results[0].vote is Vote.LISTEN and not len(results[0].audio)
@@ -440,8 +460,8 @@ def test_a_stop_reaches_the_model_between_its_calls(host: MiniCpmOHost) -> None:
     for _ in range(3):
         run(engine, LOUD)
     engine.prefill(LOUD)
-    host.link.send(Kind.STOP, within_s=1)
-    answer = host.link.ask(Kind.GENERATE, {"force_listen": False}, within_s=5)
+    host.link.tell(MessageType.STOP)
+    answer = host.link.ask(MessageType.GENERATE, {"force_listen": False}, life=0, within_s=5)
     # It would have spoken.
     assert answer is not None and answer.facts["is_listen"] and answer.facts["end_of_turn"]
     engine.stop()
@@ -453,11 +473,8 @@ def test_a_stop_reaches_the_model_between_its_calls(host: MiniCpmOHost) -> None:
 def test_a_result_that_comes_behind_a_stop_is_no_answer_to_the_next_question(host: MiniCpmOHost) -> None:
     engine = begun(host)
     engine.prefill(FIRST)
-    number = host.link.send(Kind.GENERATE, {"force_listen": False}, within_s=1)
-    stopped = host.link.answer(
-        number, Kind.GENERATE, deadline_s=time.monotonic() + 5, is_stopped=lambda: True
-    )
-    assert stopped is None
+    asked = {"force_listen": False}
+    assert host.link.ask(MessageType.GENERATE, asked, life=0, within_s=5, is_stopped=lambda: True) is None
     engine.stop()
     assert engine.generate().vote is Vote.LISTEN
     engine.cleanup()
@@ -489,13 +506,19 @@ def test_a_worker_that_is_no_worker_is_said() -> None:
         MiniCpmOHost(settings(), worker="this")
 
 
-def test_the_worker_goes_with_its_engine_in_the_middle_of_a_unit(fragile: MiniCpmOHost) -> None:
-    engine = begun(fragile, "{hang 1}")
+def test_the_worker_goes_with_its_engine_in_the_middle_of_a_unit() -> None:
+    # It is not killed: that would come later than the test waits.
+    made = MiniCpmOHost(settings(close_timeout_s=60), worker=CHILD)
+    engine = begun(made, "{hang 1}")
     engine.prefill(FIRST)
-    fragile.link.send(Kind.GENERATE, {"force_listen": False}, within_s=1)
+    asked = {"force_listen": False}
+    made.link.ask(MessageType.GENERATE, asked, life=0, within_s=5, is_stopped=lambda: True)
+    pid, link = made.link.pid, made.link
+    assert pid is not None
     # What is left of an engine's process that was killed.
-    fragile.link._socket.close()
-    eventually(lambda: fragile.link._process.poll() is not None)
+    link._loop.call_soon_threadsafe(link._child._writer.close)  # type: ignore[union-attr]
+    eventually(lambda: not is_running(pid))
+    made.close()
 
 
 def test_the_worker_is_told_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -524,44 +547,10 @@ def test_neither_side_needs_the_packages_of_the_other(module: str, absent: tuple
     assert done.stdout.strip() == "[]"
 
 
-# Frames.
-
-
-def test_frames_arrive_whole_however_they_are_cut() -> None:
-    sent = [
-        (Kind.PREPARE, 1, {"prompt": "é"}, b"\x00\x01"),
-        (Kind.STOP, 0, {}, b""),
-        (Kind.DONE, 7, {"a": 1}, b"x"),
-    ]
-    data = b"".join(encode(*frame) for frame in sent)
-    for step in (1, 5, len(data)):
-        reader = FrameReader()
-        found = [
-            frame for begin in range(0, len(data), step) for frame in reader.feed(data[begin : begin + step])
-        ]
-        assert [(f.kind, f.number, dict(f.facts), f.payload) for f in found] == sent
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"\xff" * 64, encode(Kind.DONE)[:-2] + b"[]", bytes([99]) + encode(Kind.DONE)[1:]],
-    ids=["too large", "no object", "no kind"],
-)
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError):
-        list(FrameReader().feed(data))
-
-
-def test_a_frame_has_a_size() -> None:
-    with pytest.raises(ValueError, match="do not fit"):
-        encode(Kind.PREPARE, 1, {"prompt": "x" * 2_000_000})
-
-
 def test_pictures_cross_without_loss() -> None:
     frame = np.arange(48 * 64 * 3, dtype=np.uint32).astype(np.uint8).reshape(48, 64, 3)
     facts = {"samples": 4, "frames": [[48, 64]]}
     payload = np.ones(4, "<f4").tobytes() + frame.tobytes()
-    [request] = FrameReader().feed(encode(Kind.PREFILL, 1, facts, payload))
-    audio, [picture] = unit_of(request)
+    audio, [picture] = unit_of(EngineMessage(MessageType.PREFILL, 1, facts, payload))
     assert audio.tolist() == [1.0] * 4
     assert picture.size == (64, 48) and np.array_equal(np.asarray(picture), frame)
