@@ -1,27 +1,23 @@
 """One worker process that is started here, and started again when it ends.
 
-Owns the process; ``run`` is its caller's task and ends it: told first (SIGTERM), killed behind ``close_ms``.
-It holds the other end of this process's pipe, and ends when we are gone. A process that ends is started again
-behind a wait that doubles with each that did not get ready, so that one that cannot load is no storm. Its log
-is on standard error, which is ours; what else it prints is read and dropped. It is told nothing of our
-environment but what a worker needs: no keys of providers.
+Owns the process; ``run`` is its caller's task and ends it: SIGTERM first, SIGKILL after ``close_ms``. It
+holds the other end of this process's pipe, and ends when we are gone. Its supervisor
+(``runtime.engine_hosting``) starts it again after a pause that doubles with each life that did not get ready,
+so that one that cannot load is no storm. Its log is on standard error, which is ours; what else it prints is
+read and dropped. It gets nothing of our environment but what a worker needs: no keys of providers.
 """
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from loguru import logger
 
-from runtime.engine_hosting.supervisor import PASSED_ENVIRONMENT, PASSED_TO_MODELS
+from runtime.engine_hosting.supervisor import ROOT, RestartPauses, Supervisor, child_environment
 from serving.pool.settings import PoolSettings, WorkerSpec
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class WorkerProcess:
@@ -47,8 +43,14 @@ class WorkerProcess:
         self._secret = secret
         self._on_url = on_url
         self._process: asyncio.subprocess.Process | None = None
-        self._waits_ms = settings.retry_ms
-        self._is_retired = False
+        retry_ms, longest_ms = settings.retry_ms, settings.longest_retry_ms
+        self._supervisor = Supervisor(
+            self._live,
+            name=spec.name,
+            pauses=RestartPauses(retry_ms, retry_ms, longest_ms, settled_ms=0),
+            # The pool decides how long it may load.
+            start_timeout_s=None,
+        )
         # Of the last one that ended.
         self.status: int | None = None
         self.starts = 0
@@ -60,11 +62,11 @@ class WorkerProcess:
 
     def is_ready(self) -> None:
         """It works: the next end of it is waited for as if it were the first."""
-        self._waits_ms = self._settings.retry_ms
+        self._supervisor.mark_ready()
 
     def retire(self) -> None:
         """It is told to end by somebody else: no other is started in its place."""
-        self._is_retired = True
+        self._supervisor.is_retired = True
 
     def kill(self) -> None:
         """It does not answer any more."""
@@ -74,14 +76,7 @@ class WorkerProcess:
 
     async def run(self) -> None:
         """Keep one running until cancelled."""
-        while not self._is_retired:
-            try:
-                await self._live()
-            except Exception as error:  # the edge of a supervisor: whatever fails, it is tried again
-                logger.error(f"the worker {self._spec.name} is not started: {type(error).__name__}: {error}")
-            wait_ms = self._waits_ms
-            self._waits_ms = min(2 * wait_ms, self._settings.longest_retry_ms)
-            await asyncio.sleep(wait_ms / 1000)
+        await self._supervisor.run()
 
     async def _live(self) -> None:
         """One life of it."""
@@ -89,7 +84,7 @@ class WorkerProcess:
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command(),
             cwd=ROOT,
-            env=self._environment(),
+            env=child_environment(on_device=True) | {"PARLEY_WORKER_SECRET": self._secret},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -134,8 +129,3 @@ class WorkerProcess:
                 # JSON is YAML.
                 command += [flag, f"{name}={json.dumps(value)}"]
         return command
-
-    def _environment(self) -> dict[str, str]:
-        names = (*PASSED_ENVIRONMENT, *PASSED_TO_MODELS)
-        environment = {name: os.environ[name] for name in names if name in os.environ}
-        return environment | {"PARLEY_WORKER_SECRET": self._secret, "PYTHONPATH": str(ROOT)}
