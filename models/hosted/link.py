@@ -15,9 +15,10 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from core.errors import CapacityError, ConfigError, EngineBusyError, EngineError, PeerError
-from protocols.worker_link import MOST_MESSAGE_BYTES, LinkMessage, Type, decode, encode
+from core.errors import CapacityError, EngineError, PeerError
 from runtime.blocking_socket import connect_for
+from runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
+from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
 
 # So long a stop may go unseen by whoever waits.
 POLL_S = 0.02
@@ -51,7 +52,7 @@ class ConversationLink:
         EngineError: it is not there, or does not take the lease.
     """
 
-    def __init__(self, url: str, first: LinkMessage, *, open_s: float, write_s: float, engine: str) -> None:
+    def __init__(self, url: str, first: EngineMessage, *, open_s: float, write_s: float, engine: str) -> None:
         self._engine = engine
         self._number = 0
         self._is_open = True
@@ -76,13 +77,13 @@ class ConversationLink:
         self._send(first)
         answer = self._receive(deadline_s, "the first message is not answered in time", _never)
         assert answer is not None
-        if answer.type is Type.REFUSED:
+        if answer.type is MessageType.REFUSED:
             self.close()
             message = f"{engine}: the worker refuses: {answer.facts.get('message')}"
             if answer.facts.get("because") in FULL:
                 raise CapacityError(message, limit=1)
             raise EngineError(message, engine=engine)
-        if answer.type not in (Type.LEASED, Type.STATE):
+        if answer.type not in (MessageType.LEASED, MessageType.STATE):
             raise self._dead("the worker answers with something else")
         self.facts = answer.facts
 
@@ -98,13 +99,13 @@ class ConversationLink:
 
     def ask(
         self,
-        type_: Type,
+        type_: MessageType,
         facts: Mapping[str, Any] | None = None,
         payload: bytes = b"",
         *,
         within_s: float,
         is_stopped: Callable[[], bool] = _never,
-    ) -> LinkMessage | None:
+    ) -> EngineMessage | None:
         """The answer; None when ``is_stopped`` says so first: the answer is nobody's then.
 
         Raises:
@@ -118,22 +119,22 @@ class ConversationLink:
             if answer is None:
                 # The worker's engine is stopped as well; what it still answers is nobody's.
                 with suppress(EngineError):
-                    self._send(LinkMessage(Type.STOP))
+                    self._send(EngineMessage(MessageType.STOP))
                 return None
             if self._is_of(answer, number):
                 return self._taken(answer)
 
-    def put(self, type_: Type, facts: Mapping[str, Any] | None = None, payload: bytes = b"") -> int:
+    def put(self, type_: MessageType, facts: Mapping[str, Any] | None = None, payload: bytes = b"") -> int:
         """Ask, and wait for nothing: the number of the question, for ``heard``.
 
         Raises:
             EngineError: the worker is gone.
         """
         self._number += 1
-        self._send(LinkMessage(type_, self._number, facts or {}, payload))
+        self._send(EngineMessage(type_, self._number, facts or {}, payload))
         return self._number
 
-    def heard(self, number: int, *, within_s: float) -> LinkMessage | None:
+    def heard(self, number: int, *, within_s: float) -> EngineMessage | None:
         """The next piece or the answer of a question; None when neither comes in time. What belongs to an
         earlier question is dropped.
 
@@ -144,14 +145,14 @@ class ConversationLink:
         while (left_s := deadline_s - time.monotonic()) > 0:
             message = self._next(left_s)
             if message is not None and self._is_of(message, number):
-                return message if message.type is Type.PIECE else self._taken(message)
+                return message if message.type is MessageType.PIECE else self._taken(message)
         return None
 
     def given_up(self, message: str) -> EngineError:
         """Hang up on a worker that does not do what it should: the error to raise."""
         return self._dead(message)
 
-    def next(self, type_: Type, *, within_s: float) -> LinkMessage:
+    def next(self, type_: MessageType, *, within_s: float) -> EngineMessage:
         """The next message of a type that nobody asks for.
 
         Raises:
@@ -164,13 +165,13 @@ class ConversationLink:
             if message.type is type_:
                 return message
 
-    def tell(self, type_: Type, facts: Mapping[str, Any] | None = None) -> None:
+    def tell(self, type_: MessageType, facts: Mapping[str, Any] | None = None) -> None:
         """What is answered by nobody.
 
         Raises:
             EngineError: the worker is gone.
         """
-        self._send(LinkMessage(type_, facts=facts or {}))
+        self._send(EngineMessage(type_, facts=facts or {}))
 
     def close(self) -> None:
         """Hang up: the worker cleans up. From any thread; within about ``CLOSE_S``."""
@@ -178,7 +179,7 @@ class ConversationLink:
         with suppress(OSError, WebSocketException):
             self._exit.close()
 
-    def _send(self, message: LinkMessage) -> None:
+    def _send(self, message: EngineMessage) -> None:
         try:
             data = encode(message)
             with self._lock:
@@ -186,7 +187,7 @@ class ConversationLink:
         except (OSError, ConnectionClosed, ValueError) as error:
             raise self._dead("the worker is gone") from error
 
-    def _receive(self, deadline_s: float, late: str, is_stopped: Callable[[], bool]) -> LinkMessage | None:
+    def _receive(self, deadline_s: float, late: str, is_stopped: Callable[[], bool]) -> EngineMessage | None:
         while not is_stopped():
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -196,7 +197,7 @@ class ConversationLink:
                 return message
         return None
 
-    def _next(self, within_s: float) -> LinkMessage | None:
+    def _next(self, within_s: float) -> EngineMessage | None:
         try:
             return decode(self._socket.recv(timeout=within_s))
         except TimeoutError:
@@ -206,24 +207,16 @@ class ConversationLink:
         except PeerError as error:
             raise self._dead("the worker says nothing that can be read") from error
 
-    def _is_of(self, message: LinkMessage, number: int) -> bool:
+    def _is_of(self, message: EngineMessage, number: int) -> bool:
         """Whether it belongs to a question."""
-        if message.type is Type.REVOKED:
+        if message.type is MessageType.REVOKED:
             raise self._dead(f"the worker takes the lease back: {message.facts.get('message')}")
         return message.number == number
 
-    def _taken(self, message: LinkMessage) -> LinkMessage:
-        if message.type is Type.DONE:
+    def _taken(self, message: EngineMessage) -> EngineMessage:
+        if message.type is MessageType.DONE:
             return message
-        facts = message.facts
-        text = str(facts.get("message"))
-        if facts.get("class") == "ConfigError":
-            raise ConfigError(text)
-        if facts.get("class") == "CapacityError":
-            raise CapacityError(text, limit=1)
-        if facts.get("class") == "EngineBusyError":
-            raise EngineBusyError(text, engine=self._engine)
-        raise EngineError(text, engine=self._engine, retryable=bool(facts.get("retryable")))
+        raise EngineFailure.read(message.facts).error(self._engine)
 
     def _dead(self, message: str) -> EngineError:
         self.close()

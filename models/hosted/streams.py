@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.errors import AgentError, CapacityError, EngineBusyError, EngineError
 from models.hosted.link import ConversationLink
 from models.hosted.worker import Leasing
-from protocols.worker_link import LinkMessage
+from runtime.engine_hosting.messages import EngineMessage
 
 
 class StreamLimits(BaseModel):
@@ -33,7 +33,7 @@ class StreamLimits(BaseModel):
 class StreamLeasing(Leasing, Protocol):
     """Places streams: a pool, or always the same worker. Thread-safe."""
 
-    def lease(self) -> tuple[str, LinkMessage]:
+    def lease(self) -> tuple[str, EngineMessage]:
         """See ``Leasing``.
 
         Raises:

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.errors import ConfigError, EngineError
 from models.hosted.link import ConversationLink
 from models.llm.kv.segments import CacheHandle
-from protocols.worker_link import LinkMessage, Type
 from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.worker_secret import secret_in
 
 # A token is used at once.
@@ -57,7 +57,7 @@ class WorkerAddress(BaseModel):
 class Leasing(Protocol):
     """Places conversations: a pool, or always the same worker. Thread-safe."""
 
-    def lease(self) -> tuple[str, LinkMessage]:
+    def lease(self) -> tuple[str, EngineMessage]:
         """Where to go with a new conversation, and the first message there."""
         ...
 
@@ -76,25 +76,25 @@ class OneWorker:
         self._address = address
         self._secret = address.secret()
 
-    def lease(self) -> tuple[str, LinkMessage]:
+    def lease(self) -> tuple[str, EngineMessage]:
         """See ``Leasing``: any process of the worker will do; the session is of this conversation alone."""
-        return self._address.url, self._first(Type.LEASE, uuid.uuid4().hex)
+        return self._address.url, self._first(MessageType.LEASE, uuid.uuid4().hex)
 
-    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, LinkMessage]:
+    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, EngineMessage]:
         """See ``models.llm.hosted.engine.SessionLeasing``."""
-        return self._address.url, self._first(Type.LEASE, session_id, epoch)
+        return self._address.url, self._first(MessageType.LEASE, session_id, epoch)
 
     def not_taken(self, url: str) -> bool:
         """See ``StreamLeasing``: there is no other one."""
         return False
 
-    def watch(self) -> LinkMessage:
+    def watch(self) -> EngineMessage:
         """The first message of whoever wants to know how the worker stands."""
-        return self._first(Type.WATCH, "")
+        return self._first(MessageType.WATCH, "")
 
-    def _first(self, type_: Type, session_id: str, epoch: int = 0) -> LinkMessage:
+    def _first(self, type_: MessageType, session_id: str, epoch: int = 0) -> EngineMessage:
         claim = Claim(self._address.name, "", session_id, epoch, int(time.time()) + TOKEN_S)
-        return LinkMessage(type_, facts=claim.facts(sign(self._secret, claim)))
+        return EngineMessage(type_, facts=claim.facts(sign(self._secret, claim)))
 
 
 def loaded_engine(
@@ -122,7 +122,7 @@ def loaded_engine(
         while facts.get("engine") is None:
             if facts.get("state") == "dead" or time.monotonic() > deadline_s:
                 raise EngineError(f"{engine}: its model does not load", engine=engine)
-            facts = link.next(Type.STATE, within_s=STATE_S).facts
+            facts = link.next(MessageType.STATE, within_s=STATE_S).facts
     finally:
         link.close()
     loaded: dict[str, Any] = facts["engine"]

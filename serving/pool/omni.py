@@ -17,7 +17,7 @@ from pydantic import Field
 from core.errors import AgentError, CapacityError, EngineError
 from models.omni import OmniEngine
 from models.omni.hosted.engine import HostedSettings, WorkerOmniEngine
-from protocols.worker_link import LinkMessage
+from runtime.engine_hosting.messages import EngineMessage
 from runtime.engine_thread import EngineThread
 from serving.pool.pool import NotPlaced, Placed, Pool
 from serving.scheduler.wants import Place, Reason, Refused, Task, Want
@@ -228,7 +228,7 @@ class _There:
         self._pool = pool
         self._placed = placed
 
-    def lease(self) -> tuple[str, LinkMessage]:
+    def lease(self) -> tuple[str, EngineMessage]:
         if self._placed.lost.is_set():
             raise EngineError(f"{ENGINE}: the worker is gone", engine=ENGINE)
         return self._placed.url, self._pool.first(self._placed.lease)

@@ -29,8 +29,8 @@ from loguru import logger
 
 from core.errors import CapacityError, ConfigError
 from models.omni.minicpm_worker.health import TAKEN, Health
-from protocols.worker_link import LinkMessage, Type
 from protocols.worker_tokens import Claim, sign
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.loop_clock import LoopClock
 from runtime.worker_secret import secret_in
 from serving.pool.health import HealthWatch
@@ -108,7 +108,7 @@ class Placed:
     ticket_id: str
     lease: Lease
     url: str
-    first: LinkMessage
+    first: EngineMessage
     lost: asyncio.Event
     server: ServerWorker | None = None
 
@@ -270,13 +270,13 @@ class Pool:
         elif self._waiters.pop(ticket, None) is not None:
             self._apply(self._scheduler.cancel(ticket, now_ms))
 
-    def first(self, lease: Lease) -> LinkMessage:
+    def first(self, lease: Lease) -> EngineMessage:
         """The first message to the worker of a lease, valid for ``token_s`` from now on. From any thread."""
         expires_s = int(time.time()) + self.settings.token_s
         claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
-        return LinkMessage(Type.LEASE, facts=claim.facts(sign(self._secret, claim)))
+        return EngineMessage(MessageType.LEASE, facts=claim.facts(sign(self._secret, claim)))
 
-    def _first_of_stream(self, worker: str, incarnation: str, session_id: str, epoch: int) -> LinkMessage:
+    def _first_of_stream(self, worker: str, incarnation: str, session_id: str, epoch: int) -> EngineMessage:
         return self.first(Lease(session_id, worker, incarnation, epoch))
 
     def throw_out(self, ticket_id: str, *, reason: Reason = Reason.CANCELLED) -> bool:
@@ -488,9 +488,9 @@ class Pool:
             )
         return kept
 
-    def _first_watch(self, name: str) -> LinkMessage:
+    def _first_watch(self, name: str) -> EngineMessage:
         claim = Claim(name, "", "", 0, int(time.time()) + self.settings.token_s)
-        return LinkMessage(Type.WATCH, facts=claim.facts(sign(self._secret, claim)))
+        return EngineMessage(MessageType.WATCH, facts=claim.facts(sign(self._secret, claim)))
 
     async def _watch(self, kept: _Kept) -> None:
         assert kept.url is not None

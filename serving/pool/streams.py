@@ -24,7 +24,7 @@ from models.llm.hosted.engine import HostedLlm, PoolLlmSettings
 from models.llm.kv.segments import CacheHandle
 from models.stt.hosted.engine import HostedStt
 from models.tts.hosted.engine import HostedTts, VoiceLimits
-from protocols.worker_link import LinkMessage
+from runtime.engine_hosting.messages import EngineMessage
 
 ENGINE = "pool"
 # A worker that did not take a stream is left alone for so long: behind it its states are newer than that.
@@ -74,7 +74,7 @@ class StreamWorkers:
             epoch.
     """
 
-    def __init__(self, first: Callable[[str, str, str, int], LinkMessage]) -> None:
+    def __init__(self, first: Callable[[str, str, str, int], EngineMessage]) -> None:
         self._first = first
         self._known: dict[str, _Known] = {}
         self._changed = threading.Condition()
@@ -152,7 +152,7 @@ class StreamWorkers:
         session_id: str | None = None,
         epoch: int = 0,
         near: CacheHandle | None = None,
-    ) -> tuple[str, LinkMessage]:
+    ) -> tuple[str, EngineMessage]:
         """Where a new stream goes, and the first message there.
 
         Args:
@@ -214,10 +214,10 @@ class _Placing:
         self._workers = workers
         self._wanted = (kind, names, rate_hz)
 
-    def lease(self) -> tuple[str, LinkMessage]:
+    def lease(self) -> tuple[str, EngineMessage]:
         return self._workers.place(*self._wanted)
 
-    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, LinkMessage]:
+    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, EngineMessage]:
         return self._workers.place(*self._wanted, session_id=session_id, epoch=epoch, near=near)
 
     def not_taken(self, url: str) -> bool:

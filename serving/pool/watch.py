@@ -16,7 +16,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from core.errors import PeerError
-from protocols.worker_link import LinkMessage, Type, decode, encode
+from runtime.engine_hosting.codec import decode, encode
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from serving.pool.settings import PoolSettings
 
 MOST_STATE_BYTES = 1_048_576
@@ -38,7 +39,7 @@ class Watch:
         self,
         settings: PoolSettings,
         *,
-        first: Callable[[], LinkMessage],
+        first: Callable[[], EngineMessage],
         on_state: Callable[[Mapping[str, Any]], None],
         on_silent: Callable[[], None],
         on_dead: Callable[[], None],
@@ -56,7 +57,7 @@ class Watch:
         """Have it take no more conversations, and end."""
         if self._socket is not None:
             with suppress(ConnectionClosed):
-                await self._socket.send(encode(LinkMessage(Type.DRAIN)))
+                await self._socket.send(encode(EngineMessage(MessageType.DRAIN)))
 
     async def run(self, url: str) -> None:
         """Watch it until cancelled."""
@@ -93,9 +94,9 @@ class Watch:
                 await socket.send(encode(self._first()))
                 while True:
                     message = decode(await self._next(socket))
-                    if message.type is Type.REFUSED:
+                    if message.type is MessageType.REFUSED:
                         raise PeerError(str(message.facts.get("message")))
-                    if message.type is Type.STATE:
+                    if message.type is MessageType.STATE:
                         self._heard_s = asyncio.get_running_loop().time()
                         self._on_state(message.facts)
             finally:

@@ -23,8 +23,9 @@ from loguru import logger
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from core.errors import AgentError, CapacityError, ConfigError, EngineBusyError, PeerError
-from protocols.worker_link import LinkMessage, Type, decode, encode
+from core.errors import AgentError, CapacityError, PeerError
+from runtime.engine_hosting.codec import decode, encode
+from runtime.engine_hosting.messages import EngineMessage, MessageType, failed
 from runtime.engine_thread import EngineThread
 from serving.worker.hosting import Hosted, Lessee, Talk
 from serving.worker.leases import Held
@@ -112,7 +113,7 @@ class Conversation:
         self._unsent_lock = threading.Lock()
         # Of the questions that nobody wants an answer of any more, the newest.
         self._stopped = 0
-        self._questions: asyncio.Queue[LinkMessage] = asyncio.Queue(settings.waiting_messages)
+        self._questions: asyncio.Queue[EngineMessage] = asyncio.Queue(settings.waiting_messages)
         # Whether it is to end as soon as nobody loses anything by it.
         self._drains = False
         self._revoked: asyncio.Future[Why] = asyncio.get_running_loop().create_future()
@@ -156,13 +157,13 @@ class Conversation:
             self.held.is_over = True
             self._on_event(Event.ENDING if self._paused_until_s is None else Event.PAUSE_EXPIRED)
             if over.why not in (Why.RELEASED, Why.GONE):
-                await self._tell(LinkMessage(Type.REVOKED, facts={"message": over.why.value}))
+                await self._tell(EngineMessage(MessageType.REVOKED, facts={"message": over.why.value}))
             await self._clean_up()
             self._closed.set()
 
         async def tell() -> None:
             if over.number:
-                await self._tell(LinkMessage(Type.DONE, over.number))
+                await self._tell(EngineMessage(MessageType.DONE, over.number))
 
         return tell
 
@@ -189,15 +190,15 @@ class Conversation:
             try:
                 message = decode(data)
             except PeerError as error:
-                await self._tell(_failed(LinkMessage(Type.STATE), error))
+                await self._tell(failed(0, error))
                 raise _Over(Why.UNREADABLE) from error
             self._renew()
             match message.type:
-                case Type.STOP:
+                case MessageType.STOP:
                     self._stop(message.facts.get("of"))
-                case Type.PAUSE if self._hosted.is_duplex:
+                case MessageType.PAUSE if self._hosted.is_duplex:
                     self._pause(message.facts.get("pause_ms"))
-                case Type.RESUME if self._hosted.is_duplex:
+                case MessageType.RESUME if self._hosted.is_duplex:
                     self._resume()
                 case _:
                     await self._questions.put(message)
@@ -205,10 +206,10 @@ class Conversation:
 
     async def _answer(self) -> None:
         await self._open()
-        await self._send(LinkMessage(Type.LEASED, facts=self._introduce()))
+        await self._send(EngineMessage(MessageType.LEASED, facts=self._introduce()))
         while True:
             question = await self._questions.get()
-            if question.type is Type.RELEASE:
+            if question.type is MessageType.RELEASE:
                 raise _Over(Why.RELEASED, question.number)
             answer = await self._answered(question)
             await self._unsent.join()
@@ -235,7 +236,7 @@ class Conversation:
         self._due_s = self._loop.time() + self._within_s
         if not facts and not payload:
             return True
-        data = encode(LinkMessage(Type.PIECE, number, facts, payload))
+        data = encode(EngineMessage(MessageType.PIECE, number, facts, payload))
         limit = self._settings.waiting_bytes
         with self._unsent_lock:
             if self._unsent_bytes + len(data) > limit:
@@ -267,18 +268,18 @@ class Conversation:
             )
             self.is_broken = not isinstance(error, AgentError)
             facts = {"because": "not_ready", "message": "the engine does not open a conversation"}
-            await self._tell(LinkMessage(Type.REFUSED, facts=facts))
+            await self._tell(EngineMessage(MessageType.REFUSED, facts=facts))
             raise _Over(Why.GONE) from error
 
-    async def _answered(self, question: LinkMessage) -> str | bytes:
+    async def _answered(self, question: EngineMessage) -> str | bytes:
         """The answer, as it is sent."""
         talk = self._talk
         assert talk is not None
         if self._paused_until_s is not None:
-            return encode(_failed(question, PeerError("the conversation is paused")))
+            return encode(failed(question.number, PeerError("the conversation is paused")))
         if question.number <= self._stopped:
-            return encode(_failed(question, PeerError("it was stopped before it began")))
-        within_ms = self._settings.prepare_ms if question.type is Type.PREPARE else self._unit_ms()
+            return encode(failed(question.number, PeerError("it was stopped before it began")))
+        within_ms = self._settings.prepare_ms if question.type is MessageType.PREPARE else self._unit_ms()
 
         def emit(facts: dict[str, Any], payload: bytes) -> bool:
             return self._emit(question.number, facts, payload)
@@ -288,17 +289,17 @@ class Conversation:
                 lambda: talk.ask(question.type, question.facts, question.payload, emit), within_ms
             )
         except AgentError as error:
-            return encode(_failed(question, error))
+            return encode(failed(question.number, error))
         except _Over:
             raise
         except Exception as error:  # the edge of a conversation: whatever the engine's code raises
             logger.opt(exception=error).error(f"the engine raised {type(error).__name__}")
-            return encode(_failed(question, AgentError(f"the engine raised {type(error).__name__}")))
+            return encode(failed(question.number, AgentError(f"the engine raised {type(error).__name__}")))
         try:
-            return encode(LinkMessage(Type.DONE, question.number, facts, payload))
+            return encode(EngineMessage(MessageType.DONE, question.number, facts, payload))
         except (TypeError, ValueError) as error:
             logger.error(f"a result cannot be sent: {error}")
-            return encode(_failed(question, AgentError("the engine's result cannot be sent")))
+            return encode(failed(question.number, AgentError("the engine's result cannot be sent")))
 
     async def _call(self, work: Callable[[], Any], within_ms: int) -> Any:
         """In the thread. Overdue: it is over; what still runs is waited for when it is cleaned up. A piece
@@ -412,14 +413,14 @@ class Conversation:
                 raise Hangs
             await asyncio.sleep(0.01)
 
-    async def _send(self, message: LinkMessage) -> None:
+    async def _send(self, message: EngineMessage) -> None:
         await self._send_data(encode(message))
 
     async def _send_data(self, data: str | bytes) -> None:
         async with asyncio.timeout(SEND_S):
             await self._socket.send(data)
 
-    async def _tell(self, message: LinkMessage) -> None:
+    async def _tell(self, message: EngineMessage) -> None:
         with suppress(ConnectionClosed, OSError, TimeoutError):
             await self._send(message)
 
@@ -438,19 +439,3 @@ def _ended_by(group: BaseExceptionGroup[BaseException]) -> _Over:
         error = error.exceptions[0]
     assert isinstance(error, _Over)
     return error
-
-
-def _failed(question: LinkMessage, error: AgentError) -> LinkMessage:
-    facts = {
-        "class": next(
-            (
-                kind.__name__
-                for kind in (ConfigError, CapacityError, EngineBusyError)
-                if isinstance(error, kind)
-            ),
-            "EngineError",
-        ),
-        "message": str(error),
-        "retryable": bool(getattr(error, "retryable", False)),
-    }
-    return LinkMessage(Type.FAILED, question.number, facts)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from core.errors import PeerError
 from models.omni import OmniEngine, OmniHost
 from models.omni.hosted import codec
-from protocols.worker_link import Type
+from runtime.engine_hosting.messages import MessageType
 
 Answer = tuple[dict[str, Any], bytes]
 # Sends a piece of an answer, facts and bytes; False: nobody wants any more of it. Never waits. With neither
@@ -45,7 +45,7 @@ class Talk(Protocol):
 
     is_between: bool
 
-    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
+    def ask(self, type_: MessageType, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
         """Do what a message asks; blocks. ``emit`` raises CapacityError when too much waits to be taken.
 
         Raises:
@@ -150,16 +150,16 @@ class _OmniTalk:
     def __init__(self, engine: OmniEngine) -> None:
         self._engine = engine
 
-    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
+    def ask(self, type_: MessageType, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
         engine = self._engine
         match type_:
-            case Type.PREPARE:
+            case MessageType.PREPARE:
                 engine.prepare(codec.to_preparation(facts, payload))
-            case Type.PREFILL:
+            case MessageType.PREFILL:
                 engine.prefill(*codec.to_unit(facts, payload))
-            case Type.GENERATE:
+            case MessageType.GENERATE:
                 return codec.of_result(engine.generate(force_listen=facts.get("force_listen") is True))
-            case Type.FINALIZE:
+            case MessageType.FINALIZE:
                 engine.finalize()
             case _:
                 raise PeerError(f"a full-duplex engine does not {type_.value}")

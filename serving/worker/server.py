@@ -29,8 +29,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from core.errors import AgentError, IllegalTransition, PeerError
-from protocols.worker_link import MOST_MESSAGE_BYTES, LinkMessage, Type, decode, encode
 from protocols.worker_tokens import Claim, claimed, is_signed
+from runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
 from serving.worker.conversation import SEND_S, Conversation, Hangs, Why
@@ -239,15 +240,15 @@ class WorkerServer:
             return
         first, claim = claimed_by
         socket.protocol.max_message_size = MOST_MESSAGE_BYTES
-        if first is Type.WATCH and not claim.session_id:
+        if first is MessageType.WATCH and not claim.session_id:
             await self._be_watched(socket)
-        elif first is Type.LEASE and claim.session_id:
+        elif first is MessageType.LEASE and claim.session_id:
             await self._be_leased(socket, claim)
         else:
             message = "neither a lease nor a watch"
             await self._refuse(socket, RefusedBecause.UNREADABLE, message, PROTOCOL_ERROR)
 
-    async def _introduced(self, socket: ServerConnection) -> tuple[Type, Claim] | None:
+    async def _introduced(self, socket: ServerConnection) -> tuple[MessageType, Claim] | None:
         """What somebody wants, and who they are; None: they were told that they may not."""
         try:
             async with asyncio.timeout(self.settings.open_ms / 1000):
@@ -274,7 +275,7 @@ class WorkerServer:
         facts = {"because": because.value, "message": message}
         with suppress(ConnectionClosed, TimeoutError):
             async with asyncio.timeout(SEND_S):
-                await socket.send(encode(LinkMessage(Type.REFUSED, facts=facts)))
+                await socket.send(encode(EngineMessage(MessageType.REFUSED, facts=facts)))
                 await socket.close(code, message)
 
     # Conversations.
@@ -381,7 +382,7 @@ class WorkerServer:
             while not listening.done():
                 changed.clear()
                 async with asyncio.timeout(SEND_S):
-                    await socket.send(encode(LinkMessage(Type.STATE, facts=self.facts())))
+                    await socket.send(encode(EngineMessage(MessageType.STATE, facts=self.facts())))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.settings.state_ms / 1000):
                         await changed.wait()
@@ -395,7 +396,7 @@ class WorkerServer:
     async def _obey(self, socket: ServerConnection) -> None:
         with suppress(ConnectionClosed, PeerError):
             async for data in socket:
-                if decode(data).type is Type.DRAIN:
+                if decode(data).type is MessageType.DRAIN:
                     self.drain()
 
     def facts(self) -> dict[str, Any]:

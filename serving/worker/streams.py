@@ -19,8 +19,8 @@ from models.stt import SpeechStream, SpeechToText
 from models.stt.hosted.codec import of_transcript
 from models.tts import SpeechPiece, TextToSpeech
 from models.tts.hosted.codec import of_piece
-from protocols.worker_link import Type
 from runtime.engine_host import begin
+from runtime.engine_hosting.messages import MessageType
 from serving.worker.hosting import Answer, Emit, Hosted, Lessee, Talk
 
 if TYPE_CHECKING:
@@ -123,18 +123,18 @@ class _Listening:
         self._stream = stream
         self.is_between = True
 
-    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
+    def ask(self, type_: MessageType, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
         match type_:
-            case Type.START:
+            case MessageType.START:
                 self.is_between = False
                 begin(self._stream)
-            case Type.AUDIO:
+            case MessageType.AUDIO:
                 partial = self._stream.feed(payload)
                 return {"partial": None if partial is None else of_transcript(partial)}, b""
-            case Type.FINISH:
+            case MessageType.FINISH:
                 self.is_between = True
                 return {"transcript": of_transcript(self._stream.finish())}, b""
-            case Type.DISCARD:
+            case MessageType.DISCARD:
                 self.is_between = True
                 self._stream.discard()
             case _:
@@ -156,9 +156,9 @@ class _Speaking:
     def __init__(self, engine: TextToSpeech) -> None:
         self._engine = engine
 
-    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
+    def ask(self, type_: MessageType, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
         text = facts.get("text")
-        if type_ is not Type.SPEAK or not isinstance(text, str) or len(text) > MOST_CHARACTERS:
+        if type_ is not MessageType.SPEAK or not isinstance(text, str) or len(text) > MOST_CHARACTERS:
             raise PeerError(f"a voice does not {type_.value} this")
 
         def sink(piece: SpeechPiece) -> bool:
@@ -185,15 +185,15 @@ class _Dialogue:
         self._scope = engine.scope(lessee.session_id)
         self._stopped = threading.Event()
 
-    def ask(self, type_: Type, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
+    def ask(self, type_: MessageType, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
         self._stopped.clear()
         match type_:
-            case Type.PREFILL | Type.GENERATE:
-                answered = self._answered(facts, payload, emit, only_reads=type_ is Type.PREFILL)
+            case MessageType.PREFILL | MessageType.GENERATE:
+                answered = self._answered(facts, payload, emit, only_reads=type_ is MessageType.PREFILL)
                 if answered is None:
                     return {"handle": None}, b""
                 return of_answered(answered, self._lessee.worker, self._lessee.incarnation), b""
-            case Type.DISCARD:
+            case MessageType.DISCARD:
                 self._engine.forget(self._scope)
                 return {}, b""
             case _:

@@ -36,7 +36,7 @@ from models.llm.kv.segments import CacheHandle
 from pipelines.answering import Answering, plan_answering
 from pipelines.chat import Answered, Piece, ask
 from pipelines.sessions import open_conversations
-from protocols.worker_link import Type
+from runtime.engine_hosting.messages import MessageType
 from runtime.engine_thread import EngineThread
 from tests.fakes.worker import SECRET, SECRET_ENV, told_secret
 from tests.peers.minicpm_page import page
@@ -164,12 +164,12 @@ class Raw:
         """Counts, the answer, the handle to go on from."""
         full = tuple(dialogue)
         asked = Asked(full, condition and condition.digest, append=full[len(full) - append :])
-        number = self.link.put(Type.GENERATE, *of_asked(asked, condition))
+        number = self.link.put(MessageType.GENERATE, *of_asked(asked, condition))
         counts: list[dict[str, Any]] = []
         while True:
             message = self.link.heard(number, within_s=20)
             assert message is not None
-            if message.type is Type.DONE:
+            if message.type is MessageType.DONE:
                 assert len(counts) == 1
                 return counts[0], *to_answered(message.facts)
             if "prefilled" in message.facts:
@@ -226,7 +226,7 @@ def test_what_is_kept_of_a_session_outlives_its_link_and_is_nobody_elses(url: st
     with raw(url, "mine") as session:
         counts, *_ = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "equal" and counts["cached_tokens"] == handle.kv_tokens
-        session.link.ask(Type.DISCARD, within_s=2)
+        session.link.ask(MessageType.DISCARD, within_s=2)
         counts, *_ = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "refused"
 
@@ -236,12 +236,12 @@ def test_a_dialogue_that_is_none_is_refused_and_the_next_one_is_answered(url: st
         facts, payload = of_asked(Asked((HELLO,)), None)
         for wrong in ({**facts, "append": 9}, {**facts, "keep": -1}, {**facts, "condition": {}}, {}):
             with pytest.raises(EngineError, match="cannot be read"):
-                session.link.ask(Type.GENERATE, wrong, payload, within_s=5)
+                session.link.ask(MessageType.GENERATE, wrong, payload, within_s=5)
         for nothing in (b"", b"[]", b'[["nobody", "Hello"]]', b"[" * 10_000):
             with pytest.raises(EngineError, match="cannot be read"):
-                session.link.ask(Type.GENERATE, facts, nothing, within_s=5)
+                session.link.ask(MessageType.GENERATE, facts, nothing, within_s=5)
         with pytest.raises(EngineError, match="does not speak"):
-            session.link.ask(Type.SPEAK, {"text": "Hello"}, within_s=5)
+            session.link.ask(MessageType.SPEAK, {"text": "Hello"}, within_s=5)
         assert session.answer(HELLO)[1].text
 
 

@@ -16,7 +16,7 @@ import pytest
 from core.errors import CapacityError
 from models.omni import Preparation
 from models.omni.hosted.engine import WorkerOmniEngine, WorkerSettings
-from protocols.worker_link import LinkMessage
+from runtime.engine_hosting.messages import EngineMessage
 from serving.pool.pool import NotPlaced, Placed, Pool
 from serving.pool.process import WorkerProcess
 from serving.pool.settings import PoolSettings, WorkerSpec
@@ -59,7 +59,7 @@ class There:
     def __init__(self, placed: Placed) -> None:
         self._placed = placed
 
-    def lease(self) -> tuple[str, LinkMessage]:
+    def lease(self) -> tuple[str, EngineMessage]:
         return self._placed.url, self._placed.first
 
 

@@ -34,7 +34,7 @@ from models.llm import Message
 from models.llm.hosted.codec import of_asked, to_answered, to_prefilled
 from models.llm.kv.dialogue import Answered, Asked, Prefilled, Remembered
 from models.llm.kv.segments import CacheHandle
-from protocols.worker_link import LinkMessage, Type
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.engine_thread import EngineThread
 from runtime.told_pieces import Tell, told_pieces
 
@@ -63,7 +63,7 @@ class PoolLlmSettings(AnswerLimits):
 class SessionLeasing(Protocol):
     """Places conversations that may come back: a pool, or always the same worker. Thread-safe."""
 
-    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, LinkMessage]:
+    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, EngineMessage]:
         """Where to go, and the first message there.
 
         Args:
@@ -138,7 +138,7 @@ class _OfSession:
         self._epoch = 0
         self.near: CacheHandle | None = None
 
-    def lease(self) -> tuple[str, LinkMessage]:
+    def lease(self) -> tuple[str, EngineMessage]:
         self._epoch += 1
         return self._leasing.lease_of(self._session_id, self._epoch, self.near)
 
@@ -216,7 +216,7 @@ class HostedReplies:
     async def _prefilled(self, messages: Sequence[Message]) -> Prefilled | None:
         """None: it was stopped while it read."""
         stopped = threading.Event()
-        working = self._thread.submit(self._ask, Type.PREFILL, tuple(messages), stopped, _to_nobody)
+        working = self._thread.submit(self._ask, MessageType.PREFILL, tuple(messages), stopped, _to_nobody)
         try:
             return await asyncio.wrap_future(working)
         finally:
@@ -236,7 +236,7 @@ class HostedReplies:
 
     def _answer(self, messages: tuple[Message, ...], stopped: threading.Event, tell: Tell) -> None:
         try:
-            self._ask(Type.GENERATE, messages, stopped, tell)
+            self._ask(MessageType.GENERATE, messages, stopped, tell)
         except AgentError as error:
             tell(error)
         except Exception as error:  # the edge of the thread: whoever waits is told
@@ -246,7 +246,7 @@ class HostedReplies:
             tell(None)
 
     def _ask(
-        self, type_: Type, messages: tuple[Message, ...], stopped: threading.Event, tell: Tell
+        self, type_: MessageType, messages: tuple[Message, ...], stopped: threading.Event, tell: Tell
     ) -> Prefilled | None:
         """What was read of the question; None: it was stopped before all of it was.
 
@@ -279,7 +279,7 @@ class HostedReplies:
             raise EngineError(str(error), engine=ENGINE) from error
 
     def _told(
-        self, link: ConversationLink, type_: Type, messages: tuple[Message, ...], heard: "_Heard"
+        self, link: ConversationLink, type_: MessageType, messages: tuple[Message, ...], heard: "_Heard"
     ) -> Prefilled | None:
         asked = self._remembered.ask(messages)
         number = link.put(type_, *of_asked(asked, self._condition(asked)))
@@ -288,7 +288,7 @@ class HostedReplies:
         read: Prefilled | None = None
         while True:
             if heard.stopped.is_set() and not is_told:
-                link.tell(Type.STOP, {"of": number})
+                link.tell(MessageType.STOP, {"of": number})
                 is_told = True
                 due_s = time.monotonic() + self._limits.request_timeout_s
             message = link.heard(number, within_s=POLL_S)
@@ -297,7 +297,7 @@ class HostedReplies:
                     raise _Late
                 continue
             due_s = time.monotonic() + self._limits.request_timeout_s
-            if message.type is Type.DONE:
+            if message.type is MessageType.DONE:
                 self._done(asked, message.facts)
                 return read
             if (counts := message.facts.get("prefilled")) is not None:
@@ -331,7 +331,7 @@ class HostedReplies:
         # Where it is not reached any more, what it keeps of this goes like what nobody uses.
         if link.is_open:
             with suppress(AgentError):
-                link.ask(Type.DISCARD, within_s=self._limits.request_timeout_s)
+                link.ask(MessageType.DISCARD, within_s=self._limits.request_timeout_s)
         link.close()
 
 

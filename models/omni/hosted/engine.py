@@ -22,7 +22,7 @@ from models.hosted.worker import Leasing, OneWorker, WorkerAddress, loaded_engin
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.hosted import codec
 from models.omni.phases import Call, Phases, checked_audio, checked_frames
-from protocols.worker_link import LinkMessage, Type
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "worker"
 
@@ -115,7 +115,7 @@ class WorkerOmniEngine:
             if self._link is None:
                 self._lease()
             facts, payload = codec.of_preparation(preparation)
-            self._ask(Type.PREPARE, facts, payload, within_s=self._settings.prepare_timeout_s)
+            self._ask(MessageType.PREPARE, facts, payload, within_s=self._settings.prepare_timeout_s)
         except AgentError:
             self._phases.take_back(Call.PREPARE, before)
             raise
@@ -136,13 +136,13 @@ class WorkerOmniEngine:
             raise
         if active:
             facts, payload = codec.of_unit(audio, seen)
-            self._ask(Type.PREFILL, facts, payload)
+            self._ask(MessageType.PREFILL, facts, payload)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """See ``OmniEngine``."""
         if not self._phases.enter(Call.GENERATE):
             return self._silence()
-        answer = self._ask(Type.GENERATE, {"force_listen": force_listen})
+        answer = self._ask(MessageType.GENERATE, {"force_listen": force_listen})
         if answer is None:
             return self._silence()
         try:
@@ -156,7 +156,7 @@ class WorkerOmniEngine:
     def finalize(self) -> None:
         """See ``OmniEngine``."""
         if self._phases.enter(Call.FINALIZE):
-            self._ask(Type.FINALIZE)
+            self._ask(MessageType.FINALIZE)
 
     def stop(self) -> None:
         """See ``OmniEngine``."""
@@ -168,7 +168,7 @@ class WorkerOmniEngine:
         if self._link is not None:
             # A worker that does not answer is not waited for: its lease is over with the socket.
             with suppress(EngineError):
-                self._link.ask(Type.RELEASE, within_s=self._settings.unit_timeout_s)
+                self._link.ask(MessageType.RELEASE, within_s=self._settings.unit_timeout_s)
         self._give_up()
         self._is_open_turn = self._is_broken = False
 
@@ -185,12 +185,12 @@ class WorkerOmniEngine:
 
     def _ask(
         self,
-        type_: Type,
+        type_: MessageType,
         facts: dict[str, Any] | None = None,
         payload: bytes = b"",
         *,
         within_s: float | None = None,
-    ) -> LinkMessage | None:
+    ) -> EngineMessage | None:
         """The worker's answer; None: stopped."""
         if self._link is None or self._is_broken:
             raise EngineError(f"{ENGINE}: the worker failed before", engine=ENGINE)

@@ -20,7 +20,7 @@ from models.hosted.streams import StreamLeasing, StreamLimits, open_link
 from models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
 from models.stt import Transcript
 from models.stt.hosted.codec import to_transcript
-from protocols.worker_link import LinkMessage, Type
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "worker"
 
@@ -87,7 +87,7 @@ class HostedStream:
             EngineError: the worker fails.
         """
         self._is_open = False
-        self._ask(Type.START)
+        self._ask(MessageType.START)
         self._is_open = True
 
     def feed(self, pcm: bytes) -> Transcript | None:
@@ -102,7 +102,7 @@ class HostedStream:
             raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
         if not pcm:
             return None
-        facts = self._ask(Type.AUDIO, pcm).facts
+        facts = self._ask(MessageType.AUDIO, pcm).facts
         return self._read(facts["partial"]) if facts.get("partial") is not None else None
 
     def finish(self) -> Transcript:
@@ -113,26 +113,26 @@ class HostedStream:
         """
         self._check_open()
         self._is_open = False
-        return self._read(self._ask(Type.FINISH).facts.get("transcript"))
+        return self._read(self._ask(MessageType.FINISH).facts.get("transcript"))
 
     def discard(self) -> None:
         """See ``SpeechStream``."""
         if self._is_open:
             self._is_open = False
-            self._ask(Type.DISCARD)
+            self._ask(MessageType.DISCARD)
 
     def close(self) -> None:
         """See ``SpeechStream``: returns when the worker has what the stream held, or does not answer."""
         self._is_open = False
         with suppress(AgentError):
-            self._ask(Type.RELEASE)
+            self._ask(MessageType.RELEASE)
         self._link.close()
 
     def _check_open(self) -> None:
         if not self._is_open:
             raise EngineError("no utterance is open", engine=ENGINE, retryable=False)
 
-    def _ask(self, type_: Type, payload: bytes = b"") -> LinkMessage:
+    def _ask(self, type_: MessageType, payload: bytes = b"") -> EngineMessage:
         answer = self._link.ask(type_, payload=payload, within_s=self._within_s)
         # Nothing of it is stopped.
         assert answer is not None

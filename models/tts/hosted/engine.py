@@ -26,7 +26,7 @@ from models.hosted.streams import StreamLeasing, StreamLimits, open_link
 from models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
 from models.tts import SpeechPiece
 from models.tts.hosted.codec import to_piece
-from protocols.worker_link import Type
+from runtime.engine_hosting.messages import MessageType
 
 ENGINE = "worker"
 # A sink is asked so often whether anybody listens, while no piece comes.
@@ -118,7 +118,7 @@ class HostedTts:
             link.close()
 
     def _speak(self, link: ConversationLink, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
-        number = link.put(Type.SPEAK, {"text": text})
+        number = link.put(MessageType.SPEAK, {"text": text})
         try:
             spoken = self._listen(link, number, sink)
         except PeerError as error:
@@ -153,7 +153,7 @@ class HostedTts:
                     raise _Late
                 if not sink(NOBODY_SPEAKS):
                     return None
-            elif message.type is Type.DONE:
+            elif message.type is MessageType.DONE:
                 return message.facts.get("spoken") is True
             else:
                 if not sink(to_piece(message.facts, message.payload)):
@@ -162,7 +162,7 @@ class HostedTts:
 
     def _stop(self, link: ConversationLink, number: int) -> None:
         with suppress(EngineError):
-            link.tell(Type.STOP, {"of": number})
+            link.tell(MessageType.STOP, {"of": number})
             self._keep(link)
 
     # Streams.

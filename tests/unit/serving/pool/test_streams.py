@@ -9,14 +9,14 @@ import pytest
 
 from core.errors import EngineBusyError, EngineError
 from models.llm.kv.segments import CacheHandle
-from protocols.worker_link import LinkMessage, Type
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from serving.pool import streams
 from serving.pool.streams import PoolSttSettings, StreamWorkers, pooled_stt
 
 
-def first(name: str, incarnation: str, session_id: str, epoch: int) -> LinkMessage:
+def first(name: str, incarnation: str, session_id: str, epoch: int) -> EngineMessage:
     facts = {"worker": name, "incarnation": incarnation, "session": session_id, "epoch": epoch}
-    return LinkMessage(Type.LEASE, facts=facts)
+    return EngineMessage(MessageType.LEASE, facts=facts)
 
 
 def says(

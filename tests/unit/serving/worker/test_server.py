@@ -14,8 +14,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from core.errors import CapacityError, ConfigError, EngineError
 from models.omni import Preparation, Vote
 from models.omni.hosted.engine import WorkerOmniHost
-from protocols.worker_link import LinkMessage, Type, decode, encode
 from protocols.worker_tokens import Claim, sign
+from runtime.engine_hosting.codec import decode, encode
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from serving.worker.hosting import Hosted
 from serving.worker.lifecycle import State
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
@@ -31,17 +32,19 @@ def eventually(holds: Callable[[], object], within_s: float = 5) -> None:
         time.sleep(0.005)
 
 
-def first(served: Served, type_: Type = Type.LEASE, secret: str = SECRET, **changes: Any) -> LinkMessage:
+def first(
+    served: Served, type_: MessageType = MessageType.LEASE, secret: str = SECRET, **changes: Any
+) -> EngineMessage:
     known = {"worker": "worker", "incarnation": "", "session_id": "s", "epoch": 0, "expires_s": 2**40}
     claim = Claim(**(known | changes))
-    return LinkMessage(type_, facts=claim.facts(sign(secret.encode(), claim)))
+    return EngineMessage(type_, facts=claim.facts(sign(secret.encode(), claim)))
 
 
-async def say(socket: ClientConnection, type_: Type, number: int = 0, **facts: Any) -> None:
-    await socket.send(encode(LinkMessage(type_, number, facts)))
+async def say(socket: ClientConnection, type_: MessageType, number: int = 0, **facts: Any) -> None:
+    await socket.send(encode(EngineMessage(type_, number, facts)))
 
 
-async def hear(socket: ClientConnection) -> LinkMessage:
+async def hear(socket: ClientConnection) -> EngineMessage:
     async with asyncio.timeout(5):
         return decode(await socket.recv())
 
@@ -51,16 +54,16 @@ async def leased(served: Served, **changes: Any) -> ClientConnection:
     socket = await connect(served.url)
     await socket.send(encode(first(served, **changes)))
     answer = await hear(socket)
-    assert answer.type is Type.LEASED, answer
+    assert answer.type is MessageType.LEASED, answer
     return socket
 
 
-async def refused(served: Served, message: LinkMessage | str) -> tuple[str, int]:
+async def refused(served: Served, message: EngineMessage | str) -> tuple[str, int]:
     """The reason and the code of the close."""
     async with connect(served.url) as socket:
         await socket.send(message if isinstance(message, str) else encode(message))
         answer = await hear(socket)
-        assert answer.type is Type.REFUSED
+        assert answer.type is MessageType.REFUSED
         with pytest.raises(ConnectionClosed) as closed:
             await hear(socket)
         assert closed.value.rcvd is not None
@@ -161,8 +164,10 @@ async def test_a_client_that_vanishes_leaves_a_clean_worker() -> None:
     scripted = ScriptedOmniHost()
     with worker(scripted) as served:
         socket = await leased(served)
-        await say(socket, Type.PREPARE, 1, system_prompt="", history=[], settings={}, voices=[None, None])
-        assert (await hear(socket)).type is Type.DONE
+        await say(
+            socket, MessageType.PREPARE, 1, system_prompt="", history=[], settings={}, voices=[None, None]
+        )
+        assert (await hear(socket)).type is MessageType.DONE
         socket.transport.abort()
         await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE, 1)
         assert not scripted.engines[-1].is_open
@@ -185,7 +190,7 @@ async def test_a_newer_owner_of_the_session_takes_it_over() -> None:
         older = await leased(served, epoch=3)
         newer = await leased(served, epoch=4)
         told = await hear(older)
-        assert (told.type, told.facts["message"]) == (Type.REVOKED, "superseded")
+        assert (told.type, told.facts["message"]) == (MessageType.REVOKED, "superseded")
         assert await refused(served, first(served, epoch=3)) == ("stale", 1008)
         assert await refused(served, first(served, session_id="x", epoch=9)) == ("busy", 1013)
         await newer.close()
@@ -194,17 +199,17 @@ async def test_a_newer_owner_of_the_session_takes_it_over() -> None:
 async def test_a_pause_ends_by_itself_and_no_later_than_it_may() -> None:
     with worker(ScriptedOmniHost(), pause_ms=1_000) as served:
         socket = await leased(served)
-        await say(socket, Type.PAUSE, pause_ms=3_600_000)
+        await say(socket, MessageType.PAUSE, pause_ms=3_600_000)
         await asyncio.to_thread(eventually, lambda: served.server.state is State.DUPLEX_PAUSED, 1)
-        await say(socket, Type.RESUME)
+        await say(socket, MessageType.RESUME)
         await asyncio.to_thread(eventually, lambda: served.server.state is State.DUPLEX_ACTIVE, 1)
         began_s = time.monotonic()
-        await say(socket, Type.PAUSE, pause_ms=300)
-        await say(socket, Type.PREFILL, 1, samples=0, frames=[])
+        await say(socket, MessageType.PAUSE, pause_ms=300)
+        await say(socket, MessageType.PREFILL, 1, samples=0, frames=[])
         answer = await hear(socket)
-        assert answer.type is Type.FAILED and "paused" in answer.facts["message"]
+        assert answer.type is MessageType.FAILED and "paused" in answer.facts["message"]
         told = await hear(socket)
-        assert (told.type, told.facts["message"]) == (Type.REVOKED, "pause_expired")
+        assert (told.type, told.facts["message"]) == (MessageType.REVOKED, "pause_expired")
         assert 0.25 < time.monotonic() - began_s < 1.0
         await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE, 1)
 
@@ -228,14 +233,14 @@ async def test_a_worker_that_drains_lets_its_conversation_go_on_and_takes_no_oth
     with worker(ScriptedOmniHost()) as served:
         socket = await leased(served)
         async with connect(served.url) as watching:
-            await watching.send(encode(first(served, Type.WATCH, session_id="")))
+            await watching.send(encode(first(served, MessageType.WATCH, session_id="")))
             assert (await hear(watching)).facts["state"] == "duplex_active"
-            await say(watching, Type.DRAIN)
+            await say(watching, MessageType.DRAIN)
             while (await hear(watching)).facts["state"] != "draining":
                 pass
             assert await refused(served, first(served, session_id="x")) == ("not_ready", 1013)
-            await say(socket, Type.RELEASE, 1)
-            assert (await hear(socket)).type is Type.DONE
+            await say(socket, MessageType.RELEASE, 1)
+            assert (await hear(socket)).type is MessageType.DONE
         await asyncio.to_thread(eventually, lambda: served.server.state is State.DEAD, 2)
 
 
@@ -250,8 +255,8 @@ async def test_a_worker_that_drains_lets_its_conversation_go_on_and_takes_no_oth
         ({"expires_s": 1_000}, "unauthorised", 1008),
         ({"incarnation": "an older process"}, "other_incarnation", 1013),
         ({"session_id": ""}, "unreadable", 1002),
-        ({"type_": Type.PREPARE}, "unreadable", 1002),
-        ({"type_": Type.WATCH}, "unreadable", 1002),
+        ({"type_": MessageType.PREPARE}, "unreadable", 1002),
+        ({"type_": MessageType.WATCH}, "unreadable", 1002),
     ],
 )
 async def test_who_may_not_have_it_is_told_why(change: dict[str, Any], because: str, code: int) -> None:
@@ -263,7 +268,7 @@ async def test_who_may_not_have_it_is_told_why(change: dict[str, Any], because: 
 async def test_a_token_that_was_changed_is_none() -> None:
     with worker(ScriptedOmniHost()) as served:
         forged = first(served)
-        forged = LinkMessage(forged.type, facts={**forged.facts, "session_id": "somebody else's"})
+        forged = EngineMessage(forged.type, facts={**forged.facts, "session_id": "somebody else's"})
         assert await refused(served, forged) == ("unauthorised", 1008)
 
 
@@ -332,7 +337,7 @@ async def test_what_cannot_be_read_in_a_conversation_ends_that_one_alone() -> No
     with worker(ScriptedOmniHost()) as served:
         socket = await leased(served)
         await socket.send(b"\xff" * 20)
-        assert (await hear(socket)).type is Type.FAILED
+        assert (await hear(socket)).type is MessageType.FAILED
         await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE, 1)
         await (await leased(served)).close()
 
@@ -340,25 +345,27 @@ async def test_what_cannot_be_read_in_a_conversation_ends_that_one_alone() -> No
 @pytest.mark.parametrize(
     ("type_", "facts"),
     [
-        (Type.PREFILL, {"samples": 9, "frames": []}),
-        (Type.PREFILL, {}),
-        (Type.PREFILL, {"samples": 0, "frames": [[1_000_000, 1_000_000]]}),
-        (Type.PREPARE, {"system_prompt": "", "history": 3, "settings": {}, "voices": [None, None]}),
-        (Type.GENERATE, {}),
-        (Type.DRAIN, {}),
-        (Type.LEASE, {}),
+        (MessageType.PREFILL, {"samples": 9, "frames": []}),
+        (MessageType.PREFILL, {}),
+        (MessageType.PREFILL, {"samples": 0, "frames": [[1_000_000, 1_000_000]]}),
+        (MessageType.PREPARE, {"system_prompt": "", "history": 3, "settings": {}, "voices": [None, None]}),
+        (MessageType.GENERATE, {}),
+        (MessageType.DRAIN, {}),
+        (MessageType.LEASE, {}),
     ],
 )
 async def test_a_question_that_makes_no_sense_is_answered_and_the_conversation_goes_on(
-    type_: Type, facts: dict[str, Any]
+    type_: MessageType, facts: dict[str, Any]
 ) -> None:
     with worker(ScriptedOmniHost()) as served:
         socket = await leased(served)
         await say(socket, type_, 7, **facts)
         answer = await hear(socket)
-        assert (answer.type, answer.number) == (Type.FAILED, 7)
-        await say(socket, Type.PREPARE, 8, system_prompt="", history=[], settings={}, voices=[None, None])
-        assert (await hear(socket)).type is Type.DONE
+        assert (answer.type, answer.number) == (MessageType.FAILED, 7)
+        await say(
+            socket, MessageType.PREPARE, 8, system_prompt="", history=[], settings={}, voices=[None, None]
+        )
+        assert (await hear(socket)).type is MessageType.DONE
         await socket.close()
 
 
@@ -366,11 +373,11 @@ async def test_watchers_are_told_what_changes_and_are_bounded() -> None:
     with worker(ScriptedOmniHost(), watchers=1, state_ms=10_000) as served:
         await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE)
         async with connect(served.url) as watching:
-            await watching.send(encode(first(served, Type.WATCH, session_id="")))
+            await watching.send(encode(first(served, MessageType.WATCH, session_id="")))
             facts = (await hear(watching)).facts
             assert facts["incarnation"] == served.server.incarnation and facts["engine"]["unit_ms"] == 80
             assert facts["held"] == [] and facts["rss_bytes"] > 1_000_000
-            assert await refused(served, first(served, Type.WATCH, session_id="")) == ("busy", 1013)
+            assert await refused(served, first(served, MessageType.WATCH, session_id="")) == ("busy", 1013)
             socket = await leased(served, epoch=5)
             facts = (await hear(watching)).facts
             assert facts["held"] == [{"session_id": "s", "epoch": 5, "is_over": False}]

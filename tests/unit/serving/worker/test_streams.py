@@ -13,7 +13,8 @@ from core.errors import CapacityError, EngineBusyError, EngineError
 from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from models.tts import SpeechPiece
 from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
-from protocols.worker_link import LinkMessage, Type, encode
+from runtime.engine_hosting.codec import encode
+from runtime.engine_hosting.messages import EngineMessage, MessageType
 from serving.worker.lifecycle import State
 from serving.worker.streams import HostedRecogniser, HostedVoice
 from tests.fakes.slow_streams import GatedStt, GatedTts
@@ -93,9 +94,9 @@ async def test_whoever_vanishes_leaves_nothing_behind(engine: GatedStt) -> None:
         await asyncio.to_thread(ears, served)
         socket = await connect(served.url)
         await socket.send(encode(first(served)))
-        assert (await hear(socket)).type is Type.LEASED
-        await socket.send(encode(LinkMessage(Type.START, 1)))
-        assert (await hear(socket)).type is Type.DONE and engine.open == 1
+        assert (await hear(socket)).type is MessageType.LEASED
+        await socket.send(encode(EngineMessage(MessageType.START, 1)))
+        assert (await hear(socket)).type is MessageType.DONE and engine.open == 1
         socket.transport.abort()
         await asyncio.to_thread(eventually, lambda: engine.open == 0 and served.server.state is State.IDLE)
 
@@ -108,17 +109,17 @@ async def test_what_makes_no_sense_is_answered_and_the_stream_goes_on(engine: Ga
             await hear(socket)
             for number, message in enumerate(
                 [
-                    LinkMessage(Type.SPEAK, 1, {"text": "hello"}),
-                    LinkMessage(Type.PREFILL, 2),
-                    LinkMessage(Type.AUDIO, 3, payload=QUIET),
+                    EngineMessage(MessageType.SPEAK, 1, {"text": "hello"}),
+                    EngineMessage(MessageType.PREFILL, 2),
+                    EngineMessage(MessageType.AUDIO, 3, payload=QUIET),
                 ],
                 1,
             ):
                 await socket.send(encode(message))
                 answer = await hear(socket)
-                assert (answer.type, answer.number) == (Type.FAILED, number)
-            await socket.send(encode(LinkMessage(Type.START, 4)))
-            assert (await hear(socket)).type is Type.DONE
+                assert (answer.type, answer.number) == (MessageType.FAILED, number)
+            await socket.send(encode(EngineMessage(MessageType.START, 4)))
+            assert (await hear(socket)).type is MessageType.DONE
 
 
 @pytest.mark.parametrize("text", ["x" * 10_001, None, 7])
@@ -128,8 +129,8 @@ async def test_a_voice_says_no_novel_and_nothing_that_is_no_text(text: object) -
         async with connect(served.url) as socket:
             await socket.send(encode(first(served)))
             await hear(socket)
-            await socket.send(encode(LinkMessage(Type.SPEAK, 1, {"text": text})))
-            assert (await hear(socket)).type is Type.FAILED
+            await socket.send(encode(EngineMessage(MessageType.SPEAK, 1, {"text": text})))
+            assert (await hear(socket)).type is MessageType.FAILED
 
 
 # One that is slow, or hangs.
@@ -324,7 +325,7 @@ async def test_a_listener_who_does_not_read_holds_nobody_else_and_has_its_clause
             socket.transport.pause_reading()
             # 12 MB of speech, for somebody who takes what the sockets' buffers hold.
             text = "z" * 9_999
-            await socket.send(encode(LinkMessage(Type.SPEAK, 1, {"text": text})))
+            await socket.send(encode(EngineMessage(MessageType.SPEAK, 1, {"text": text})))
             began_s = time.monotonic()
             assert await asyncio.to_thread(said, hosted, "aaaa") == b"a" * 640 * 4
             assert time.monotonic() - began_s < 2
@@ -431,7 +432,7 @@ def test_what_waits_to_be_taken_is_bounded_in_the_worker_itself() -> None:
                 await socket.send(encode(first(served)))
                 await hear(socket)
                 socket.transport.pause_reading()
-                await socket.send(encode(LinkMessage(Type.SPEAK, 1, {"text": "z" * 9_999})))
+                await socket.send(encode(EngineMessage(MessageType.SPEAK, 1, {"text": "z" * 9_999})))
                 await asyncio.to_thread(eventually, lambda: errors)
                 socket.transport.abort()
 
