@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from core.errors import PeerError
+from models.hosted.speech import of_piece
 from models.llm.hosted.codec import of_answered, of_prefilled, to_asked
 from models.llm.kv.dialogue import Answered, Prefilled
 from models.stt import SpeechStream, SpeechToText
-from models.stt.hosted.codec import of_transcript
 from models.tts import SpeechPiece, TextToSpeech
-from models.tts.hosted.codec import of_piece
 from runtime.engine_host import begin
+from runtime.engine_hosting.facts import to_facts
 from runtime.engine_hosting.messages import MessageType
 from serving.worker.hosting import Answer, Emit, Hosted, Lessee, Talk
 
@@ -130,10 +130,10 @@ class _Listening:
                 begin(self._stream)
             case MessageType.AUDIO:
                 partial = self._stream.feed(payload)
-                return {"partial": None if partial is None else of_transcript(partial)}, b""
+                return {"partial": None if partial is None else to_facts(partial)}, b""
             case MessageType.FINISH:
                 self.is_between = True
-                return {"transcript": of_transcript(self._stream.finish())}, b""
+                return {"transcript": to_facts(self._stream.finish())}, b""
             case MessageType.DISCARD:
                 self.is_between = True
                 self._stream.discard()

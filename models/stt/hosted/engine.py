@@ -16,10 +16,10 @@ from typing import Any
 from core.errors import AgentError, EngineError, PeerError, ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE
 from models.hosted.link import ConversationLink
+from models.hosted.speech import to_transcript
 from models.hosted.streams import StreamLeasing, StreamLimits, open_link
 from models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
 from models.stt import Transcript
-from models.stt.hosted.codec import to_transcript
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "worker"
@@ -140,8 +140,6 @@ class HostedStream:
 
     def _read(self, facts: Any) -> Transcript:
         try:
-            if not isinstance(facts, dict):
-                raise PeerError("no transcript")
             return to_transcript(facts)
         except PeerError as error:
             raise self._link.given_up(str(error)) from error

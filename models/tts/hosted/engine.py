@@ -22,10 +22,10 @@ from pydantic import Field
 
 from core.errors import AgentError, EngineError, PeerError
 from models.hosted.link import ConversationLink
+from models.hosted.speech import to_piece
 from models.hosted.streams import StreamLeasing, StreamLimits, open_link
 from models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
 from models.tts import SpeechPiece
-from models.tts.hosted.codec import to_piece
 from runtime.engine_hosting.messages import MessageType
 
 ENGINE = "worker"

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from core.errors import PeerError
 from core.media import WordTime
+from models.hosted.speech import of_piece, to_piece, to_transcript
 from models.stt import Transcript
-from models.stt.hosted.codec import of_transcript, to_transcript
 from models.tts import SpeechPiece
-from models.tts.hosted.codec import of_piece, to_piece
+from runtime.engine_hosting.facts import to_facts
 
 SHARES = st.floats(0, 1)
 TIMES = st.integers(0, 10**9)
@@ -31,7 +31,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
     max_leaves=10,
 )
-WHOLE = of_transcript(Transcript("hello", (WordTime("hello", 0, 10),), 0.5, final=True))
+WHOLE = to_facts(Transcript("hello", (WordTime("hello", 0, 10),), 0.5, final=True))
 
 
 def crossed(facts: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def crossed(facts: dict[str, Any]) -> dict[str, Any]:
 
 @given(TRANSCRIPTS)
 def test_a_transcript_arrives_as_it_was(transcript: Transcript) -> None:
-    assert to_transcript(crossed(of_transcript(transcript))) == transcript
+    assert to_transcript(crossed(to_facts(transcript))) == transcript
 
 
 @given(WORDS, st.binary(max_size=100).map(lambda data: data[: len(data) // 2 * 2]))
@@ -53,7 +53,7 @@ def test_a_piece_arrives_as_it_was(words: list[WordTime], pcm: bytes) -> None:
 
 def test_numbers_of_numpy_are_sent_as_numbers() -> None:
     word = WordTime("hello", int(np.int64(1)), np.int64(2), np.float32(0.5))  # type: ignore[arg-type]
-    sent = crossed(of_transcript(Transcript("hello", (word,), np.float32(0.5))))  # type: ignore[arg-type]
+    sent = crossed(to_facts(Transcript("hello", (word,), np.float32(0.5))))  # type: ignore[arg-type]
     assert to_transcript(sent).words == (WordTime("hello", 1, 2, 0.5),)
 
 

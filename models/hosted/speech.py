@@ -1,0 +1,49 @@
+"""Transcripts and pieces of speech as facts and bytes of the worker link. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.errors import PeerError
+from core.media import PCM_BYTES_PER_SAMPLE, WordTime
+from models.stt import Transcript
+from models.tts import SpeechPiece
+from runtime.engine_hosting.facts import from_facts, to_facts
+
+# Of one message; an utterance or a clause has fewer.
+MOST_WORDS = 10_000
+
+
+def to_transcript(facts: object) -> Transcript:
+    """Return a transcript as it was received.
+
+    Raises:
+        PeerError: it is none.
+    """
+    transcript = from_facts(Transcript, facts)
+    _check(transcript.words, transcript.confidence)
+    return transcript
+
+
+def of_piece(piece: SpeechPiece) -> tuple[dict[str, Any], bytes]:
+    """Return a piece of speech to be sent."""
+    return to_facts(piece, without=("pcm",)), piece.pcm
+
+
+def to_piece(facts: Mapping[str, Any], payload: bytes) -> SpeechPiece:
+    """Return a piece of speech as it was received.
+
+    Raises:
+        PeerError: it is none.
+    """
+    if len(payload) % PCM_BYTES_PER_SAMPLE:
+        raise PeerError("half a sample of speech")
+    piece = from_facts(SpeechPiece, facts, pcm=payload)
+    _check(piece.words)
+    return piece
+
+
+def _check(words: tuple[WordTime, ...], *shares: float) -> None:
+    if len(words) > MOST_WORDS:
+        raise PeerError(f"{len(words)} words in one message")
+    if not all(0 <= share <= 1 for share in (*shares, *(word.confidence for word in words))):
+        raise PeerError("a confidence that is no share of one")
