@@ -30,8 +30,8 @@ from models.echo import ECHO, EchoCanceller
 from models.echo.control import EchoControl, EchoControlSettings
 from models.vad import VAD, VoiceActivityDetector
 from models.vad.meter import VoiceMeter, Window
-from runtime.engine_host import Answer, resolve
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from runtime.engine_host import Answer
+from runtime.engine_hosting.messages import EngineMessage, EngineSpec, MessageType
 
 Played = tuple[bytes, int, int]
 
@@ -143,36 +143,6 @@ def _packed(pairs: Sequence[tuple[float, float]]) -> bytes:
     return struct.pack(f"<{2 * len(pairs)}f", *chain.from_iterable(pairs))
 
 
-class EnginePart(BaseModel):
-    """An engine as it crosses to another process.
-
-    Attributes:
-        name: in its registry.
-        settings_type: ``"package.module:Attribute"`` of its settings.
-        settings: as JSON.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    settings_type: str
-    settings: str
-
-    @classmethod
-    def of(cls, name: str, settings: BaseModel) -> "EnginePart":
-        """The same of an engine with these settings."""
-        kind = type(settings)
-        return cls(
-            name=name,
-            settings_type=f"{kind.__module__}:{kind.__qualname__}",
-            settings=settings.model_dump_json(),
-        )
-
-    def read(self) -> Any:
-        """Its settings."""
-        return resolve(self.settings_type).model_validate_json(self.settings)
-
-
 class FrontEndSettings(BaseModel):
     """What a process of its own loads.
 
@@ -184,9 +154,9 @@ class FrontEndSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    vad: EnginePart
+    vad: EngineSpec
     least_db: float | None = None
-    echo: EnginePart | None = None
+    echo: EngineSpec | None = None
 
 
 def load_front_end(settings: FrontEndSettings) -> "FrontEnd":
@@ -195,10 +165,10 @@ def load_front_end(settings: FrontEndSettings) -> "FrontEnd":
     Raises:
         AgentError: an engine does not load.
     """
-    vad: VoiceActivityDetector = VAD.create(settings.vad.name, settings.vad.read())
+    vad: VoiceActivityDetector = VAD.create(settings.vad.factory, settings.vad.read_settings())
     echo: EchoCanceller | None = None
     if settings.echo is not None:
-        echo = ECHO.create(settings.echo.name, settings.echo.read())
+        echo = ECHO.create(settings.echo.factory, settings.echo.read_settings())
         # The first stream of a process loads the native library: not while a question waits.
         echo.open_stream().close()
     return FrontEnd(vad, echo, least_db=settings.least_db)

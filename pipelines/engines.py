@@ -28,7 +28,7 @@ from core.media import float_to_pcm16, pcm16_to_float
 from core.registry import Registry
 from models.commands import COMMANDS
 from models.echo import ECHO, EchoCanceller
-from models.front_end import EnginePart, FrontEnd, FrontEndSettings
+from models.front_end import FrontEnd, FrontEndSettings
 from models.omni import OMNI, OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import STT, RecogniserTraits, Transcript, recogniser_traits
@@ -51,6 +51,7 @@ from processors.speech.engine_tts import EngineTtsService
 from processors.speech.services import TTS_SERVICES
 from processors.turns.looks import LookEngine, VoiceLooks
 from processors.turns.stop_words import StopWords
+from runtime.engine_hosting.messages import EngineSpec
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess, EngineProcessSettings
 from runtime.engine_thread import EngineThread
@@ -805,10 +806,10 @@ class Engines:
 def _front_end(hearing: Hearing, planned: Plan) -> FrontEndSettings:
     echo = None
     if hearing.echo is not None and planned.echo is not None:
-        echo = EnginePart.of(hearing.echo.name, planned.echo)
+        echo = EngineSpec.of(hearing.echo.name, planned.echo)
     # A call may want softer voices than the deployment; it is the deployment's that are measured here.
     return FrontEndSettings(
-        vad=EnginePart.of(hearing.vad.name, planned.vad),
+        vad=EngineSpec.of(hearing.vad.name, planned.vad),
         least_db=hearing.voice.ears().least_db,
         echo=echo,
     )

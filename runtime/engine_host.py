@@ -28,13 +28,20 @@ import time
 import traceback
 from collections import deque
 from dataclasses import asdict, is_dataclass, replace
-from importlib import import_module
 from typing import Any, Protocol, cast
 
 from core.errors import AgentError, EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
-from runtime.engine_hosting.messages import AudioTaken, EngineMessage, EngineSpec, MessageType, failed
+from runtime.engine_hosting.facts import from_facts
+from runtime.engine_hosting.messages import (
+    AudioTaken,
+    EngineMessage,
+    EngineSpec,
+    MessageType,
+    failed,
+    resolve,
+)
 
 WORK_PIECE_MS = 100
 # Option of Linux's prctl: the signal that this process gets when its parent dies.
@@ -88,6 +95,16 @@ class AskedEngine(Protocol):
     def open_stream(self) -> AskedStream: ...
 
 
+class OfferingEngine(Protocol):
+    """What can be hosted: an engine that is reached otherwise, as its offers say. It has no streams."""
+
+    rate_hz: int
+    offers: dict[str, Any]
+
+
+HostedEngine = BlockingEngine | AskedEngine | OfferingEngine
+
+
 def begin(stream: BlockingStream) -> None:
     """Start an utterance.
 
@@ -102,12 +119,6 @@ def begin(stream: BlockingStream) -> None:
         if not error.retryable or isinstance(error, EngineBusyError):
             raise
         raise EngineBusyError(str(error), engine=error.engine) from error
-
-
-def resolve(target: str) -> Any:
-    """The attribute named ``"package.module:Attribute"``."""
-    module, _, attribute = target.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 class ParentGone(Exception):
@@ -127,9 +138,7 @@ class _HostedStream:
 class EngineHost:
     """Serves one engine on one connected socket until the peer closes it."""
 
-    def __init__(
-        self, connection: socket.socket, engine: BlockingEngine | AskedEngine, reader: FrameReader
-    ) -> None:
+    def __init__(self, connection: socket.socket, engine: HostedEngine, reader: FrameReader) -> None:
         self._connection = connection
         self._engine = engine
         self._reader = reader
@@ -145,7 +154,8 @@ class EngineHost:
             ParentGone: it went while something was written to it.
             ConnectionResetError: it went without reading everything.
         """
-        self._send(EngineMessage(MessageType.DONE, facts={"rate_hz": self._engine.rate_hz}))
+        facts = {"rate_hz": self._engine.rate_hz} | getattr(self._engine, "offers", {})
+        self._send(EngineMessage(MessageType.DONE, facts=facts))
         while self._receive(wait=not self._turns):
             if self._turns:
                 self._work()
@@ -165,7 +175,7 @@ class EngineHost:
             self._send(EngineMessage(MessageType.PONG))
             return
         if message.type is MessageType.OPEN:
-            self._streams[number] = _HostedStream(self._engine.open_stream())
+            self._streams[number] = _HostedStream(cast(AskedEngine, self._engine).open_stream())
             return
         hosted = self._streams.get(number)
         if hosted is None:
@@ -263,13 +273,10 @@ def _fields(result: object) -> dict[str, Any]:
     return asdict(result)
 
 
-def load_engine(spec: EngineSpec) -> BlockingEngine | AskedEngine:
+def load_engine(spec: EngineSpec) -> HostedEngine:
     """Make the engine that ``load`` names."""
-    factory = resolve(spec.factory)
-    if spec.settings_type is None or spec.settings is None:
-        engine: BlockingEngine | AskedEngine = factory()
-        return engine
-    engine = factory(resolve(spec.settings_type).model_validate_json(spec.settings))
+    given = () if spec.settings is None else (spec.read_settings(),)
+    engine: HostedEngine = resolve(spec.factory)(*given)
     return engine
 
 
@@ -296,7 +303,7 @@ def _host(connection: socket.socket) -> int:
             return 0
         received = reader.feed(data)
     try:
-        engine = load_engine(EngineSpec(**received[0][1].facts))
+        engine = load_engine(from_facts(EngineSpec, received[0][1].facts))
     except AgentError as error:
         connection.sendall(encode_frame(failed(0, error)))
         return 1

@@ -16,7 +16,6 @@ with ``EngineBusyError``. The parent dies: the child sees the end of its socket 
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
@@ -24,6 +23,7 @@ from pydantic import BaseModel, Field
 from core.errors import ConfigError, EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
 from runtime.engine_hosting.child import ChildSettings, EngineChild
+from runtime.engine_hosting.facts import to_facts
 from runtime.engine_hosting.messages import (
     AudioTaken,
     EngineFailure,
@@ -272,8 +272,8 @@ class ProcessStream(Generic[T]):
         return ms_to_samples(duration_ms, self._process.rate_hz) * PCM_BYTES_PER_SAMPLE
 
 
-class EngineProcess(Generic[T]):
-    """One child with one engine, restarted when it dies.
+class EngineProcess(EngineChild, Generic[T]):
+    """One child with one engine, restarted when it dies; see ``EngineChild``.
 
     Args:
         factory: ``"package.module:Attribute"`` of the engine, called in the child with ``settings``.
@@ -296,41 +296,24 @@ class EngineProcess(Generic[T]):
         name: str = "engine",
     ) -> None:
         self.limits = limits or EngineProcessSettings()
-        self.name = name
+        super().__init__(
+            (sys.executable, "-P", "-m", "runtime.engine_host", str(self.limits.nice)),
+            to_facts(EngineSpec.of(factory, settings)),
+            limits=self.limits,
+            name=name,
+            on_message=self._on_stream_message,
+            on_end=lambda: self._fail_streams(self.error("the engine process ended")),
+        )
         self.work = WorkRate()
         self._decode = decode
         self._streams: dict[int, ProcessStream[T]] = {}
         self._next_number = 1
         self._last_refusal_s: float | None = None
-        self._child = EngineChild(
-            (sys.executable, "-P", "-m", "runtime.engine_host", str(self.limits.nice)),
-            asdict(_specified(factory, settings)),
-            settings=self.limits,
-            name=name,
-            on_message=self._on_message,
-            on_end=lambda: self._fail_streams(self.error("the engine process ended")),
-        )
 
     @property
     def rate_hz(self) -> int:
         """Samples per second that the engine wants; known after ``start``."""
-        rate_hz: int = self._child.loaded.get("rate_hz", 0)
-        return rate_hz
-
-    @property
-    def pid(self) -> int | None:
-        """The child's process id while there is one."""
-        return self._child.pid
-
-    @property
-    def restarts(self) -> int:
-        """How often the child was started again."""
-        return self._child.supervisor.restarts
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether a stream opened now works at once."""
-        return self._child.supervisor.is_ready
+        return int(self.loaded.get("rate_hz", 0))
 
     @property
     def is_full(self) -> bool:
@@ -351,24 +334,13 @@ class EngineProcess(Generic[T]):
     @property
     def gives_signs(self) -> bool:
         """Tell whether the child has written something within the time that an answer may take."""
-        quiet_s = asyncio.get_running_loop().time() - self._child.last_sign_s
+        quiet_s = asyncio.get_running_loop().time() - self.last_sign_s
         return quiet_s < self.limits.request_timeout_s * 0.9
-
-    async def start(self) -> None:
-        """Start the child and wait until its engine is loaded.
-
-        Raises:
-            ConfigError: the engine's settings are wrong.
-            EngineError: it does not load, or not in time.
-
-        Nothing is left running after either.
-        """
-        await self._child.supervisor.start()
 
     async def wait_ready(self) -> None:
         """Wait until a stream works, also during a restart. Raises as ``open_stream``."""
         try:
-            await self._child.supervisor.wait_ready()
+            await super().wait_ready()
         except ConfigError as error:
             # What a restart found wrong is no news for the settings of a call.
             raise self.error(str(error), retryable=False) from error
@@ -401,12 +373,8 @@ class EngineProcess(Generic[T]):
 
     async def close(self) -> None:
         """End the child and its task within ``close_timeout_s``. Open streams fail."""
-        await self._child.supervisor.close()
+        await super().close()
         self._fail_streams(self.error("the engine was closed", retryable=False))
-
-    def error(self, message: str, *, retryable: bool = True) -> EngineError:
-        """An error that names this engine."""
-        return self._child.supervisor.error(message, retryable=retryable)
 
     def decode(self, fields: Mapping[str, object]) -> T:
         """Return a result of the engine as the callers get it.
@@ -419,10 +387,6 @@ class EngineProcess(Generic[T]):
         except (KeyError, TypeError, ValueError) as error:
             raise self.error(f"a result cannot be read: {error}", retryable=False) from error
 
-    def send(self, message: EngineMessage, stream: int) -> None:
-        """Queue a message for the child; nothing happens without one. The streams bound what is queued."""
-        self._child.send(message, stream)
-
     def forget(self, number: int) -> None:
         """A stream is closed."""
         self._streams.pop(number, None)
@@ -433,9 +397,9 @@ class EngineProcess(Generic[T]):
         One late result is not enough: a busy child that answers others is left alone.
         """
         # A tenth of tolerance: the deadline that called us was armed a moment after the question was sent.
-        self._child.kill_if_silent(self.limits.request_timeout_s * 0.9)
+        self.kill_if_silent(self.limits.request_timeout_s * 0.9)
 
-    def _on_message(self, number: int, message: EngineMessage) -> None:
+    def _on_stream_message(self, number: int, message: EngineMessage) -> None:
         stream = self._streams.get(number)
         if stream is None:
             return
@@ -460,10 +424,3 @@ class EngineProcess(Generic[T]):
         self._streams.clear()
         for stream in streams:
             stream.fail(error)
-
-
-def _specified(factory: str, settings: BaseModel | None) -> EngineSpec:
-    if settings is None:
-        return EngineSpec(factory)
-    kind = type(settings)
-    return EngineSpec(factory, f"{kind.__module__}:{kind.__qualname__}", settings.model_dump_json())

@@ -1,4 +1,4 @@
-"""A supervised child for threads that wait: one question, one answer, one deadline.
+"""A supervised child with a large model, for threads that wait: one question, one answer, one deadline.
 
 Owns a thread with an event loop, on which the child lives. A question that is stopped or late is forgotten,
 and a late answer to it is dropped. Late: the child is killed, and the next one loads at once. Thread-safe.
@@ -6,7 +6,7 @@ and a late answer to it is dropped. Late: the child is killed, and the next one 
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
 from itertools import count
 from time import monotonic
@@ -15,35 +15,44 @@ from typing import Any, TypeVar
 from loguru import logger
 
 from core.errors import EngineError
-from runtime.engine_hosting.child import EngineChild
+from runtime.engine_hosting.child import ChildSettings, EngineChild
 from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
 
 T = TypeVar("T")
 # A stop may go unseen for so long by a thread that waits.
 POLL_S = 0.02
 
-OnMessage = Callable[[int, EngineMessage], None]
-MakeChild = Callable[[OnMessage, Callable[[], None]], EngineChild]
-
 
 class BlockingChild:
     """See the module.
 
     Args:
-        make: makes the child, given its ``on_message`` and ``on_end``.
+        command: see ``EngineChild``, which also has the others.
+        load: facts of the first message.
+        limits: deadlines.
         name: registry name of the engine, for errors and logs.
-        close_timeout_s: of the child.
     """
 
-    def __init__(self, make: MakeChild, *, name: str, close_timeout_s: float) -> None:
-        self._name, self._close_timeout_s = name, close_timeout_s
+    def __init__(
+        self, command: Sequence[str], load: Mapping[str, Any], *, limits: ChildSettings, name: str
+    ) -> None:
+        self._name, self._close_timeout_s = name, limits.close_timeout_s
         self._numbers = count(1)
         self._pending: dict[int, Future[EngineMessage]] = {}
         self._is_closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"{name}.child", daemon=True)
         self._thread.start()
-        self._child = make(self._on_message, self._on_end)
+        self._child = EngineChild(
+            command,
+            load,
+            limits=limits,
+            name=name,
+            on_message=self._on_message,
+            on_end=self._on_end,
+            on_device=True,
+            ends_for_good=True,
+        )
 
     @property
     def pid(self) -> int | None:
@@ -53,7 +62,7 @@ class BlockingChild:
     @property
     def restarts(self) -> int:
         """How often the child was started again; numbers its lives, for ``ask`` and ``kill``."""
-        return self._child.supervisor.restarts
+        return self._child.restarts
 
     @property
     def loaded(self) -> Mapping[str, Any]:
@@ -68,7 +77,7 @@ class BlockingChild:
     def start(self) -> None:
         """Start the child and wait until its engine is loaded. Raises as ``Supervisor.start``."""
         try:
-            self._run(self._child.supervisor.start()).result()
+            self._run(self._child.start()).result()
         except BaseException:
             self.close()
             raise
@@ -79,7 +88,7 @@ class BlockingChild:
         Raises:
             AgentError: see ``Supervisor.wait_ready``.
         """
-        waiting = self._run(self._child.supervisor.wait_ready())
+        waiting = self._run(self._child.wait_ready())
         while not is_stopped():
             if wait({waiting}, POLL_S).done:
                 waiting.result()
@@ -147,7 +156,7 @@ class BlockingChild:
         if self._is_closed:
             return
         self._is_closed = True
-        self._run(self._child.supervisor.close()).result()
+        self._run(self._child.close()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -158,7 +167,7 @@ class BlockingChild:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _ask(self, message: EngineMessage, life: int, answer: "Future[EngineMessage]") -> None:
-        if not self._child.supervisor.is_ready or life != self.restarts:
+        if not self._child.is_ready or life != self.restarts:
             answer.set_exception(EngineError(f"{self._name}: the worker is gone", engine=self._name))
             return
         self._pending[message.number] = answer
@@ -177,7 +186,7 @@ class BlockingChild:
     async def _kill(self, reason: str, life: int) -> None:
         if life == self.restarts:
             self._child.kill(reason)
-            await self._child.supervisor.wait_ended()
+            await self._child.wait_ended()
 
     def _checked(self, message: EngineMessage) -> EngineMessage:
         if message.type is MessageType.DONE:

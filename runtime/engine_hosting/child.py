@@ -53,13 +53,13 @@ class ChildSettings(BaseModel):
     restart_max_ms: int = Field(default=10_000, ge=10, le=600_000, description="pause that grows no more")
 
 
-class EngineChild:
-    """See the module.
+class EngineChild(Supervisor):
+    """See the module, and ``Supervisor`` for the lives of the child.
 
     Args:
         command: of the child; the number of its end of the socket is added.
         load: facts of the first message.
-        settings: deadlines.
+        limits: deadlines.
         name: registry name of the engine, for errors and logs.
         on_message: called with the stream and each message, but for answers to ``load`` and pings.
         on_end: called when a life is over.
@@ -67,7 +67,6 @@ class EngineChild:
         ends_for_good: a child that ends while it loads is a final failure, and not tried again at once.
 
     Attributes:
-        supervisor: lives of the child.
         loaded: facts of the answer to the last ``load``.
         last_sign_s: loop time when the child last wrote something.
     """
@@ -77,7 +76,7 @@ class EngineChild:
         command: Sequence[str],
         load: Mapping[str, Any],
         *,
-        settings: ChildSettings,
+        limits: ChildSettings,
         name: str,
         on_message: Callable[[int, EngineMessage], None],
         on_end: Callable[[], None],
@@ -86,14 +85,10 @@ class EngineChild:
     ) -> None:
         self.loaded: Mapping[str, Any] = {}
         self.last_sign_s = 0.0
-        least_ms, most_ms = settings.restart_min_ms, settings.restart_max_ms
-        self.supervisor = Supervisor(
-            self._live,
-            name=name,
-            pauses=RestartPauses(0, least_ms, most_ms, settled_ms=most_ms),
-            start_timeout_s=settings.start_timeout_s,
-        )
-        self._name, self._command, self._load, self._settings = name, command, load, settings
+        least_ms, most_ms = limits.restart_min_ms, limits.restart_max_ms
+        pauses = RestartPauses(0, least_ms, most_ms, settled_ms=most_ms)
+        super().__init__(self._live_once, name=name, pauses=pauses, start_timeout_s=limits.start_timeout_s)
+        self._command, self._load, self._child_limits = command, load, limits
         self._on_message, self._on_end = on_message, on_end
         self._on_device, self._ends_for_good = on_device, ends_for_good
         self._process: asyncio.subprocess.Process | None = None
@@ -117,7 +112,7 @@ class EngineChild:
     def kill(self, reason: str) -> None:
         """End the present life by force."""
         if self._process is not None and self._process.returncode is None:
-            logger.error(f"{self._name}: {reason}: killed")
+            logger.error(f"{self.name}: {reason}: killed")
             self._process.kill()
 
     def kill_if_silent(self, longest_s: float) -> None:
@@ -128,7 +123,7 @@ class EngineChild:
             if quiet_s >= longest_s:
                 self.kill(f"the engine process gives no sign for {quiet_s:.1f} s")
 
-    async def _live(self) -> None:
+    async def _live_once(self) -> None:
         """One life of the child, from start to end; the child is gone when this returns or raises."""
         ours, theirs = socket.socketpair()
         try:
@@ -142,19 +137,19 @@ class EngineChild:
         try:
             reader, self._writer = await asyncio.open_connection(sock=ours)
             self.send(EngineMessage(MessageType.LOAD, facts=self._load))
-            heartbeat = asyncio.create_task(self._beat(self._process), name=f"{self._name}.heartbeat")
+            heartbeat = asyncio.create_task(self._beat(self._process), name=f"{self.name}.heartbeat")
             await self._read(reader)
         except PeerError as error:
-            raise EngineError(f"{self._name}: {error}", engine=self._name) from error
+            raise EngineError(f"{self.name}: {error}", engine=self.name) from error
         finally:
             if heartbeat is not None:
                 heartbeat.cancel()
-            was_ready = self.supervisor.is_ready
-            self.supervisor.mark_down()
+            was_ready = self.is_ready
+            self.mark_down()
             self._on_end()
             await self._reap()
         if self._ends_for_good and not was_ready:
-            raise self.supervisor.error("the worker ended while it loaded", retryable=False)
+            raise self.error("the worker ended while it loaded", retryable=False)
 
     async def _spawned(self, theirs: socket.socket) -> asyncio.subprocess.Process:
         try:
@@ -166,7 +161,7 @@ class EngineChild:
                 env=child_environment(on_device=self._on_device),
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
-            message = f"{self._name}: {self._command[0]!r} cannot be run: {error.strerror}"
+            message = f"{self.name}: {self._command[0]!r} cannot be run: {error.strerror}"
             raise ConfigError(message) from error
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -182,21 +177,21 @@ class EngineChild:
     def _take(self, stream: int, message: EngineMessage) -> None:
         if message.type is MessageType.PONG:
             self._is_pinged = False
-        elif self.supervisor.is_ready:
+        elif self.is_ready:
             self._on_message(stream, message)
         elif message.type is MessageType.DONE:
             self.loaded = message.facts
-            self.supervisor.mark_ready()
+            self.mark_ready()
         elif message.type is MessageType.FAILED:
-            raise EngineFailure.read(message.facts).error(self._name, prefix=f"{self._name}: ")
+            raise EngineFailure.read(message.facts).error(self.name, prefix=f"{self.name}: ")
 
     async def _beat(self, process: asyncio.subprocess.Process) -> None:
         """Kill a child that stands: stopped, deadlocked, waiting for what never comes. Until cancelled."""
         looks, self._is_pinged = 0, False
         before: tuple[float, int | None] = (0.0, None)
         while True:
-            await asyncio.sleep(self._settings.hung_ms / 1000 / HUNG_LOOKS)
-            if not self.supervisor.is_ready or process.returncode is not None:
+            await asyncio.sleep(self._child_limits.hung_ms / 1000 / HUNG_LOOKS)
+            if not self.is_ready or process.returncode is not None:
                 # Loading has a deadline of its own.
                 continue
             if not self._is_pinged:
@@ -224,7 +219,7 @@ class EngineChild:
             # A deadline that passes is no error here, and raised while a cancellation passes it would replace
             # it.
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.close_timeout_s):
+                async with asyncio.timeout(self._child_limits.close_timeout_s):
                     await process.wait()
         finally:
             if process.returncode is None:

@@ -8,7 +8,8 @@ Python environment of its own.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from importlib import import_module
+from typing import Any, Protocol
 
 from core.errors import AgentError, CapacityError, ConfigError, EngineBusyError, EngineError
 
@@ -40,8 +41,6 @@ class MessageType(StrEnum):
     SPEAK = "speak"
     PROCESS = "process"
     MEASURE = "measure"
-    # Of a language model's child: where it listens.
-    ENDPOINT = "endpoint"
     STOP = "stop"
     PAUSE = "pause"
     RESUME = "resume"
@@ -78,19 +77,43 @@ class EngineMessage:
     payload: bytes = b""
 
 
+class SettingsModel(Protocol):
+    """Settings that cross as JSON: a pydantic model, which a child may have to do without."""
+
+    def model_dump_json(self) -> str: ...
+
+
+def resolve(target: str) -> Any:
+    """Return the attribute named ``"package.module:Attribute"``."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
     """Facts of ``load``: which engine a child makes.
 
     Attributes:
-        factory: ``"package.module:Attribute"``, called with the settings.
-        settings_type: the same of their model; None: the factory takes none.
+        factory: ``"package.module:Attribute"``, or a name of a registry; called with the settings.
+        settings_type: ``"package.module:Attribute"`` of their model; None: the factory takes none.
         settings: as JSON.
     """
 
     factory: str
     settings_type: str | None = None
     settings: str | None = None
+
+    @classmethod
+    def of(cls, factory: str, settings: SettingsModel | None) -> "EngineSpec":
+        """Return the spec of an engine with these settings."""
+        if settings is None:
+            return cls(factory)
+        kind = type(settings)
+        return cls(factory, f"{kind.__module__}:{kind.__qualname__}", settings.model_dump_json())
+
+    def read_settings(self) -> Any:
+        """Return the settings."""
+        return resolve(self.settings_type or "").model_validate_json(self.settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class Supervisor:
         """
         self._task = asyncio.create_task(self.run(), name=f"{self.name}.supervisor")
         try:
-            await self.wait_ready()
+            await Supervisor.wait_ready(self)
         except BaseException:
             await self.close()
             raise

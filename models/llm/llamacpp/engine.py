@@ -1,8 +1,8 @@
 """The child's side of ``server``: loads the GGUF file and serves it on a loopback port.
 
-llama.cpp's own HTTP server runs in threads of this process, which is hosted by ``runtime.engine_host``: its
-only question is where the server listens. A key that only the owner gets keeps other users of the machine out
-of it. Prompts are neither logged nor shown by the server's routes for the curious.
+llama.cpp's own HTTP server runs in threads of this process, which is hosted by ``runtime.engine_host``: where
+the server listens is what the engine offers once it is loaded. A key that only the owner gets keeps other
+users of the machine out of it. Prompts are neither logged nor shown by the server's routes for the curious.
 """
 
 import http.client
@@ -16,8 +16,6 @@ from xllamacpp import CommonParams, Server
 
 from core.errors import EngineError
 from models.llm.llamacpp.settings import ENGINE, Endpoint, LlamaCppSettings
-from runtime.engine_host import Answer
-from runtime.engine_hosting.messages import EngineMessage
 
 LOOPBACK = "127.0.0.1"
 # Errors, and nothing of a request.
@@ -75,25 +73,7 @@ class LlamaCppEngine:
                 engine=ENGINE,
                 retryable=False,
             ) from error
-        self.endpoint = _endpoint(self._server.listening_address, key)
-
-    def open_stream(self) -> "EndpointStream":
-        """Return a stream whose only answer is the endpoint."""
-        return EndpointStream(self.endpoint)
-
-
-class EndpointStream:
-    """See ``runtime.engine_host.AskedStream``."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-
-    def ask(self, question: EngineMessage) -> Answer:
-        """Return the endpoint, whatever is asked."""
-        return asdict(self._endpoint), b""
-
-    def close(self) -> None:
-        """Hold nothing."""
+        self.offers = asdict(_endpoint(self._server.listening_address, key))
 
 
 def _endpoint(address: str, key: str) -> Endpoint:

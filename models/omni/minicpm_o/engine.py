@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from loguru import logger
 
-from core.errors import AgentError, CapacityError, ConfigError, EngineError, ShapeError
+from core.errors import AgentError, CapacityError, ConfigError, EngineError, PeerError, ShapeError
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.hosted.codec import of_preparation, of_unit
 from models.omni.minicpm_o.saying import Said, Saying
@@ -39,7 +39,8 @@ from models.omni.minicpm_o.settings import (
 )
 from models.omni.phases import Call, Phases, checked_audio, checked_frames
 from runtime.engine_hosting.blocking import BlockingChild
-from runtime.engine_hosting.child import ChildSettings, EngineChild
+from runtime.engine_hosting.child import ChildSettings
+from runtime.engine_hosting.facts import from_facts
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "minicpm_o"
@@ -75,20 +76,7 @@ class MiniCpmOHost:
         limits = ChildSettings(
             start_timeout_s=settings.load_timeout_s, close_timeout_s=settings.close_timeout_s
         )
-        self.link = BlockingChild(
-            lambda on_message, on_end: EngineChild(
-                command,
-                _load_facts(settings),
-                settings=limits,
-                name=ENGINE,
-                on_message=on_message,
-                on_end=on_end,
-                on_device=True,
-                ends_for_good=True,
-            ),
-            name=ENGINE,
-            close_timeout_s=settings.close_timeout_s,
-        )
+        self.link = BlockingChild(command, _load_facts(settings), limits=limits, name=ENGINE)
         self.link.start()
         try:
             self.check(settings.session)
@@ -325,22 +313,11 @@ class MiniCpmOEngine:
         self._host.link.kill("a conversation failed", life=self._life)
 
     def _said(self, answer: EngineMessage) -> Said:
-        facts = answer.facts
         try:
-            audio = np.frombuffer(answer.payload, dtype="<f4").astype(np.float32).reshape(facts["shape"])
-            return Said(
-                is_listen=facts["is_listen"],
-                text=facts["text"],
-                audio=audio,
-                end_of_turn=facts["end_of_turn"],
-                n_tokens=facts["n_tokens"],
-                n_tts_tokens=facts["n_tts_tokens"],
-                cost_prefill_ms=self._cost_prefill_ms,
-                cost_llm_ms=facts["cost_llm_ms"],
-                cost_tts_ms=facts["cost_tts_ms"],
-                kv_tokens=facts["kv_tokens"],
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            audio = np.frombuffer(answer.payload, dtype="<f4").astype(np.float32)
+            audio = audio.reshape(answer.facts["shape"])
+            return from_facts(Said, answer.facts, audio=audio, cost_prefill_ms=self._cost_prefill_ms)
+        except (KeyError, TypeError, ValueError, PeerError) as error:
             raise EngineError(f"{ENGINE}: a result cannot be read", engine=ENGINE) from error
 
     def _silence(self) -> UnitResult:

@@ -14,11 +14,12 @@ from core.errors import EngineError
 from core.media import float_to_pcm16, pcm16_to_float
 from models.echo.control import EchoControl, EchoControlSettings
 from models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
-from models.front_end import EnginePart, FrontEnd, FrontEndSettings, Piece, controlled
+from models.front_end import FrontEnd, FrontEndSettings, Piece, controlled
 from models.vad.meter import VoiceMeter, Window
 from models.vad.silero import SileroSettings, SileroVad
 from processors.front_end.hosted import MOST_CHILDREN, HostedFrontEnd, LocalFrontEnd
 from processors.front_end.vad import VadSettings
+from runtime.engine_hosting.messages import EngineSpec
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess, EngineProcessSettings
 from tests.speakerphone import RATE_HZ, echo, spoken
@@ -30,9 +31,9 @@ LEAST_DB = VadSettings().ears().least_db
 
 def child() -> EngineProcess[object]:
     settings = FrontEndSettings(
-        vad=EnginePart.of("silero", SileroSettings()),
+        vad=EngineSpec.of("silero", SileroSettings()),
         least_db=LEAST_DB,
-        echo=EnginePart.of("webrtc", WebRtcEchoSettings()),
+        echo=EngineSpec.of("webrtc", WebRtcEchoSettings()),
     )
     return EngineProcess(
         "models.front_end:load_front_end",
@@ -55,7 +56,7 @@ async def hosting() -> AsyncIterator[EngineProcess[object]]:
 
 def without_echo() -> EngineProcess[object]:
     """Return a process that is not started and has no echo control."""
-    settings = FrontEndSettings(vad=EnginePart.of("silero", SileroSettings()), least_db=LEAST_DB)
+    settings = FrontEndSettings(vad=EngineSpec.of("silero", SileroSettings()), least_db=LEAST_DB)
     return EngineProcess("models.front_end:load_front_end", settings, decode=dict, name="front_end")
 
 
