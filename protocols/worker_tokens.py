@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import PeerError
+from protocols.facts import from_facts, to_facts
 
 LEAST_SECRET_BYTES = 16
 # Of a name or an id.
 LONGEST = 200
-_FIELDS = ("worker", "incarnation", "session_id", "epoch", "expires_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,7 @@ class Claim:
 
     def facts(self, token: str) -> dict[str, Any]:
         """The claim and its token, as the facts of a first message."""
-        return {
-            "worker": self.worker,
-            "incarnation": self.incarnation,
-            "session_id": self.session_id,
-            "epoch": self.epoch,
-            "expires_s": self.expires_s,
-            "token": token,
-        }
+        return to_facts(self) | {"token": token}
 
 
 def claimed(facts: Mapping[str, Any]) -> tuple[Claim, str]:
@@ -55,13 +48,9 @@ def claimed(facts: Mapping[str, Any]) -> tuple[Claim, str]:
     Raises:
         PeerError: it claims nothing that can be read.
     """
-    claim = Claim(*(facts.get(name) for name in _FIELDS))  # type: ignore[arg-type]
-    texts, numbers = (claim.worker, claim.incarnation, claim.session_id), (claim.epoch, claim.expires_s)
-    token = facts.get("token")
-    are_texts = all(isinstance(text, str) and len(text) <= LONGEST and text.isprintable() for text in texts)
-    if not isinstance(token, str) or not are_texts:
-        raise PeerError("a claim that cannot be read")
-    if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
+    claim, token = from_facts(Claim, facts), facts.get("token")
+    texts = (claim.worker, claim.incarnation, claim.session_id)
+    if not isinstance(token, str) or not all(len(each) <= LONGEST and each.isprintable() for each in texts):
         raise PeerError("a claim that cannot be read")
     return claim, token
 

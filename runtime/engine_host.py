@@ -32,8 +32,8 @@ from typing import Any, Protocol, cast
 
 from core.errors import AgentError, EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from protocols.facts import from_facts
 from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
-from runtime.engine_hosting.facts import from_facts
 from runtime.engine_hosting.messages import (
     AudioTaken,
     EngineMessage,

@@ -22,8 +22,8 @@ from pydantic import BaseModel, Field
 
 from core.errors import ConfigError, EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
+from protocols.facts import to_facts
 from runtime.engine_hosting.child import ChildSettings, EngineChild
-from runtime.engine_hosting.facts import to_facts
 from runtime.engine_hosting.messages import (
     AudioTaken,
     EngineFailure,

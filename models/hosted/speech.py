@@ -7,7 +7,7 @@ from core.errors import PeerError
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime
 from models.stt import Transcript
 from models.tts import SpeechPiece
-from runtime.engine_hosting.facts import from_facts, to_facts
+from protocols.facts import from_facts, to_facts
 
 # Of one message; an utterance or a clause has fewer.
 MOST_WORDS = 10_000

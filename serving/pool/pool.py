@@ -353,7 +353,7 @@ class Pool:
         """Have a worker take no more conversations, and end."""
         kept = self._kept[worker]
         if kept.process is not None:
-            kept.process.retire()
+            kept.process.is_retired = True
         if isinstance(kept.watch, Watch):
             await kept.watch.drain()
         else:
@@ -524,7 +524,7 @@ class Pool:
         incarnation = str(facts.get("incarnation"))
         if standing is Standing.READY:
             if kept.process is not None:
-                kept.process.is_ready()
+                kept.process.mark_ready()
             if self._holds_strangers(name, facts):
                 standing = Standing.SUSPECT
         known = self._scheduler.workers.get(name)
@@ -561,7 +561,7 @@ class Pool:
 
     def _on_stream_state(self, kept: _Kept, standing: Standing | None) -> None:
         if standing is Standing.READY and kept.process is not None:
-            kept.process.is_ready()
+            kept.process.mark_ready()
         if not self._is_closed and kept.url is not None:
             self.streams.on_state(kept.spec.name, kept.url, kept.facts)
 

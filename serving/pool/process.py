@@ -20,8 +20,8 @@ from runtime.engine_hosting.supervisor import ROOT, RestartPauses, Supervisor, c
 from serving.pool.settings import PoolSettings, WorkerSpec
 
 
-class WorkerProcess:
-    """See the module.
+class WorkerProcess(Supervisor):
+    """See the module; its lives are those of a ``Supervisor``, which is ready when the pool says so.
 
     Args:
         spec: of the worker.
@@ -43,14 +43,9 @@ class WorkerProcess:
         self._secret = secret
         self._on_url = on_url
         self._process: asyncio.subprocess.Process | None = None
-        retry_ms, longest_ms = settings.retry_ms, settings.longest_retry_ms
-        self._supervisor = Supervisor(
-            self._live,
-            name=spec.name,
-            pauses=RestartPauses(retry_ms, retry_ms, longest_ms, settled_ms=0),
-            # The pool decides how long it may load.
-            start_timeout_s=None,
-        )
+        pauses = RestartPauses(settings.retry_ms, settings.retry_ms, settings.longest_retry_ms, settled_ms=0)
+        # The pool decides how long it may load.
+        super().__init__(self._live_once, name=spec.name, pauses=pauses, start_timeout_s=None)
         # Of the last one that ended.
         self.status: int | None = None
         self.starts = 0
@@ -60,25 +55,13 @@ class WorkerProcess:
         """Of the process; None while there is none."""
         return None if self._process is None else self._process.pid
 
-    def is_ready(self) -> None:
-        """It works: the next end of it is waited for as if it were the first."""
-        self._supervisor.mark_ready()
-
-    def retire(self) -> None:
-        """It is told to end by somebody else: no other is started in its place."""
-        self._supervisor.is_retired = True
-
     def kill(self) -> None:
         """It does not answer any more."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def run(self) -> None:
-        """Keep one running until cancelled."""
-        await self._supervisor.run()
-
-    async def _live(self) -> None:
+    async def _live_once(self) -> None:
         """One life of it."""
         self.starts += 1
         process = self._process = await asyncio.create_subprocess_exec(

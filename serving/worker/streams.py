@@ -18,8 +18,8 @@ from models.llm.hosted.codec import of_answered, of_prefilled, to_asked
 from models.llm.kv.dialogue import Answered, Prefilled
 from models.stt import SpeechStream, SpeechToText
 from models.tts import SpeechPiece, TextToSpeech
+from protocols.facts import to_facts
 from runtime.engine_host import begin
-from runtime.engine_hosting.facts import to_facts
 from runtime.engine_hosting.messages import MessageType
 from serving.worker.hosting import Answer, Emit, Hosted, Lessee, Talk
 

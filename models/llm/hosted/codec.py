@@ -13,7 +13,7 @@ from core.errors import PeerError
 from models.llm import Message
 from models.llm.kv.dialogue import Answered, Asked, Prefilled
 from models.llm.kv.segments import CacheHandle
-from runtime.engine_hosting.facts import from_facts, from_rows, to_facts, to_rows
+from protocols.facts import from_facts, from_rows, to_facts, to_rows
 
 # A million tokens of text are about four megabytes, and six bytes a character where it is not of ASCII.
 MOST_DIALOGUE_BYTES = 33_554_432

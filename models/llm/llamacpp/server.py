@@ -7,7 +7,7 @@ loaded again.
 """
 
 from models.llm.llamacpp.settings import ENGINE, Endpoint, LlamaCppSettings
-from runtime.engine_hosting.facts import from_facts
+from protocols.facts import from_facts
 from runtime.engine_process import EngineProcess, EngineProcessSettings
 
 FACTORY = "models.llm.llamacpp.engine:LlamaCppEngine"

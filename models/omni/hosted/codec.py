@@ -12,7 +12,7 @@ import numpy as np
 
 from core.errors import PeerError
 from models.omni import Preparation, UnitResult
-from runtime.engine_hosting.facts import from_facts, to_facts
+from protocols.facts import from_facts, to_facts
 
 FLOAT32 = np.dtype("<f4")
 VOICES = ("llm_ref_audio", "tts_ref_audio")

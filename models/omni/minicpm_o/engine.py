@@ -38,9 +38,9 @@ from models.omni.minicpm_o.settings import (
     with_history,
 )
 from models.omni.phases import Call, Phases, checked_audio, checked_frames
+from protocols.facts import from_facts
 from runtime.engine_hosting.blocking import BlockingChild
 from runtime.engine_hosting.child import ChildSettings
-from runtime.engine_hosting.facts import from_facts
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "minicpm_o"

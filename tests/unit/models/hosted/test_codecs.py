@@ -13,7 +13,7 @@ from core.media import WordTime
 from models.hosted.speech import of_piece, to_piece, to_transcript
 from models.stt import Transcript
 from models.tts import SpeechPiece
-from runtime.engine_hosting.facts import to_facts
+from protocols.facts import to_facts
 
 SHARES = st.floats(0, 1)
 TIMES = st.integers(0, 10**9)

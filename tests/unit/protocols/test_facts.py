@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from core.errors import PeerError
-from runtime.engine_hosting.facts import from_facts, to_facts
+from protocols.facts import from_facts, to_facts
 
 
 class Mood(StrEnum):
