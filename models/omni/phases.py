@@ -6,7 +6,7 @@ anything: what was on its way then ends silently, and whatever is called behind 
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 import numpy as np
@@ -88,6 +88,34 @@ class Phases:
                 raise IllegalTransition(self._phase.value, call.value)
             self._phase = following
             return following is not Phase.STOPPED
+
+    def enter_prefill(
+        self,
+        audio: np.ndarray,
+        frames: Sequence[np.ndarray],
+        samples: int,
+        *,
+        engine: str,
+        takes_frames: bool = False,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...]] | None:
+        """Enter a prefill and return the unit as it may be heard and seen; None behind a ``stop``.
+
+        Raises:
+            IllegalTransition: it may not follow.
+            ShapeError: see ``checked_audio`` and ``checked_frames``, or frames that are not taken. The call
+                may come again.
+        """
+        before = self._phase
+        active = self.enter(Call.PREFILL)
+        try:
+            if frames and not takes_frames:
+                raise ShapeError(f"{engine} takes no frames")
+            seen = checked_frames(tuple(frames))
+            heard = checked_audio(audio, samples, frames=len(seen))
+        except ShapeError:
+            self.take_back(Call.PREFILL, before)
+            raise
+        return (heard, seen) if active else None
 
     def take_back(self, call: Call, phase: Phase) -> None:
         """The call failed and changed nothing: it may come again. Not behind a ``stop``."""

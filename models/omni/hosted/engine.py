@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import AgentError, EngineError, PeerError, ShapeError
+from core.errors import AgentError, EngineError, PeerError
 from models.hosted.link import ConversationLink
 from models.hosted.worker import Leasing, OneWorker, WorkerAddress, loaded_engine
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.hosted import codec
-from models.omni.phases import Call, Phases, checked_audio, checked_frames
+from models.omni.phases import Call, Phases
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "worker"
@@ -122,20 +122,17 @@ class WorkerOmniEngine:
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
         """See ``OmniEngine``."""
-        before = self._phases.phase
-        active = self._phases.enter(Call.PREFILL)
-        try:
-            if frames and not self.takes_frames:
-                raise ShapeError(f"{ENGINE}: its engine takes no frames")
-            seen = checked_frames(tuple(frames))
-            longest_ms = max(self.unit_ms, self.first_unit_ms)
-            # What is short is padded by the engine, which knows which unit this is.
-            checked_audio(audio, longest_ms * self.input_rate_hz // 1000, frames=len(seen))
-        except ShapeError:
-            self._phases.take_back(Call.PREFILL, before)
-            raise
-        if active:
-            facts, payload = codec.of_unit(audio, seen)
+        longest_ms = max(self.unit_ms, self.first_unit_ms)
+        # What is short is padded by the engine, which knows which unit this is.
+        unit = self._phases.enter_prefill(
+            audio,
+            frames,
+            longest_ms * self.input_rate_hz // 1000,
+            engine=ENGINE,
+            takes_frames=self.takes_frames,
+        )
+        if unit is not None:
+            facts, payload = codec.of_unit(audio, unit[1])
             self._ask(MessageType.PREFILL, facts, payload)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from loguru import logger
 
-from core.errors import AgentError, CapacityError, ConfigError, EngineError, PeerError, ShapeError
+from core.errors import AgentError, CapacityError, ConfigError, EngineError, PeerError
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.hosted.codec import of_preparation, of_unit
 from models.omni.minicpm_o.saying import Said, Saying
@@ -37,7 +37,7 @@ from models.omni.minicpm_o.settings import (
     read_voice,
     with_history,
 )
-from models.omni.phases import Call, Phases, checked_audio, checked_frames
+from models.omni.phases import Call, Phases
 from protocols.facts import from_facts
 from runtime.engine_hosting.blocking import BlockingChild
 from runtime.engine_hosting.child import ChildSettings
@@ -221,19 +221,13 @@ class MiniCpmOEngine:
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
         """See ``OmniEngine``. The first unit is longer; a shorter one is padded in front like any other."""
-        before = self._phases.phase
-        active = self._phases.enter(Call.PREFILL)
         samples = (self.first_unit_ms if not self._units else self.unit_ms) * INPUT_RATE_HZ // 1000
-        try:
-            if frames and not self.takes_frames:
-                raise ShapeError(f"{ENGINE} was told to see nothing")
-            seen = checked_frames(tuple(frames))
-            heard = checked_audio(audio, samples, frames=len(seen))
-        except ShapeError:
-            self._phases.take_back(Call.PREFILL, before)
-            raise
-        if not active:
+        unit = self._phases.enter_prefill(
+            audio, frames, samples, engine=ENGINE, takes_frames=self.takes_frames
+        )
+        if unit is None:
             return
+        heard, seen = unit
         self._units += 1
         if not len(heard):
             # Who is seen and makes no sound is heard as silence: the model counts its time by what it hears.

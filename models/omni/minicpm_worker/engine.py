@@ -31,7 +31,7 @@ from pydantic import Field, field_validator
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from core.errors import CapacityError, ConfigError, EngineError, PeerError, ShapeError
+from core.errors import CapacityError, ConfigError, EngineError, PeerError
 from models.omni import Preparation, UnitResult, Vote
 from models.omni.minicpm_o.saying import Said, Saying
 from models.omni.minicpm_o.settings import (
@@ -46,7 +46,7 @@ from models.omni.minicpm_o.settings import (
 )
 from models.omni.minicpm_worker import wire
 from models.omni.minicpm_worker.settings import ConversationSettings
-from models.omni.phases import Call, Phases, checked_audio, checked_frames
+from models.omni.phases import Call, Phases
 from runtime.blocking_socket import connect_for
 
 ENGINE = "minicpm_worker"
@@ -199,18 +199,12 @@ class MiniCpmWorkerEngine:
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
         """See ``OmniEngine``. The server hears and answers in one step: it is sent with ``generate``."""
-        before = self._phases.phase
-        active = self._phases.enter(Call.PREFILL)
         samples = UNIT_MS * INPUT_RATE_HZ // 1000
-        try:
-            if frames and not self.takes_frames:
-                raise ShapeError(f"{ENGINE} was told to take no frames")
-            seen = checked_frames(tuple(frames))
-            heard = checked_audio(audio, samples, frames=len(seen))
-        except ShapeError:
-            self._phases.take_back(Call.PREFILL, before)
-            raise
-        if active:
+        unit = self._phases.enter_prefill(
+            audio, frames, samples, engine=ENGINE, takes_frames=self.takes_frames
+        )
+        if unit is not None:
+            heard, seen = unit
             # Frames alone are refused by the server, and would take a second from its clock of sound.
             self._unit = (heard if len(heard) else np.zeros(samples, np.float32)), seen
 

@@ -21,7 +21,7 @@ from loguru import logger
 from pydantic import ValidationError
 from torch import Tensor
 
-from core.errors import ConfigError, EngineError, ShapeError
+from core.errors import ConfigError, EngineError
 from models.omni import Preparation, UnitResult, Vote
 from models.omni.moshi.codec import DecoderStream, EncoderStream
 from models.omni.moshi.host import UNIT_MS, MoshiHost, Weights
@@ -29,7 +29,7 @@ from models.omni.moshi.settings import ENGINE, MoshiTalk
 from models.omni.moshi.speech import SpeechGate, level_dbfs
 from models.omni.moshi.steps import Steps
 from models.omni.moshi.words import Words
-from models.omni.phases import Call, Phase, Phases, checked_audio
+from models.omni.phases import Call, Phase, Phases
 
 
 class _Talk:
@@ -95,22 +95,14 @@ class MoshiEngine:
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
         """See ``OmniEngine``; it sees nothing."""
-        before = self._phases.phase
-        active = self._phases.enter(Call.PREFILL)
-        try:
-            if frames:
-                raise ShapeError(f"{ENGINE} takes no frames")
-            heard = checked_audio(audio, self._weights.unit_samples, frames=0)
-        except ShapeError:
-            self._phases.take_back(Call.PREFILL, before)
-            raise
+        unit = self._phases.enter_prefill(audio, frames, self._weights.unit_samples, engine=ENGINE)
         talk = self._talk
-        if not active or talk is None:
+        if unit is None or talk is None:
             return
         began_s = time.perf_counter()
         with _computing("hearing"):
             # A copy: the caller's array is the caller's, and may be read-only.
-            samples = torch.tensor(heard, device=self._weights.device)
+            samples = torch.tensor(unit[0], device=self._weights.device)
             talk.heard = talk.ear.encode(samples)[:, 0]
         talk.cost_prefill_ms = (time.perf_counter() - began_s) * 1000
 

@@ -20,9 +20,9 @@ import numpy as np
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from core.errors import ConfigError, ShapeError
+from core.errors import ConfigError
 from models.omni import Preparation, UnitResult, Vote
-from models.omni.phases import Call, Phases, checked_audio
+from models.omni.phases import Call, Phases
 from models.omni.two_tier.content import Content, ContentMaker
 from models.omni.two_tier.dialogue import Asked, Dialogue, SpokenDialogue
 from models.omni.two_tier.ears import Ears, EarSettings, Told
@@ -216,17 +216,10 @@ class TwoTierEngine:
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
         """See ``OmniEngine``; it sees nothing."""
-        before = self._phases.phase
-        active = self._phases.enter(Call.PREFILL)
-        try:
-            if frames:
-                raise ShapeError("two_tier takes no frames")
-            heard = checked_audio(audio, UNIT_MS * self.input_rate_hz // 1000, frames=0)
-        except ShapeError:
-            self._phases.take_back(Call.PREFILL, before)
-            raise
-        if active and self._ears is not None:
-            self._ears.hear(heard, bot_speaks=self._speaks)
+        samples = UNIT_MS * self.input_rate_hz // 1000
+        unit = self._phases.enter_prefill(audio, frames, samples, engine="two_tier")
+        if unit is not None and self._ears is not None:
+            self._ears.hear(unit[0], bot_speaks=self._speaks)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """See ``OmniEngine``."""
