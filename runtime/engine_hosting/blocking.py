@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from itertools import count
 from time import monotonic
 from typing import Any, TypeVar
@@ -88,17 +89,19 @@ class BlockingChild:
         Raises:
             AgentError: see ``Supervisor.wait_ready``.
         """
+        self._check_open()
         waiting = self._run(self._child.wait_ready())
         while not is_stopped():
             if wait({waiting}, POLL_S).done:
                 waiting.result()
                 return True
+            self._check_open()
         waiting.cancel()
         return False
 
     def tell(self, type_: MessageType) -> None:
-        """Send a message that has no answer."""
-        self._loop.call_soon_threadsafe(self._child.send, EngineMessage(type_))
+        """Send a message that has no answer. Raises EngineError when closed."""
+        self._schedule(self._child.send, EngineMessage(type_))
 
     def ask(
         self,
@@ -126,7 +129,7 @@ class BlockingChild:
         """
         number, answer = next(self._numbers), Future[EngineMessage]()
         message = EngineMessage(type_, number, facts or {}, payload)
-        self._loop.call_soon_threadsafe(self._ask, message, life, answer)
+        self._schedule(self._ask, message, life, answer)
         deadline_s = monotonic() + within_s
         try:
             while not is_stopped():
@@ -139,7 +142,8 @@ class BlockingChild:
                     raise EngineError(f"{self._name}: {late}", engine=self._name)
         finally:
             self._pending.pop(number, None)
-        self.tell(MessageType.STOP)
+        with suppress(EngineError):
+            self.tell(MessageType.STOP)
         return None
 
     def kill(self, reason: str, *, life: int) -> None:
@@ -160,6 +164,18 @@ class BlockingChild:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EngineError(f"{self._name}: the worker is gone", engine=self._name)
+
+    def _schedule(self, call: Callable[..., None], *arguments: object) -> None:
+        self._check_open()
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError as error:
+            # It was closed a moment ago.
+            raise EngineError(f"{self._name}: the worker is gone", engine=self._name) from error
 
     # On the loop.
 

@@ -98,7 +98,7 @@ class EngineChild(Supervisor):
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child while there is one."""
+        """Return the process id of the child while there is one."""
         return self._process.pid if self._process else None
 
     def send(self, message: EngineMessage, stream: int = 0) -> None:
@@ -124,7 +124,7 @@ class EngineChild(Supervisor):
                 self.kill(f"the engine process gives no sign for {quiet_s:.1f} s")
 
     async def _live_once(self) -> None:
-        """One life of the child, from start to end; the child is gone when this returns or raises."""
+        """Run one life of the child, from start to end; the child is gone when this returns or raises."""
         ours, theirs = socket.socketpair()
         try:
             self._process = await self._spawned(theirs)

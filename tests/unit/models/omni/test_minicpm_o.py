@@ -435,6 +435,17 @@ def test_a_host_that_is_closed_starts_no_worker() -> None:
         made.open_engine()
 
 
+def test_a_conversation_of_a_host_that_is_closed_ends_without_another_worker() -> None:
+    made = MiniCpmOHost(settings(), worker=CHILD)
+    engine = begun(made)
+    made.close()
+    with pytest.raises(EngineError, match="gone"):
+        made.link.wait_ready(lambda: False)
+    engine.cleanup()
+    with pytest.raises(EngineError, match="closed"):
+        begun(made)
+
+
 def test_a_stop_returns_at_once_and_the_late_result_is_nobodys() -> None:
     made = MiniCpmOHost(settings(unit_timeout_s=0.2, close_timeout_s=0.3), worker=CHILD)
     engine = begun(made, "{hang 2}")
