@@ -16,16 +16,18 @@ from typing import Any
 from pipecat.frames.frames import Frame
 
 from configs.deployment import Deployment
+from core.call_events import ReplyFinished, ReplyProgressed
 from core.client_rules import ClientRules, prompt_of
 from core.newest import Newest
-from core.timeline import HeardMark
+from core.timeline import HeardMark, HeardReply
 from models.tools import Tool
 from processors.dialogue.commit_gate import Answers
 from processors.front_end.hosted import HostedFrontEnd
 from processors.fusion.perception import AnnotationFrame
-from processors.playout.heard import HeardReply, HeardSoFar, PlayoutSettings
+from processors.playout.heard import PlayoutSettings
 from processors.playout.playout import Playout
 from protocols.surface import UnitMouth, Wish
+from runtime.event_stream import CallEvents
 from session_store.conversation import Conversation
 from session_store.events import Draft, Kind
 from telemetry.turns import TurnLog
@@ -99,6 +101,7 @@ class Call:
 
     Attributes:
         call_id: unique.
+        events: what happens in the call.
         rules: what the client may change.
         turns: marks of every turn.
         playout: what is heard.
@@ -113,7 +116,6 @@ class Call:
         finish_turn: the same with what is still being understood, where the pipeline waits for it.
         on_waiting: to be told when the caller waits for somebody who is not the bot, and when no more, while
             the call runs: nobody asks whether they are there.
-        on_reply_over: told when a reply is over; must not block.
         on_turn_started: told that the caller's turn begins; must not block.
         on_turn: told what the caller has said when their turn is over, nothing where it was none; must not
             block.
@@ -146,6 +148,7 @@ class Call:
         self.transport = transport
         self.call_id = uuid.uuid4().hex
         self.turns = TurnLog()
+        self.events = CallEvents()
         self.peer_cancels_echo = peer_cancels_echo
         self.front_end: HostedFrontEnd | None = None
         self.self_voice: SelfVoice | None = None
@@ -155,7 +158,6 @@ class Call:
         self.end_turn: Callable[[], Awaitable[None]] | None = None
         self.finish_turn: Callable[[], Awaitable[None]] | None = None
         self.on_waiting: Callable[[bool], None] | None = None
-        self.on_reply_over: Callable[[HeardReply], None] | None = None
         self.on_turn_started: Callable[[], None] | None = None
         self.on_turn: Callable[[str], None] | None = None
         self.ends_on_goodbye = True
@@ -172,23 +174,25 @@ class Call:
         self._claims: Newest[str, str] = Newest(MAX_UNTOLD)
         self.playout = Playout(
             playout,
-            on_reply=self._on_reply,
-            on_progress=self._on_progress,
+            events=self.events,
             follows_packets=follows_packets,
             peer_quiet_ms=peer_quiet_ms,
             clock=conversation.clock,
         )
         self.playout.rate_hz = output_rate_hz or 0
+        self.events.subscribe(ReplyProgressed, self._on_progress)
+        self.events.subscribe(ReplyFinished, self._on_reply)
 
     def release(self) -> None:
         """Drop the references to a pipeline that has ended. What was recorded stays."""
         self.close_front_end()
         self.front_end = self.self_voice = self.own_words = None
         self.on_far_end = self.report = self.end_turn = self.finish_turn = None
-        self.on_waiting = self.on_reply_over = self.on_turn_started = self.on_turn = self.answers = None
+        self.on_waiting = self.on_turn_started = self.on_turn = self.answers = None
         self.on_closing = None
         self.is_answering = lambda: False
         self.playout.release()
+        self.events.close()
         client = self.client
         client.ears = client.mouth = client.run_tool = client.change_tools = client.on_placed = None
 
@@ -249,18 +253,20 @@ class Call:
         """The call is over."""
         self._note(Kind.LEFT, **({} if self.answered_by is None else {"answered_by": self.answered_by}))
 
-    def _on_progress(self, reply: HeardSoFar) -> None:
+    def _on_progress(self, event: ReplyProgressed) -> None:
         """Another clause was heard: what counts if this process dies before the end of the reply."""
+        reply = event.heard
         if reply.in_context:
             self._write(Kind.HEARD, reply.reply_id, reply.at_us, text=reply.text, **_position(reply.mark))
 
-    def _on_reply(self, reply: HeardReply) -> None:
+    def _on_reply(self, event: ReplyFinished) -> None:
         """A reply was heard to its end, or cut off."""
+        reply = event.heard
+        if not reply.is_known:
+            return
         self._heard.append(reply)
         if reply.in_context:
             self._write_reply(reply)
-        if self.on_reply_over is not None:
-            self.on_reply_over(reply)
 
     def _write_reply(self, reply: HeardReply, *, corrects: bool = False) -> None:
         key = f"reply.{reply.reply_id}"

@@ -63,7 +63,6 @@ from processors.dialogue.wait_guard import WaitGuard
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.fusion.perception import Perception
 from processors.playout.assistant import HeardAssistantAggregator
-from processors.playout.replies import Followers
 from processors.speech.engine_tts import EngineTtsService
 from processors.taps.turn_marks import TurnMarks
 from processors.turns.audio_stop import AudioStop
@@ -74,6 +73,7 @@ from processors.turns.idle import IdleKeeper
 from processors.turns.looks import VoiceLooks
 from processors.turns.stop_words import StopWords
 from processors.turns.voicemail import VoicemailScreen
+from runtime.event_stream import CallEvents
 from transports.gain import SetsGain
 from turn_taking.asking_back import AskingBack
 from turn_taking.backchannel import BackchannelPolicy
@@ -104,7 +104,7 @@ async def run_conversation(
         handle_sigint: end the conversation on Ctrl-C.
         finished: set by whoever wants the conversation to end in good order, after what is being said.
     """
-    idle, hums = idle_keeper(engines, call), _backchannels(engines) if call.client.hums else None
+    idle, hums = idle_keeper(engines, call), _backchannels(engines, call.events) if call.client.hums else None
 
     def on_screening(screens: bool) -> None:
         idle.on_waiting(screens, why=SCREENING)
@@ -313,7 +313,6 @@ async def _build(
     call.finish_turn = endpoint.finish_turn
     if barge_in is not None:
         idle.holds_reply = lambda: barge_in.holds_reply
-    call.playout.follower = Followers(*(each for each in (barge_in, idle, hums) if each is not None))
     if hums is not None:
         # Plain audio, behind everything that would take it for a reply.
         hums.speak_through(entry.push_frame)
@@ -454,7 +453,7 @@ async def _build(
     return worker
 
 
-def _backchannels(engines: Engines) -> BackchannelKeeper | None:
+def _backchannels(engines: Engines, events: CallEvents) -> BackchannelKeeper | None:
     """What hums in one call; None where nothing does, or nobody could tell an unfinished turn."""
     settings = engines.deployment.speaking.backchannel
     if settings is None or not settings.is_on:
@@ -463,7 +462,7 @@ def _backchannels(engines: Engines) -> BackchannelKeeper | None:
         logger.warning("speaking.backchannel needs hearing.turn, which is off: the bot does not hum")
         return None
     return BackchannelKeeper(
-        BackchannelPolicy(settings), sound=engines.kept_speech, rate_hz=engines.output_rate_hz
+        events, BackchannelPolicy(settings), sound=engines.kept_speech, rate_hz=engines.output_rate_hz
     )
 
 
@@ -504,6 +503,7 @@ def _barge_in(
 
     barge_in = BargeInStartStrategy(
         BargeIn(settings),
+        call.events,
         endpoint=endpoint,
         set_gain_db=set_gain_db,
         forget_words=forget_words,

@@ -80,7 +80,6 @@ from processors.duplex.turns import IS_WRITTEN, DuplexTurns
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.fusion.perception import Perception
 from processors.playout.assistant import HeardAssistantAggregator
-from processors.playout.replies import Followers
 from processors.speech.engine_tts import EngineTtsService
 from processors.taps.notice import NoticeTap
 from processors.taps.turn_marks import TurnMarks
@@ -88,6 +87,7 @@ from processors.turns.endpoint import word_confidences
 from processors.turns.idle import QUEUE, IdleKeeper
 from processors.turns.stop_words import StopWords
 from protocols.surface import Wish
+from runtime.event_stream import CallEvents
 from serving.pool.omni import FINAL, PooledConversation, PooledOmni
 from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Task
@@ -424,7 +424,11 @@ async def _build(
     contents = Contents(engines.output_rate_hz, dialogue.arrived)
     in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, partial(idle.on_waiting, why=QUEUE))
     hosts = [_of_call(host, dialogue, call, in_queue, has_echo=bool(echo)) for host in engines.omni]
-    beside = None if all(is_two_tier) else _beside(engines, transport, user, lambda: not omni.wants_content)
+    beside = (
+        None
+        if all(is_two_tier)
+        else _beside(engines, transport, call.events, user, lambda: not omni.wants_content)
+    )
     yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
     call.playout.guards_protected = beside is not None and yields_to_stop
     votes, write = _Votes(turns), _ticks_to(log)
@@ -474,7 +478,6 @@ async def _build(
     idle.end_turn = call.end_turn = end_turn
     idle.holds_reply = lambda: omni.is_speaking
     call.is_answering = idle.is_answering
-    call.playout.follower = Followers(*(each for each in (beside, idle) if each is not None))
     assistant = HeardAssistantAggregator(context, None)
 
     def hear(pcm: bytes) -> None:
@@ -626,7 +629,11 @@ async def _close_at_end(held: StopWords | PooledConversation) -> None:
 
 
 def _beside(
-    engines: Engines, transport: BaseTransport, user: DuplexTurns, is_on: Callable[[], bool]
+    engines: Engines,
+    transport: BaseTransport,
+    events: CallEvents,
+    user: DuplexTurns,
+    is_on: Callable[[], bool],
 ) -> TurnsBeside:
     hearing, duplex = engines.deployment.hearing, engines.deployment.duplex
 
@@ -635,6 +642,7 @@ def _beside(
             transport.set_gain_db(gain_db)
 
     return TurnsBeside(
+        events,
         user,
         settings=duplex.turns,
         ears=hearing.voice.ears(),

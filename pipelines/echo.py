@@ -19,6 +19,7 @@ import asyncio
 from loguru import logger
 
 from configs.deployment import EchoMode
+from core.call_events import WordsSpoken
 from core.errors import EngineError
 from models.echo.control import EchoControl, EchoControlSettings
 from pipelines.call import Call
@@ -72,7 +73,7 @@ async def open_echo_control(engines: Engines, transport: object, call: Call) -> 
     call.self_voice = SelfVoice(hearing.self_voice)
     call.own_words = words = OwnWords()
     clock = call.conversation.clock
-    call.playout.on_words = lambda text: words.said(text, clock.now_us() // 1000)
+    call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
     # On the loop's clock and not the session's, which is the wall's: audio is placed to the sample, and a
     # device's thread can read the loop's.
     processor = EchoProcessor(control, executor=executor, self_voice=call.self_voice)

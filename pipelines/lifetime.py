@@ -46,6 +46,7 @@ def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
     if settings is not None and not call.ends_on_goodbye:
         settings = settings.model_copy(update={"hang_up_on_farewell": False})
     keeper = IdleKeeper(
+        call.events,
         settings,
         timeout_ms=bot.idle_timeout_ms,
         idle_ms=call.turns.idle_ms,

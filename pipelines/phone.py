@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from pipecat.frames.frames import Frame
 
 from audio.speech_level import SpeechLevel, active_level_dbm0
+from core.call_events import ReplyFinished
 from core.errors import ConfigError
 from core.media import pcm16_to_float
 from pipelines.call import Call, playout_settings
@@ -88,7 +89,8 @@ async def hold_phone(
         has_open_code=has_open_code,
     )
     call.on_turn_started, call.on_turn = control.on_turn_started, control.on_turn
-    call.on_reply_over, call.answers = control.on_reply, control.answer
+    call.answers = control.answer
+    call.events.subscribe(ReplyFinished, control.on_reply_finished)
     if engines.answering.calls_tools:
         call.tools = control.tools()
 

@@ -28,9 +28,9 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
+from core.call_events import ReplyFinished
 from core.errors import AgentError, EngineError
 from models.tools import Tool
-from processors.playout.heard import HeardReply
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from turn_taking.caller_intents import is_farewell, requests_human
 
@@ -206,9 +206,10 @@ class PhoneControl:
         self._news.set()
         return self._connecting
 
-    def on_reply(self, reply: HeardReply) -> None:
+    def on_reply_finished(self, event: ReplyFinished) -> None:
         """A reply is over."""
-        if self._is_leaving and reply.in_context and not reply.truncated:
+        reply = event.heard
+        if self._is_leaving and reply.is_known and reply.in_context and not reply.truncated:
             self._leave_at_s = self._now_s() + GRACE_S
             self._news.set()
 

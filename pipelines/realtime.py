@@ -244,7 +244,6 @@ async def build_realtime(
     thought, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
     idle.holds_reply = lambda: replies.is_speaking
     call.is_answering = idle.is_answering
-    call.playout.follower = idle
     user = LLMUserAggregator(
         context,
         params=LLMUserAggregatorParams(user_turn_strategies=_strategies(row.turns), empty_user_turn=None),

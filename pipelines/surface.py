@@ -25,6 +25,7 @@ from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.services.settings import LLMSettings
 from pipecat.transports.base_transport import TransportParams
 
+from core.call_events import ReplyFinished
 from core.client_rules import ClientRules, prompt_of
 from core.errors import AgentError, EngineError
 from models.tools import EffectUnknownError
@@ -319,7 +320,12 @@ async def hold_surface(
 
     actor.transport = transport
     client.mouth = transport if dialect.wants_units else None
-    call.on_reply_over = lambda reply: transport.end_reply(reply.reply_id, was_cut=reply.truncated)
+
+    def on_reply_finished(event: ReplyFinished) -> None:
+        if event.heard.is_known:
+            transport.end_reply(event.heard.reply_id, was_cut=event.heard.truncated)
+
+    call.events.subscribe(ReplyFinished, on_reply_finished)
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: SocketTransport, _client: object) -> None:

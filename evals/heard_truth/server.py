@@ -30,14 +30,16 @@ from pipecat.turns.user_start import VADUserTurnStartStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
+from core.call_events import ReplyFinished
 from evals.serving import command
 from pipelines.engines import Engines
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.playout.assistant import HeardAssistantAggregator
-from processors.playout.heard import HeardReply, PlayoutSettings
+from processors.playout.heard import PlayoutSettings
 from processors.playout.playout import Playout
 from processors.turns.audio_stop import AudioStop
 from processors.turns.endpoint import EndpointStopStrategy
+from runtime.event_stream import CallEvents
 from transports.webrtc.transport import PacedWebRTCTransport
 from turn_taking.policies import endpoint_policy
 
@@ -69,12 +71,15 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
     released = ReleasedWords()
     messages: asyncio.Queue[dict[str, object]] = asyncio.Queue()
 
-    def on_reply(reply: HeardReply) -> None:
-        messages.put_nowait({**reply.as_message(), "released": released.count})
+    def on_reply_finished(event: ReplyFinished) -> None:
+        if event.heard.is_known:
+            messages.put_nowait({**event.heard.as_message(), "released": released.count})
 
+    events = CallEvents()
+    events.subscribe(ReplyFinished, on_reply_finished)
     playout = Playout(
         PlayoutSettings(word_due_percent=engines.deployment.speaking.delivery.word_due_percent),
-        on_reply=on_reply,
+        events=events,
         peer_quiet_ms=lambda: transport.quiet_ms(),
     )
     transport = PacedWebRTCTransport(

@@ -6,8 +6,8 @@ engine, by the same ears and the same policy, on units of 80 ms of the caller's 
 way of the engine's own decisions (``processors.duplex.dialogue.Steps``). Nothing is guessed, hummed or said
 on: the words are the engine's affair.
 
-In: the caller's audio (``hear``), the recogniser's words (``on_words``), the bot's replies as the playout
-clock tells them. Owns no task: ``run`` is its caller's. Voice activity runs in ``executor``. Slow: audio that
+In: the caller's audio (``hear``), the recogniser's words (``on_words``), the bot's replies as events of the
+playout clock. Owns no task: ``run`` is its caller's. Voice activity runs in ``executor``. Slow: audio that
 waits is bounded by ``WAITING_MS``; the oldest goes.
 """
 
@@ -18,6 +18,7 @@ from concurrent.futures import Executor
 
 from loguru import logger
 
+from core.call_events import ClauseAnnounced, ReplyAnnounced, ReplyFinished, ReplyProgressed, ReplyStarted
 from core.errors import AgentError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.omni.two_tier.dialogue import Asked
@@ -25,7 +26,7 @@ from models.omni.two_tier.ears import Ears, EarSettings, Told
 from models.turn import TurnCompleteness
 from models.vad import VoiceActivityDetector
 from processors.duplex.dialogue import Steps
-from processors.playout.heard import HeardReply, HeardSoFar
+from runtime.event_stream import CallEvents
 from turn_taking.duplex_policy import (
     Act,
     Ask,
@@ -47,9 +48,10 @@ _BotEvent = Callable[[DuplexPolicy, int], None]
 
 
 class TurnsBeside:
-    """Of one call. Follows the replies.
+    """Of one call.
 
     Args:
+        events: of the call.
         steps: carries out what is decided.
         settings: of the policy; what it would guess or hum is left out.
         ears: of the voice gate.
@@ -64,6 +66,7 @@ class TurnsBeside:
 
     def __init__(
         self,
+        events: CallEvents,
         steps: Steps,
         *,
         settings: DuplexPolicySettings,
@@ -91,6 +94,11 @@ class TurnsBeside:
         self._wake = asyncio.Event()
         self._speaking = False
         self._ends_turn = False
+        events.subscribe(ReplyAnnounced, self._on_reply_announced)
+        events.subscribe(ClauseAnnounced, self._on_clause_announced)
+        events.subscribe(ReplyStarted, self._on_reply_started)
+        events.subscribe(ReplyProgressed, self._on_reply_progressed)
+        events.subscribe(ReplyFinished, self._on_reply_finished)
 
     def hear(self, pcm: bytes) -> None:
         """More of the caller's audio: 16-bit mono at the detector's rate."""
@@ -157,42 +165,32 @@ class TurnsBeside:
         elif isinstance(act, Volume) and self._yields:
             self._set_gain_db(act.gain_db)
 
-    # What the bot does; see ``FollowsReplies``.
+    # What the bot does.
 
-    def on_reply_begun(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-
-    def on_reply_written(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-
-    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
-        """See ``FollowsReplies``."""
-        # Told again where it is known only then that it may not be interrupted.
+    def _on_reply_announced(self, event: ReplyAnnounced) -> None:
+        reply_id, protected = event.reply_id, event.protected
+        # Announced again where it is known only then that it may not be interrupted.
         if (reply_id, protected) not in self._coming and (reply_id, True) not in self._coming:
             self._coming.append((reply_id, protected))
             self._note(
                 lambda policy, now_ms: policy.on_reply_coming(now_ms, protected=protected, reply_id=reply_id)
             )
 
-    def on_reply_saying(self, reply_id: str, text: str) -> None:
-        """See ``FollowsReplies``."""
-        self._note(lambda policy, _now_ms: policy.on_saying(text))
+    def _on_clause_announced(self, event: ClauseAnnounced) -> None:
+        self._note(lambda policy, _now_ms: policy.on_saying(event.text))
 
-    def on_reply_started(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
+    def _on_reply_started(self, _event: ReplyStarted) -> None:
         self._speaking = True
         self._note(lambda policy, now_ms: policy.on_bot_started(now_ms))
 
-    def on_reply_progress(self, heard: HeardSoFar) -> None:
-        """See ``FollowsReplies``."""
-        last_word = heard.mark.last_word
+    def _on_reply_progressed(self, event: ReplyProgressed) -> None:
+        last_word = event.heard.mark.last_word
         if last_word is not None:
             self._note(lambda policy, _now_ms: policy.on_heard(last_word))
 
-    def on_reply_over(self, reply: HeardReply) -> None:
-        """See ``FollowsReplies``."""
+    def _on_reply_finished(self, event: ReplyFinished) -> None:
         self._speaking = False
-        text, reply_id = reply.text, reply.reply_id
+        text, reply_id = event.heard.text, event.heard.reply_id
         self._note(lambda policy, now_ms: policy.on_bot_stopped(now_ms, text, reply_id=reply_id))
 
     def _note(self, event: _BotEvent) -> None:

@@ -224,9 +224,7 @@ class RealtimeReplies(FrameProcessor):
 
     async def _begin(self, frame: LLMFullResponseStartFrame | None = None) -> None:
         frame = frame or LLMFullResponseStartFrame()
-        self._reply_id = self._playout.name_reply(frame)
-        if self._playout.follower is not None:
-            self._playout.follower.on_reply_begun(self._reply_id)
+        self._reply_id = self._playout.open_reply(frame)
         self._text, self._silent_ms = "", 0
         self._held, self._held_ms = [], 0
         await self.push_frame(frame)
@@ -237,8 +235,7 @@ class RealtimeReplies(FrameProcessor):
             return
         sounds = self._sounds
         self._forget()
-        if self._playout.follower is not None:
-            self._playout.follower.on_reply_written(reply_id)
+        self._playout.close_text(reply_id)
         if sounds:
             await self.push_frame(TTSStoppedFrame(context_id=reply_id))
         await self.push_frame(LLMFullResponseEndFrame())

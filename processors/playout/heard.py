@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.newest import Newest
-from core.timeline import HeardMark, HeardSource
+from core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
 from processors.playout.estimate import PlacedWord, place_words, spoken_us
 
 # A reply of which only this much was not played is whole: one packet, and voices end in silence.
@@ -65,70 +65,6 @@ class PlayoutSettings(BaseModel):
     flushes: bool = False
     keeps_waiting_ms: int = Field(default=0, ge=0, le=600_000)
     drain_ms: int = Field(default=300, ge=0, le=5_000)
-
-
-@dataclass(frozen=True, slots=True)
-class HeardSoFar:
-    """How far a reply that still plays has come.
-
-    Attributes:
-        reply_id: which reply.
-        text: what was heard of it.
-        mark: the same as a position.
-        at_us: when, on the session clock.
-        in_context: whether it is part of the conversation; a filler is not.
-    """
-
-    reply_id: str
-    text: str
-    mark: HeardMark
-    at_us: int
-    in_context: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class HeardReply:
-    """A reply that is over.
-
-    Attributes:
-        reply_id: which reply.
-        text: what was heard, as the conversation remembers it.
-        unheard: the rest of what is known of the reply: what the model wrote, as far as it came.
-        truncated: words of it were not heard, or it was cut off before all of it was written.
-        mark: how far it was heard.
-        in_context: whether it is part of the conversation; a filler is not.
-        started_us: when its first sound reached the ear, None when none did.
-        ended_us: when its last sound did, or when it was cut off without any.
-        delay_ms: what was believed of the client's delay when the reply was over.
-        delay_reported: the client or the transport said so; otherwise it is the setting.
-    """
-
-    reply_id: str
-    text: str
-    unheard: str
-    truncated: bool
-    mark: HeardMark
-    in_context: bool
-    started_us: int | None
-    ended_us: int
-    delay_ms: int = 0
-    delay_reported: bool = False
-
-    def as_message(self) -> dict[str, object]:
-        """For the client and for files."""
-        return {
-            "kind": "heard",
-            "reply_id": self.reply_id,
-            "text": self.text,
-            "unheard": self.unheard,
-            "truncated": self.truncated,
-            "audio_ms": self.mark.audio_ms,
-            "last_word": self.mark.last_word,
-            "source": self.mark.source.value,
-            "in_context": self.in_context,
-            "client_delay_ms": self.delay_ms,
-            "client_delay_reported": self.delay_reported,
-        }
 
 
 @dataclass(slots=True)

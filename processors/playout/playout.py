@@ -20,8 +20,9 @@ such a frame through every interruption. When somebody who can tell a stop word 
 interruptions (``guards_protected``), they keep it instead, and an interruption that does come ends it like
 any other reply.
 
-The exit owns one task, which tells ``on_reply`` and ``on_progress`` and lets waiting frames go. A packet
-costs a few additions and never waits.
+What becomes of a reply is published: opened, written, announced, started, progressed, finished. The exit owns
+one task, which publishes what packets have changed and lets waiting frames go. A packet costs a few additions
+and never waits.
 """
 
 import asyncio
@@ -52,14 +53,24 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
+from core.call_events import (
+    ClauseAnnounced,
+    ReplyAnnounced,
+    ReplyFinished,
+    ReplyOpened,
+    ReplyProgressed,
+    ReplyStarted,
+    ReplyWritten,
+    WordsSpoken,
+)
 from core.clock import Clock
 from core.media import PCM_BYTES_PER_SAMPLE
 from core.newest import Newest
-from core.timeline import HeardMark
+from core.timeline import HeardMark, HeardReply
 from processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
-from processors.playout.heard import HeardClock, HeardReply, HeardSoFar, PlayoutSettings
-from processors.playout.replies import FollowsReplies
+from processors.playout.heard import HeardClock, PlayoutSettings
 from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
 _US_PER_S = 1_000_000
@@ -104,8 +115,7 @@ class Playout:
 
     Args:
         settings: what counts as heard.
-        on_reply: told about every reply that is over; must not block.
-        on_progress: told about a reply that plays, whenever another clause of it has left; must not block.
+        events: of the call.
         follows_packets: ``played`` is the transport's ``on_packet``; otherwise the output is taken to play
             what it has accepted.
         peer_quiet_ms: how long the client has given no sign of life, asked when it hangs up.
@@ -116,8 +126,7 @@ class Playout:
         self,
         settings: PlayoutSettings | None = None,
         *,
-        on_reply: Callable[[HeardReply], None] | None = None,
-        on_progress: Callable[[HeardSoFar], None] | None = None,
+        events: CallEvents,
         follows_packets: bool = True,
         peer_quiet_ms: Callable[[], int] | None = None,
         clock: Clock | None = None,
@@ -125,17 +134,13 @@ class Playout:
         self.settings = settings or PlayoutSettings()
         self.books = HeardClock(self.settings)
         self.clock: Clock = clock or LoopClock()
-        self.on_reply = on_reply
-        self.on_progress = on_progress
+        self.events = events
         self.follows_packets = follows_packets
         self.peer_quiet_ms = peer_quiet_ms
-        # Told words as they are said, behind the output; a voice without times tells a sentence at a time.
-        self.on_words: Callable[[str], None] | None = None
         self.contexts: dict[str, _Context] = {}
         self.rate_hz = 0
         self.late_frames = 0
-        # Who follows the replies, and whether they see to it that protected ones are not interrupted.
-        self.follower: FollowsReplies | None = None
+        # Whoever decides about interruptions keeps protected replies from them.
         self.guards_protected = False
         self._texts: dict[str, HeardText] = {}
         self._news = asyncio.Event()
@@ -155,7 +160,7 @@ class Playout:
 
     def release(self) -> None:
         """Drop the references to the call and its pipeline, which has ended: every reply was reported."""
-        self.on_reply = self.on_progress = self.on_words = self.follower = self.peer_quiet_ms = None
+        self.peer_quiet_ms = None
 
     def played(self, pcm: bytes) -> None:
         """A packet of 16-bit PCM leaves now. On the event loop; for a transport's ``on_packet``."""
@@ -163,8 +168,7 @@ class Playout:
         if self.books.played(duration_us, self.clock.now_us()):
             self.wake()
         for reply_id in self.books.take_started():
-            if self.follower is not None:
-                self.follower.on_reply_started(reply_id)
+            self.events.publish(ReplyStarted(self.events.now_ms(), reply_id))
         if self._packet is not None:
             self._packet.set()
 
@@ -177,6 +181,16 @@ class Playout:
         reply_id: str = frame.metadata.setdefault(_REPLY_ID, uuid.uuid4().hex)
         self.books.open(reply_id)
         return reply_id
+
+    def open_reply(self, frame: LLMFullResponseStartFrame) -> str:
+        """Name the reply that the model begins to write with this frame, and publish it."""
+        reply_id = self.name_reply(frame)
+        self.events.publish(ReplyOpened(self.events.now_ms(), reply_id))
+        return reply_id
+
+    def close_text(self, reply_id: str) -> None:
+        """Publish that the model has written all of a reply."""
+        self.events.publish(ReplyWritten(self.events.now_ms(), reply_id))
 
     def written(self, reply_id: str, text: str) -> None:
         """The next piece of a reply, as its model writes it: what is not heard of it is known by that."""
@@ -228,18 +242,14 @@ class Playout:
         self._packet = None
 
     def tell(self, replies: list[HeardReply]) -> None:
-        """Replies are over: their text is for the aggregator, their record for ``on_reply``."""
+        """Replies are over: their text is for the aggregator, their record for the subscribers."""
         for reply in replies:
             if reply.in_context:
                 self._texts[reply.reply_id] = HeardText(reply.text)
                 self._texts = {key: text for key, text in self._texts.items() if not text.taken}
                 while len(self._texts) > _TEXTS:
                     del self._texts[next(iter(self._texts))]
-            if self.follower is not None:
-                self.follower.on_reply_over(reply)
-            known = reply.text or reply.unheard or reply.mark.audio_ms
-            if known and self.on_reply is not None:
-                self.on_reply(reply)
+            self.events.publish(ReplyFinished(self.events.now_ms(), reply))
 
     def text_of(self, frame: Frame) -> list[HeardText]:
         """The text of the reply that a frame ends."""
@@ -277,15 +287,12 @@ class ThoughtTap(FrameProcessor):
             elif isinstance(frame, LLMFullResponseStartFrame):
                 self._reply_id = None
                 if not frame.skip_tts:
-                    self._reply_id = self._playout.name_reply(frame)
-                    if self._playout.follower is not None:
-                        self._playout.follower.on_reply_begun(self._reply_id)
+                    self._reply_id = self._playout.open_reply(frame)
             elif isinstance(frame, TTSSpeakFrame):
                 self._playout.guard(frame)
             elif isinstance(frame, (LLMFullResponseEndFrame, InterruptionFrame)):
-                if self._playout.follower is not None and self._reply_id is not None:
-                    if isinstance(frame, LLMFullResponseEndFrame):
-                        self._playout.follower.on_reply_written(self._reply_id)
+                if isinstance(frame, LLMFullResponseEndFrame) and self._reply_id is not None:
+                    self._playout.close_text(self._reply_id)
                 self._reply_id = None
                 if isinstance(frame, InterruptionFrame):
                     frame.metadata[_MEETS] = self._playout.books.open_ids
@@ -386,14 +393,14 @@ class PlayoutEntry(FrameProcessor):
         return context
 
     def _tell_coming(self, context: _Context, key: str) -> None:
-        if self._playout.follower is not None:
-            protected = not context.interruptible or key in self._protected
-            self._playout.follower.on_reply_coming(context.reply_id, protected=protected)
+        protected = not context.interruptible or key in self._protected
+        events = self._playout.events
+        events.publish(ReplyAnnounced(events.now_ms(), context.reply_id, protected))
 
     def _say(self, reply_id: str, text: str) -> None:
         self._books.announced(reply_id, text)
-        if self._playout.follower is not None:
-            self._playout.follower.on_reply_saying(reply_id, text)
+        events = self._playout.events
+        events.publish(ClauseAnnounced(events.now_ms(), reply_id, text))
 
     def _audio(self, frame: TTSAudioRawFrame) -> None:
         context = self._context(frame.context_id)
@@ -566,8 +573,8 @@ class PlayoutExit(FrameProcessor):
                 self._books.part_over(context.reply_id)
                 self._settle()
         elif isinstance(frame, TTSTextFrame):
-            if self._playout.on_words is not None:
-                self._playout.on_words(frame.text)
+            events = self._playout.events
+            events.publish(WordsSpoken(events.now_ms(), frame.text))
         elif isinstance(frame, LLMFullResponseEndFrame):
             # A reply without a sound, as one that only calls a tool, is over here: no packet will say so.
             self._settle()
@@ -671,8 +678,5 @@ class PlayoutExit(FrameProcessor):
             await playout.news()
             playout.tell(self._books.finished(playout.clock.now_us()))
             for heard in self._books.progress(playout.clock.now_us()):
-                if playout.follower is not None:
-                    playout.follower.on_reply_progress(heard)
-                if playout.on_progress is not None:
-                    playout.on_progress(heard)
+                playout.events.publish(ReplyProgressed(playout.events.now_ms(), heard))
             await self._release()

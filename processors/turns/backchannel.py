@@ -2,8 +2,8 @@
 
 In: voices and words on their way to the user aggregator (``on_frame``), the caller's turns, the first sign
 of a voice (``on_onset``), how complete a pause sounds and when the turn would end (from the end of turn),
-what becomes of every reply (``FollowsReplies``) and whether an answer is owed (``on_waiting``). Out: short
-pieces of plain audio for the output.
+what becomes of every reply and whether an answer is owed (``on_waiting``). Out: short pieces of plain audio
+for the output.
 
 It is plain audio, not speech: no reply begins with it, so nothing is recorded, interrupted or said on,
 barge-in does not arm, and the turn goes on. It comes from the audio that the voice keeps (``PhraseCache``): a
@@ -32,9 +32,10 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
+from core.call_events import ReplyAnnounced, ReplyFinished, ReplyOpened, ReplyStarted
 from core.clock import Clock
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
-from processors.playout.heard import HeardReply, HeardSoFar
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from turn_taking.backchannel import Backchannel, BackchannelPolicy
 
@@ -48,9 +49,10 @@ FADE_MS = 20
 
 
 class BackchannelKeeper:
-    """The backchannels of one call. Follows the replies.
+    """The backchannels of one call.
 
     Args:
+        events: of the call.
         policy: when, and which.
         sound: the kept audio of a phrase, 16-bit mono; None when it is not kept.
         rate_hz: of that audio.
@@ -59,6 +61,7 @@ class BackchannelKeeper:
 
     def __init__(
         self,
+        events: CallEvents,
         policy: BackchannelPolicy,
         *,
         sound: Callable[[str], bytes | None],
@@ -78,6 +81,9 @@ class BackchannelKeeper:
         self._not_before_ms = 0
         # Whether a voice may have begun since the last hum did.
         self._may_speak = False
+        for begins in (ReplyOpened, ReplyAnnounced, ReplyStarted):
+            events.subscribe(begins, self._on_reply_begins)
+        events.subscribe(ReplyFinished, self._on_reply_finished)
 
     def speak_through(self, say: Say) -> None:
         """Where the audio enters the pipeline: in front of the output."""
@@ -181,7 +187,7 @@ class BackchannelKeeper:
         self._policy.on_turn_ended()
         self._wake.set()
 
-    # What the bot does; see ``FollowsReplies``.
+    # What the bot does.
 
     @property
     def _is_busy(self) -> bool:
@@ -192,33 +198,12 @@ class BackchannelKeeper:
         self._waiting = waiting
         self._tell()
 
-    def on_reply_begun(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-        self._open.add(reply_id)
+    def _on_reply_begins(self, event: ReplyOpened | ReplyAnnounced | ReplyStarted) -> None:
+        self._open.add(event.reply_id)
         self._tell()
 
-    def on_reply_written(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-
-    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
-        """See ``FollowsReplies``."""
-        self._open.add(reply_id)
-        self._tell()
-
-    def on_reply_saying(self, reply_id: str, text: str) -> None:
-        """See ``FollowsReplies``."""
-
-    def on_reply_started(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-        self._open.add(reply_id)
-        self._tell()
-
-    def on_reply_progress(self, heard: HeardSoFar) -> None:
-        """See ``FollowsReplies``."""
-
-    def on_reply_over(self, reply: HeardReply) -> None:
-        """See ``FollowsReplies``."""
-        self._open.discard(reply.reply_id)
+    def _on_reply_finished(self, event: ReplyFinished) -> None:
+        self._open.discard(event.heard.reply_id)
         self._tell()
 
     def _tell(self) -> None:

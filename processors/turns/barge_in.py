@@ -3,7 +3,7 @@
 In: voice activity and transcripts, as the user aggregator shows them to a start strategy; the first sign of a
 voice and of its end straight from the detector (``on_onset``, ``on_pause``); early looks at how a voice
 sounds (``looks``); what becomes of every reply
-(``FollowsReplies``, told by the playout clock); that an answer is owed (``on_waiting``). Out: the start of
+(events of the playout clock); that an answer is owed (``on_waiting``). Out: the start of
 the caller's turn, at once while no reply is on or on its way, and when the machine says ``Cut`` otherwise;
 the bot's volume; and behind an interruption for nothing the rest of the reply.
 
@@ -44,12 +44,22 @@ from pipecat.turns.types import ProcessFrameResult
 from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnStartStrategy
 from pipecat.utils.time import time_now_iso8601
 
+from core.call_events import (
+    ClauseAnnounced,
+    ReplyAnnounced,
+    ReplyFinished,
+    ReplyOpened,
+    ReplyProgressed,
+    ReplyStarted,
+    ReplyWritten,
+)
 from core.clock import Clock
+from core.timeline import HeardReply
 from models.stt import Transcript
-from processors.playout.heard import HeardReply, HeardSoFar
 from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
 from processors.turns.looks import VoiceLooks
 from processors.turns.stop_words import StopWords
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
@@ -79,10 +89,11 @@ def _nothing() -> None:
 
 
 class BargeInStartStrategy(BaseUserTurnStartStrategy):
-    """The only start strategy of ``LLMUserAggregatorParams.user_turn_strategies``. Follows the replies.
+    """The only start strategy of ``LLMUserAggregatorParams.user_turn_strategies``.
 
     Args:
         machine: the interruptions of this call.
+        events: of the call.
         endpoint: what ends the turns that begin here.
         set_gain_db: the bot's volume; must not block.
         forget_words: what was understood since the last turn is nobody's; must not block.
@@ -98,6 +109,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
     def __init__(
         self,
         machine: BargeIn,
+        events: CallEvents,
         *,
         endpoint: EndpointStopStrategy,
         set_gain_db: Callable[[float], None],
@@ -176,6 +188,13 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._lost: list[HeardReply] = []
         self._lost_answer = False
         self._books = asyncio.Event()
+        events.subscribe(ReplyOpened, self._on_reply_opened)
+        events.subscribe(ReplyWritten, self._on_reply_written)
+        events.subscribe(ReplyAnnounced, self._on_reply_announced)
+        events.subscribe(ClauseAnnounced, self._on_clause_announced)
+        events.subscribe(ReplyStarted, self._on_reply_started)
+        events.subscribe(ReplyProgressed, self._on_reply_progressed)
+        events.subscribe(ReplyFinished, self._on_reply_finished)
 
     def interrupt_through(self, interrupt: Callable[[], Awaitable[None]]) -> None:
         """What interrupts the bot inside of an open turn: the aggregator's ``broadcast_interruption``."""
@@ -427,7 +446,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         else:
             await self._take_back()
 
-    # What the bot does; see ``FollowsReplies``.
+    # What the bot does.
 
     def on_waiting(self, waiting: bool) -> None:
         """An answer is owed, or is no more."""
@@ -451,29 +470,27 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
     def _is_owed(self) -> bool:
         return self._waiting or self._tools_run
 
-    def on_reply_begun(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
+    def _on_reply_opened(self, event: ReplyOpened) -> None:
         self._tools_run = False
-        self._unwritten.add(reply_id)
-        self.on_reply_coming(reply_id, protected=False)
+        self._unwritten.add(event.reply_id)
+        self._on_reply_coming(event.reply_id, protected=False)
 
-    def on_reply_written(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-        self._unwritten.discard(reply_id)
+    def _on_reply_written(self, event: ReplyWritten) -> None:
+        self._unwritten.discard(event.reply_id)
 
-    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
-        """See ``FollowsReplies``."""
+    def _on_reply_announced(self, event: ReplyAnnounced) -> None:
+        self._on_reply_coming(event.reply_id, protected=event.protected)
+
+    def _on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
         protected = protected or self._open.get(reply_id, False)
         self._open[reply_id] = protected
         self._note(self._machine.on_reply(self._clock.now_ms(), reply_id, protected=protected))
 
-    def on_reply_saying(self, reply_id: str, text: str) -> None:
-        """See ``FollowsReplies``."""
-        self._machine.on_saying(reply_id, text)
+    def _on_clause_announced(self, event: ClauseAnnounced) -> None:
+        self._machine.on_saying(event.reply_id, event.text)
 
-    def on_reply_started(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-        now_ms = self._clock.now_ms()
+    def _on_reply_started(self, event: ReplyStarted) -> None:
+        now_ms, reply_id = self._clock.now_ms(), event.reply_id
         self._met_reply = True
         protected = self._open.setdefault(reply_id, False)
         if not self._machine.is_ducked:
@@ -483,14 +500,14 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         if self._is_owed:
             self._note(self._machine.on_reply(now_ms, self._answer_id))
 
-    def on_reply_progress(self, heard: HeardSoFar) -> None:
-        """See ``FollowsReplies``."""
+    def _on_reply_progressed(self, event: ReplyProgressed) -> None:
+        heard = event.heard
         self._machine.on_heard(heard.reply_id, heard.mark.last_word)
         if asks(heard.text):
             self._machine.on_question(self._clock.now_ms())
 
-    def on_reply_over(self, reply: HeardReply) -> None:
-        """See ``FollowsReplies``."""
+    def _on_reply_finished(self, event: ReplyFinished) -> None:
+        reply = event.heard
         now_ms, reply_id = self._clock.now_ms(), reply.reply_id
         self._open.pop(reply_id, None)
         self._unwritten.discard(reply_id)

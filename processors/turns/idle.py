@@ -1,8 +1,8 @@
 """Keeps a silent call company, and ends it: the Pipecat shell of ``turn_taking.idle``.
 
 In: the frames on their way to the user aggregator (``on_frame``: voices, typed text), the caller's turns, the
-first sign of a voice (``on_onset``), what becomes of every reply (``FollowsReplies``) and whether an answer
-is owed (``on_waiting``). Out: prompts and the goodbye as speech for the pipeline, the end of a turn in which
+first sign of a voice (``on_onset``), what becomes of every reply and whether an answer is
+owed (``on_waiting``). Out: prompts and the goodbye as speech for the pipeline, the end of a turn in which
 a voice never ends, and the end of the call in good order, behind what is being said.
 
 A prompt interrupts nobody: it is decided while no turn is open, no answer owed (a tool that runs included),
@@ -34,9 +34,10 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
+from core.call_events import ReplyAnnounced, ReplyFinished, ReplyOpened, ReplyProgressed, ReplyStarted
 from core.clock import Clock
 from processors.dialogue.engine_llm import text_of
-from processors.playout.heard import HeardReply, HeardSoFar
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from turn_taking.idle import Goodbye, HangUp, IdleSettings, IdleWatch, Prompt, TurnLimit
 
@@ -64,9 +65,10 @@ async def _no_turn() -> None:
 
 
 class IdleKeeper:
-    """The silences of one call. Follows the replies.
+    """The silences of one call.
 
     Args:
+        events: of the call.
         settings: of the policy, or None to leave the silences alone.
         timeout_ms: neither side has made a sound: the call ends.
         idle_ms: how long neither side has made a sound.
@@ -79,6 +81,7 @@ class IdleKeeper:
 
     def __init__(
         self,
+        events: CallEvents,
         settings: IdleSettings | None,
         *,
         timeout_ms: int,
@@ -103,6 +106,10 @@ class IdleKeeper:
         self._not_before_ms = 0
         # The caller had no reason to make a sound until then.
         self._waited_until_ms = 0
+        for begins in (ReplyOpened, ReplyAnnounced, ReplyStarted):
+            events.subscribe(begins, self._on_reply_begins)
+        events.subscribe(ReplyProgressed, self._on_reply_progressed)
+        events.subscribe(ReplyFinished, self._on_reply_finished)
 
     async def run(self, say: Say) -> None:
         """Keep the deadlines until the call is to end.
@@ -241,7 +248,7 @@ class IdleKeeper:
             self._watch.on_turn_ended(self._clock.now_ms(), text)
             self._wake.set()
 
-    # What the bot does; see ``FollowsReplies``.
+    # What the bot does.
 
     def on_waiting(self, waiting: bool, *, why: str = ANSWER) -> None:
         """The caller waits, or does no more: for an answer that is owed, in a queue, or for a person."""
@@ -253,35 +260,16 @@ class IdleKeeper:
         else:
             self._rests("")
 
-    def on_reply_begun(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-        self._open.add(reply_id)
+    def _on_reply_begins(self, event: ReplyOpened | ReplyAnnounced | ReplyStarted) -> None:
+        self._open.add(event.reply_id)
         self._speaks()
 
-    def on_reply_written(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-
-    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
-        """See ``FollowsReplies``."""
-        self._open.add(reply_id)
+    def _on_reply_progressed(self, _event: ReplyProgressed) -> None:
         self._speaks()
 
-    def on_reply_saying(self, reply_id: str, text: str) -> None:
-        """See ``FollowsReplies``."""
-
-    def on_reply_started(self, reply_id: str) -> None:
-        """See ``FollowsReplies``."""
-        self._open.add(reply_id)
-        self._speaks()
-
-    def on_reply_progress(self, heard: HeardSoFar) -> None:
-        """See ``FollowsReplies``."""
-        self._speaks()
-
-    def on_reply_over(self, reply: HeardReply) -> None:
-        """See ``FollowsReplies``."""
-        self._open.discard(reply.reply_id)
-        self._rests(reply.text)
+    def _on_reply_finished(self, event: ReplyFinished) -> None:
+        self._open.discard(event.heard.reply_id)
+        self._rests(event.heard.text)
 
     def _speaks(self) -> None:
         if self._farewell is not None:

@@ -15,6 +15,7 @@ from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.transports.base_transport import TransportParams
 
 from configs.deployment import Bot, Choice, Deployment, Duplex, Remembering, Thinking
+from core.call_events import ReplyFinished
 from core.client_rules import ClientRules
 from core.grants import ClientIdentity, Grants
 from core.media import float_to_pcm16
@@ -27,7 +28,6 @@ from pipelines.lifetime import EXPIRED, LIMITED, OVER_LIMIT
 from pipelines.sessions import open_conversations
 from processors.dialogue.reply_watch import GuardSettings
 from processors.dialogue.services import Documents, DocumentsSettings
-from processors.playout.heard import HeardReply
 from runtime.in_place_engine import InPlaceEngine
 from session_store.events import Event, Kind
 from session_store.settings import StoreSettings
@@ -140,14 +140,12 @@ async def hold(
 def types(transport: FileTransport, call: Call, text: str, *, behind_greeting: bool) -> None:
     """As RTVI's ``send-text`` puts it into the pipeline: at once, or when the greeting has been heard."""
     heard = asyncio.Event()
-    tell = call.playout.on_reply
 
-    def on_reply(reply: HeardReply) -> None:
-        heard.set()
-        if tell is not None:
-            tell(reply)
+    def on_finished(event: ReplyFinished) -> None:
+        if event.heard.is_known:
+            heard.set()
 
-    call.playout.on_reply = on_reply
+    call.events.subscribe(ReplyFinished, on_finished)
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: object, _client: object) -> None:

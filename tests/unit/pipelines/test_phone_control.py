@@ -13,10 +13,10 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
+from core.call_events import ReplyFinished
 from core.errors import EngineError
-from core.timeline import HeardMark, HeardSource
+from core.timeline import HeardMark, HeardReply, HeardSource
 from pipelines.phone_control import HANG_UP, PRESS, TRANSFER, PhoneControl, PhoneFacts
-from processors.playout.heard import HeardReply
 from serving.gateway.phone_desk import MOST_OFFER_S
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from tests import virtual_time
@@ -107,9 +107,9 @@ def play(bench: Bench, scenario: Callable[[PhoneControl], Awaitable[None]]) -> N
     virtual_time.run(call())
 
 
-def reply(text: str, *, truncated: bool = False) -> HeardReply:
+def reply(text: str, *, truncated: bool = False, in_context: bool = True) -> ReplyFinished:
     mark = HeardMark("r", 500, 0, HeardSource.PLAYOUT_CLOCK)
-    return HeardReply("r", text, "", truncated, mark, in_context=True, started_us=0, ended_us=1)
+    return ReplyFinished(0, HeardReply("r", text, "", truncated, mark, in_context, started_us=0, ended_us=1))
 
 
 def test_keys_are_one_thing_when_nobody_presses_another():
@@ -194,12 +194,12 @@ def test_a_goodbye_ends_the_call_behind_the_answer_that_was_heard():
     bench = Bench(Desk())
 
     async def scenario(control: PhoneControl) -> None:
-        control.on_reply(reply("How can I help?"))
+        control.on_reply_finished(reply("How can I help?"))
         control.on_turn("thank you goodbye")
         await asyncio.sleep(1)
-        control.on_reply(reply("Good", truncated=True))
+        control.on_reply_finished(reply("Good", truncated=True))
         assert not control.finished.is_set()
-        control.on_reply(reply("Goodbye."))
+        control.on_reply_finished(reply("Goodbye."))
         await asyncio.sleep(0.5)
         assert not control.finished.is_set()
         await asyncio.sleep(1)
@@ -214,7 +214,7 @@ def test_nobody_is_hung_up_on_who_speaks():
     async def scenario(control: PhoneControl) -> None:
         control.on_turn("okay bye")
         await asyncio.sleep(1)
-        control.on_reply(reply("Good", truncated=True))
+        control.on_reply_finished(reply("Good", truncated=True))
         control.on_turn_started()
         await asyncio.sleep(20)
         assert not control.finished.is_set()
@@ -222,7 +222,7 @@ def test_nobody_is_hung_up_on_who_speaks():
         await asyncio.sleep(20)
         # On the bot's last word; it was a noise, so the call ends after all.
         control.on_turn("bye")
-        control.on_reply(reply("Goodbye."))
+        control.on_reply_finished(reply("Goodbye."))
         control.on_turn_started()
         await asyncio.sleep(3)
         assert not control.finished.is_set()
@@ -239,7 +239,7 @@ def test_nothing_ends_while_the_bot_talks_or_by_what_is_no_answer():
     async def scenario(control: PhoneControl) -> None:
         control.on_turn("okay thanks bye")
         # A phrase that covers a wait is not the answer.
-        control.on_reply(replace(reply("Okay."), in_context=False))
+        control.on_reply_finished(reply("Okay.", in_context=False))
         await asyncio.sleep(3)
         assert not control.finished.is_set()
         # The answer comes late, and is long.
@@ -247,7 +247,7 @@ def test_nothing_ends_while_the_bot_talks_or_by_what_is_no_answer():
         await asyncio.sleep(20)
         assert not control.finished.is_set()
         bench.is_talking = False
-        control.on_reply(reply("Goodbye."))
+        control.on_reply_finished(reply("Goodbye."))
         await asyncio.sleep(2)
         assert control.finished.is_set()
 
@@ -277,7 +277,7 @@ def test_who_presses_keys_has_not_left():
         control.on_turn("thanks bye")
         control.on_key("0")
         await asyncio.sleep(3)
-        control.on_reply(reply(CONNECTING))
+        control.on_reply_finished(reply(CONNECTING))
         await asyncio.sleep(10)
         assert len(desk.transfers) == 1 and not control.finished.is_set()
 
@@ -342,7 +342,7 @@ def test_a_goodbye_that_nobody_answers_ends_the_call_and_one_that_is_taken_back_
         await asyncio.sleep(3)
         control.on_turn("one more question what does a card cost")
         await asyncio.sleep(10)
-        control.on_reply(reply("A card is free."))
+        control.on_reply_finished(reply("A card is free."))
         assert not control.finished.is_set()
         control.on_turn("bye")
         await asyncio.sleep(7)
@@ -368,7 +368,7 @@ def test_tools_do_the_same():
         assert await tools[TRANSFER].run({"reason": "A lost card."}, key="k") == {"status": "taken"}
         assert "A lost card. They ask about cards." in desk.transfers[0][3]
         await tools[HANG_UP].run({}, key="k")
-        control.on_reply(reply("Goodbye."))
+        control.on_reply_finished(reply("Goodbye."))
         await asyncio.sleep(2)
         assert control.finished.is_set()
 

@@ -26,6 +26,8 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
+from core.call_events import ReplyFinished
+from core.timeline import HeardReply
 from models.omni import Preparation, Vote
 from processors.duplex.omni import (
     DuplexOmniProcessor,
@@ -34,8 +36,8 @@ from processors.duplex.omni import (
     DuplexSettings,
 )
 from processors.duplex.ticker import Tick
-from processors.playout.heard import HeardReply
 from processors.playout.playout import Playout
+from runtime.event_stream import CallEvents
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
@@ -80,7 +82,9 @@ class Call:
         self.apologies: list[float] = []
         self.given_up = self.pauses_expired = 0
         self.history: tuple[tuple[str, str], ...] = ()
-        self.playout = Playout(on_reply=self.replies.append)
+        events = CallEvents()
+        events.subscribe(ReplyFinished, self._on_finished)
+        self.playout = Playout(events=events)
         costs = costs_ms or {}
 
         async def prepare() -> Preparation:
@@ -133,6 +137,10 @@ class Call:
             else:
                 spans.append((at_ms, at_ms + length_ms))
         return spans
+
+    def _on_finished(self, event: ReplyFinished) -> None:
+        if event.heard.is_known:
+            self.replies.append(event.heard)
 
     async def _apologise(self) -> None:
         self.apologies.append(asyncio.get_running_loop().time())

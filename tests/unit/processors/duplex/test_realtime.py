@@ -28,6 +28,7 @@ from processors.duplex.realtime import AnswerWatch, RealtimeReplies, ServiceGate
 from processors.duplex.services import Typing
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
+from runtime.event_stream import CallEvents
 from tests import virtual_time
 
 RATE_HZ = 24_000
@@ -69,6 +70,10 @@ def kinds(frames: Sequence[Frame]) -> list[str]:
 WHOLE = ["begins", "text", "voice", "audio", "audio", "silent", "ends"]
 
 
+def playing() -> Playout:
+    return Playout(events=CallEvents())
+
+
 @pytest.mark.parametrize(
     "frames",
     [
@@ -85,7 +90,7 @@ WHOLE = ["begins", "text", "voice", "audio", "audio", "silent", "ends"]
     ids=["openai", "gemini", "nova"],
 )  # fmt: skip
 async def test_every_order_of_a_service_leaves_as_one_reply(frames: list[Frame]):
-    down = await through(RealtimeReplies(Playout()), frames)
+    down = await through(RealtimeReplies(playing()), frames)
     assert kinds(down) == WHOLE
     audio = [frame for frame in down if isinstance(frame, TTSAudioRawFrame)]
     [started] = [frame for frame in down if isinstance(frame, TTSStartedFrame)]
@@ -96,7 +101,7 @@ async def test_every_order_of_a_service_leaves_as_one_reply(frames: list[Frame])
 
 
 async def test_text_is_spread_over_the_audio_however_they_come():
-    playout = Playout()
+    playout = playing()
     frames = [LLMFullResponseStartFrame(), *said("one two"), *said(" three four"), sound()]
     down = await through(RealtimeReplies(playout), frames)
     [started] = [frame for frame in down if isinstance(frame, TTSStartedFrame)]
@@ -140,7 +145,7 @@ async def test_typed_words_go_the_way_that_the_service_has_for_them(
 
 
 async def test_sentences_of_a_service_that_gives_no_spaces_are_kept_apart():
-    playout = Playout()
+    playout = playing()
     frames = [LLMFullResponseStartFrame(), *said("Yes."), *said("It is."), *said(" So."), *said("3"), sound()]
     down = await through(RealtimeReplies(playout), frames)
     [started] = [frame for frame in down if isinstance(frame, TTSStartedFrame)]
@@ -148,7 +153,7 @@ async def test_sentences_of_a_service_that_gives_no_spaces_are_kept_apart():
 
 
 async def test_what_comes_behind_an_interruption_is_dropped_until_another_reply_begins():
-    replies = RealtimeReplies(Playout())
+    replies = RealtimeReplies(playing())
     frames = [
         LLMFullResponseStartFrame(),
         sound(),
@@ -175,18 +180,21 @@ async def test_what_the_deployments_voice_says_passes():
         TTSTextFrame("Sorry.", "sentence", context_id="own"),
         TTSStoppedFrame(context_id="own"),
     ]
-    down = await through(RealtimeReplies(Playout()), own)
+    down = await through(RealtimeReplies(playing()), own)
     assert [frame.id for frame in down if not isinstance(frame, InterruptionFrame)] == [f.id for f in own]
 
 
 async def test_a_response_without_a_sound_begins_and_ends():
-    down = await through(RealtimeReplies(Playout()), [LLMFullResponseStartFrame(), LLMFullResponseEndFrame()])
+    down = await through(
+        RealtimeReplies(playing()),
+        [LLMFullResponseStartFrame(), LLMFullResponseEndFrame()],
+    )
     assert kinds(down) == ["begins", "ends"]
 
 
 async def test_a_stream_is_cut_into_replies_by_its_silences():
     spoke: list[bool] = []
-    replies = RealtimeReplies(Playout(), continuous=True, on_speaks=lambda: spoke.append(True))
+    replies = RealtimeReplies(playing(), continuous=True, on_speaks=lambda: spoke.append(True))
     short_gap, long_gap = [stream(SILENCE)] * 3, [stream(SILENCE)] * 12
     frames = [
         *long_gap,

@@ -34,11 +34,22 @@ from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 from pipecat.workers.runner import WorkerRunner
 
-from core.timeline import HeardSource
+from core.call_events import (
+    CallEvent,
+    ClauseAnnounced,
+    ReplyAnnounced,
+    ReplyFinished,
+    ReplyOpened,
+    ReplyProgressed,
+    ReplyStarted,
+    ReplyWritten,
+)
+from core.timeline import HeardReply, HeardSoFar, HeardSource
 from processors.playout.assistant import HeardAssistantAggregator
-from processors.playout.heard import HeardReply, HeardSoFar, PlayoutSettings
+from processors.playout.heard import PlayoutSettings
 from processors.playout.playout import Playout
 from processors.speech.engine_tts import EngineTtsService
+from runtime.event_stream import CallEvents
 from tests import virtual_time
 from tests.fakes.track_output import RATE_HZ, TrackOutput
 from tests.fakes.tts import ToneTts
@@ -148,10 +159,12 @@ class Call:
         self.replies: list[HeardReply] = []
         self.progress: list[HeardSoFar] = []
         self.turns: list[AssistantTurnStoppedMessage] = []
+        self.events = CallEvents()
+        self.events.subscribe(ReplyFinished, self._on_finished)
+        self.events.subscribe(ReplyProgressed, lambda event: self.progress.append(event.heard))
         self.playout = Playout(
             PlayoutSettings(**settings),
-            on_reply=self.replies.append,
-            on_progress=self.progress.append,
+            events=self.events,
             follows_packets=follows_packets,
         )
         self.voice = voice or EngineTtsService(ToneTts(), executor=InlineExecutor())
@@ -174,6 +187,10 @@ class Call:
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
+
+    def _on_finished(self, event: ReplyFinished) -> None:
+        if event.heard.is_known:
+            self.replies.append(event.heard)
 
     async def says(self, *pieces: str) -> None:
         await self.worker.queue_frame(LLMFullResponseStartFrame())
@@ -652,43 +669,38 @@ def test_speech_that_may_not_be_interrupted_is_heard_to_its_end_and_remembered()
 
 
 class Follower:
-    """Keeps what it is told of replies, which it numbers in the order in which it hears of them."""
+    """Keeps the events of replies, which it numbers in the order in which it hears of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: CallEvents) -> None:
         self.told: list[tuple[Any, ...]] = []
         self._numbers: dict[str, int] = {}
+        events.subscribe(CallEvent, self._on_event)
 
-    def on_reply_begun(self, reply_id: str) -> None:
-        self._tell("begun", reply_id)
+    def _on_event(self, event: CallEvent) -> None:
+        match event:
+            case (
+                ReplyOpened(reply_id=reply_id)
+                | ReplyWritten(reply_id=reply_id)
+                | ReplyStarted(reply_id=reply_id)
+            ):
+                self._tell(event, reply_id)
+            case ReplyAnnounced(reply_id=reply_id, protected=protected):
+                self._tell(event, reply_id, protected)
+            case ClauseAnnounced(reply_id=reply_id, text=text):
+                self._tell(event, reply_id, text.strip())
+            case ReplyFinished(heard=heard):
+                self._tell(event, heard.reply_id, heard.truncated)
 
-    def on_reply_written(self, reply_id: str) -> None:
-        self._tell("written", reply_id)
-
-    def on_reply_coming(self, reply_id: str, *, protected: bool) -> None:
-        self._tell("protected" if protected else "coming", reply_id)
-
-    def on_reply_saying(self, reply_id: str, text: str) -> None:
-        self._tell("saying", reply_id, text.strip())
-
-    def on_reply_started(self, reply_id: str) -> None:
-        self._tell("started", reply_id)
-
-    def on_reply_progress(self, heard: HeardSoFar) -> None:
-        self._tell("progress", heard.reply_id)
-
-    def on_reply_over(self, reply: HeardReply) -> None:
-        self._tell("over", reply.reply_id, reply.truncated)
-
-    def _tell(self, what: str, reply_id: str, *more: object) -> None:
+    def _tell(self, event: CallEvent, reply_id: str, *more: object) -> None:
         number = self._numbers.setdefault(reply_id, len(self._numbers))
-        self.told.append((what, number, *more))
+        self.told.append((type(event), number, *more))
 
 
 def test_whoever_follows_the_replies_is_told_in_the_order_in_which_things_happen():
-    follower = Follower()
+    followers: list[Follower] = []
 
     async def scenario(call: Call) -> None:
-        call.playout.follower = follower
+        followers.append(Follower(call.events))
         await call.says("One two three.")
         await call.wait_ms(1_000)
         await call.worker.queue_frame(TTSSpeakFrame("Hello again, my friend."))
@@ -697,26 +709,26 @@ def test_whoever_follows_the_replies_is_told_in_the_order_in_which_things_happen
         await call.wait_ms(100)
 
     play(scenario)
+    [follower] = followers
     answer = [told for told in follower.told if told[1] == 0]
-    assert [told[0] for told in answer if told[0] != "progress"] == [
-        "begun", "written", "coming", "saying", "started", "over",
+    assert [told[0] for told in answer] == [
+        ReplyOpened, ReplyWritten, ReplyAnnounced, ClauseAnnounced, ReplyStarted, ReplyFinished,
     ]  # fmt: skip
-    assert answer[-1] == ("over", 0, False)
+    assert answer[-1] == (ReplyFinished, 0, False)
     greeting = [told for told in follower.told if told[1] == 1]
-    assert [told[0] for told in greeting if told[0] != "progress"] == ["coming", "saying", "started", "over"]
-    assert greeting[-1] == ("over", 1, True)
+    assert [told[0] for told in greeting] == [ReplyAnnounced, ClauseAnnounced, ReplyStarted, ReplyFinished]
+    assert greeting[-1] == (ReplyFinished, 1, True)
 
 
 def test_where_somebody_guards_protected_speech_an_interruption_that_comes_ends_all_of_it():
-    follower = Follower()
-
     async def scenario(call: Call) -> None:
-        call.playout.follower, call.playout.guards_protected = follower, True
+        call.playout.guards_protected = True
+        follower = Follower(call.events)
         speak = TTSSpeakFrame("This call is recorded, please note. " * 5)
         speak.interruptible = False
         await call.worker.queue_frame(speak)
         await call.wait_ms(330)
-        assert follower.told[0][0] == "protected"
+        assert follower.told[0] == (ReplyAnnounced, 0, True)
         await call.interrupts()
         await call.wait_ms(100)
         # Nobody waits for the rest of it.

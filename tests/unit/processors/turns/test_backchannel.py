@@ -12,7 +12,9 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
+from core.call_events import ReplyOpened
 from processors.turns.backchannel import AGAIN_MS, PIECE_MS, BackchannelKeeper
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from tests import virtual_time
 from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
@@ -28,8 +30,9 @@ class Bench:
         self.clock = LoopClock()
         self.began_ms = self.clock.now_ms()
         self.played: list[tuple[int, Frame]] = []
+        self.events = CallEvents()
         self.keeper = BackchannelKeeper(
-            BackchannelPolicy(BackchannelSettings()), sound=sound, rate_hz=RATE_HZ
+            self.events, BackchannelPolicy(BackchannelSettings()), sound=sound, rate_hz=RATE_HZ
         )
         self.keeper.speak_through(self.play)
 
@@ -113,7 +116,7 @@ def test_nobody_is_hummed_at_while_an_answer_is_on_its_way():
         await bench.talk()
 
     async def speaking(bench: Bench) -> None:
-        bench.keeper.on_reply_begun("a")
+        bench.events.publish(ReplyOpened(bench.events.now_ms(), "a"))
         await bench.talk()
 
     assert held(waiting).played == held(speaking).played == []

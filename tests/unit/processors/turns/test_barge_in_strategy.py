@@ -18,13 +18,14 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.turns.user_stop.base_user_turn_stop_strategy import UserTurnStoppedParams
 from pipecat.utils.asyncio.task_manager import TaskManager
 
+from core.call_events import ReplyAnnounced, ReplyFinished, ReplyOpened, ReplyStarted, ReplyWritten
 from core.media import WordTime
-from core.timeline import HeardMark, HeardSource
+from core.timeline import HeardMark, HeardReply, HeardSource
 from models.stt import Transcript
-from processors.playout.heard import HeardReply
 from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import EndpointStopStrategy
 from processors.turns.stop_words import StopWords
+from runtime.event_stream import CallEvents
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
@@ -56,8 +57,10 @@ class Floor:
         self.machine = BargeIn(BargeInSettings(**settings))
         self.policy = endpoint_policy(EndpointSettings(kind="adaptive"))
         self.endpoint = EndpointStopStrategy(self.policy, completeness=None, executor=InlineExecutor())
+        self.events = CallEvents()
         self.strategy = BargeInStartStrategy(
             self.machine,
+            self.events,
             endpoint=self.endpoint,
             set_gain_db=self.gains_db.append,
             heard_ms=heard_ms,
@@ -89,13 +92,22 @@ class Floor:
         await self.endpoint.process_frame(frame)
 
     def reply(self, reply_id: str) -> None:
-        self.strategy.on_reply_coming(reply_id, protected=False)
-        self.strategy.on_reply_started(reply_id)
+        self.announce(reply_id)
+        self.events.publish(ReplyStarted(self.events.now_ms(), reply_id))
+
+    def announce(self, reply_id: str) -> None:
+        self.events.publish(ReplyAnnounced(self.events.now_ms(), reply_id, False))
+
+    def open(self, reply_id: str) -> None:
+        self.events.publish(ReplyOpened(self.events.now_ms(), reply_id))
+
+    def finish(self, reply: HeardReply) -> None:
+        self.events.publish(ReplyFinished(self.events.now_ms(), reply))
 
     def lose(self, reply_id: str, *, heard: str, unheard: str, in_context: bool = True) -> None:
         """What the playout clock tells when the interruption has passed."""
         mark = HeardMark(reply_id, 500, len(heard.split()) - 1, HeardSource.PLAYOUT_CLOCK)
-        self.strategy.on_reply_over(HeardReply(reply_id, heard, unheard, True, mark, in_context, 0, 500_000))
+        self.finish(HeardReply(reply_id, heard, unheard, True, mark, in_context, 0, 500_000))
 
     def of(self, kind: type) -> list[Any]:
         return [decision for decision in self.decisions if isinstance(decision, kind)]
@@ -241,7 +253,7 @@ def test_the_next_reply_is_at_full_volume_whatever_the_interruption_left():
 def test_what_passed_the_time_is_not_said_again_where_an_answer_is():
     async def scenario(floor: Floor) -> None:
         floor.reply("filler")
-        floor.strategy.on_reply_coming("answer", protected=False)
+        floor.announce("answer")
         await floor.voice(1_000)
         floor.lose("filler", heard="One", unheard="moment.", in_context=False)
         floor.lose("answer", heard="", unheard="It is five.")
@@ -253,7 +265,7 @@ def test_what_passed_the_time_is_not_said_again_where_an_answer_is():
 
 def test_an_answer_that_the_model_was_still_writing_is_asked_for_again():
     async def scenario(floor: Floor) -> None:
-        floor.strategy.on_reply_begun("one")
+        floor.open("one")
         floor.reply("one")
         await floor.voice(1_000)
         floor.lose("one", heard="It", unheard="is")
@@ -265,8 +277,8 @@ def test_an_answer_that_the_model_was_still_writing_is_asked_for_again():
 
 def test_one_that_it_had_written_is_said_on():
     async def scenario(floor: Floor) -> None:
-        floor.strategy.on_reply_begun("one")
-        floor.strategy.on_reply_written("one")
+        floor.open("one")
+        floor.events.publish(ReplyWritten(floor.events.now_ms(), "one"))
         floor.reply("one")
         await floor.voice(1_000)
         floor.lose("one", heard="It", unheard="is five.")
@@ -306,7 +318,7 @@ def test_an_answer_that_is_owed_is_guarded_behind_a_filler():
         floor.strategy.on_waiting(True)
         floor.reply("filler")
         mark = HeardMark("filler", 500, 1, HeardSource.PLAYOUT_CLOCK)
-        floor.strategy.on_reply_over(HeardReply("filler", "One moment.", "", False, mark, False, 0, 500_000))
+        floor.finish(HeardReply("filler", "One moment.", "", False, mark, False, 0, 500_000))
         assert floor.strategy.holds_reply
         await floor.voice(160)
         assert floor.turns == 0

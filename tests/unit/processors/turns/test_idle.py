@@ -13,10 +13,10 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from core.timeline import HeardMark
-from processors.playout.heard import HeardReply
-from processors.playout.replies import Followers
+from core.call_events import ReplyAnnounced, ReplyFinished, ReplyOpened, ReplyStarted
+from core.timeline import HeardMark, HeardReply
 from processors.turns.idle import AGAIN_MS, PERSON, QUEUE, IdleKeeper
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from tests import virtual_time
 from turn_taking.idle import IdleSettings
@@ -40,17 +40,27 @@ class Bench:
         self.began_ms = self.clock.now_ms()
         self.quiet_since_ms = self.began_ms
         self.said: list[tuple[int, Frame]] = []
+        self.events = CallEvents()
         self.keeper = IdleKeeper(
-            settings, timeout_ms=timeout_ms, idle_ms=lambda: self.clock.now_ms() - self.quiet_since_ms
+            self.events,
+            settings,
+            timeout_ms=timeout_ms,
+            idle_ms=lambda: self.clock.now_ms() - self.quiet_since_ms,
         )
+
+    def opens(self, reply_id: str) -> None:
+        self.events.publish(ReplyOpened(self.events.now_ms(), reply_id))
+
+    def finishes(self, text: str, reply_id: str) -> None:
+        self.events.publish(ReplyFinished(self.events.now_ms(), reply(text, reply_id)))
 
     async def say(self, frame: Frame) -> None:
         self.said.append((self.clock.now_ms() - self.began_ms, frame))
         if isinstance(frame, TTSSpeakFrame):
             # Heard at once, and short.
-            self.keeper.on_reply_coming("prompt", protected=False)
-            self.keeper.on_reply_started("prompt")
-            self.keeper.on_reply_over(reply(frame.text, "prompt"))
+            self.events.publish(ReplyAnnounced(self.events.now_ms(), "prompt", False))
+            self.events.publish(ReplyStarted(self.events.now_ms(), "prompt"))
+            self.finishes(frame.text, "prompt")
 
     @property
     def at_ms(self) -> list[int]:
@@ -144,12 +154,12 @@ def test_an_answer_that_is_owed_is_no_silence_of_the_caller():
 
 def test_a_reply_between_two_others_is_not_the_end_of_the_bots_turn():
     async def two(bench: Bench) -> None:
-        bench.keeper.on_reply_begun("a")
-        bench.keeper.on_reply_begun("b")
+        bench.opens("a")
+        bench.opens("b")
         await asyncio.sleep(5)
-        bench.keeper.on_reply_over(reply("First.", "a"))
+        bench.finishes("First.", "a")
         await asyncio.sleep(10)
-        bench.keeper.on_reply_over(reply("Second.", "b"))
+        bench.finishes("Second.", "b")
 
     assert held(Bench, two, for_s=8).at_ms == [22_000]
 
@@ -187,9 +197,9 @@ def test_typed_text_is_the_callers_turn():
         await asyncio.sleep(6)
         message = {"role": "user", "content": "hello"}
         bench.keeper.on_frame(LLMMessagesAppendFrame([message]))  # type: ignore[arg-type]
-        bench.keeper.on_reply_begun("a")
+        bench.opens("a")
         await asyncio.sleep(1)
-        bench.keeper.on_reply_over(reply("Hello.", "a"))
+        bench.finishes("Hello.", "a")
 
     assert held(Bench, types, for_s=60).at_ms[0] == 7_000 + CHOSEN.patience_ms
 
@@ -211,29 +221,3 @@ def test_a_voice_that_never_ends_has_its_turn_ended_again_and_again():
     bench = held(Bench, voice, for_s=1)
     assert ended_ms == [120_000, 240_000]
     assert bench.said == []
-
-
-def test_everybody_who_follows_is_told_everything_in_order():
-    async def scenario() -> tuple[list[Bench], list[bool]]:
-        benches = [Bench(), Bench()]
-        for bench in benches:
-            bench.keeper.on_connected()
-        both = Followers(*(bench.keeper for bench in benches))
-        both.on_reply_begun("a")
-        both.on_reply_written("a")
-        both.on_reply_coming("a", protected=False)
-        both.on_reply_saying("a", "Hello.")
-        both.on_reply_started("a")
-        tasks = [asyncio.create_task(bench.keeper.run(bench.say)) for bench in benches]
-        await asyncio.sleep(20)
-        silent = [not bench.said for bench in benches]
-        both.on_reply_over(reply("Hello.", "a"))
-        await asyncio.sleep(7.5)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return benches, silent
-
-    benches, silent = virtual_time.run(scenario())
-    assert silent == [True, True]
-    assert [bench.at_ms for bench in benches] == [[27_000], [27_000]]

@@ -1,0 +1,183 @@
+"""Delivers the events of one call (``core.call_events``) to their subscribers.
+
+Order. Events are delivered in the order in which they were published, each to all of its subscribers before
+the next one. The subscribers of an event are called in the order in which they subscribed. An event that is
+published while another one is delivered waits until that one has reached everyone, so that all subscribers
+see the same order.
+
+A subscriber is called at once, on the event loop, and must not block. One that has to wait (for the pipeline,
+a client, a disk) opens a queue instead and reads it in a task of its own; the stream owns no task.
+
+A subscriber that raises does not keep the event from the others: the error is logged and counted.
+
+Full. A queue has a size and keeps the newest events: the oldest is dropped and counted. More than
+``MOST_NESTED`` events that wait for one delivery mean that subscribers answer each other without end: the
+next one is refused with ``EventStormError``.
+
+Use it on the event loop of the call only.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from loguru import logger
+
+from core.call_events import CallEvent
+from core.clock import Clock
+from core.errors import AgentError
+from runtime.loop_clock import LoopClock
+
+E = TypeVar("E", bound=CallEvent)
+
+# One packet of audio or one frame leads to a handful of events.
+MOST_NESTED = 256
+
+
+class EventStormError(AgentError):
+    """Subscribers publish in answer to each other without end: a defect of this program."""
+
+
+class EventQueue(Generic[E]):
+    """Events that wait for one reader, in order. Full: the oldest is dropped.
+
+    Args:
+        size: the number of events that wait at most.
+
+    Attributes:
+        dropped: the number of events that the reader has missed.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._events: deque[E] = deque()
+        self._size = size
+        self._news = asyncio.Event()
+        self.dropped = 0
+
+    def put(self, event: E) -> None:
+        """Append an event."""
+        if len(self._events) == self._size:
+            self._events.popleft()
+            self.dropped += 1
+        self._events.append(event)
+        self._news.set()
+
+    async def get(self) -> E:
+        """Return the oldest event; wait for one when there is none."""
+        while not self._events:
+            self._news.clear()
+            await self._news.wait()
+        return self._events.popleft()
+
+    async def __aiter__(self) -> AsyncIterator[E]:
+        while True:
+            yield await self.get()
+
+
+class CallEvents:
+    """The event stream of one call.
+
+    Args:
+        clock: stamps the events.
+
+    Attributes:
+        failures: the number of deliveries in which a subscriber raised.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock: Clock = clock or LoopClock()
+        self._subscriptions: list[tuple[type[CallEvent], Callable[[Any], None]]] = []
+        # The subscribers of each class that was published.
+        self._resolved: dict[type[CallEvent], tuple[Callable[[Any], None], ...]] = {}
+        self._waiting: deque[CallEvent] = deque()
+        self._is_delivering = False
+        self.failures = 0
+
+    def now_ms(self) -> int:
+        """Return the present moment for the stamp of an event."""
+        return self._clock.now_ms()
+
+    def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
+        """Have ``subscriber`` called with every event of a class or of its subclasses."""
+        self._subscriptions.append((kind, subscriber))
+        self._resolved.clear()
+
+    def open_queue(self, *kinds: type[CallEvent], size: int) -> EventQueue[CallEvent]:
+        """Return a queue that receives every event of these classes from now on."""
+        queue: EventQueue[CallEvent] = EventQueue(size)
+        for kind in kinds:
+            self.subscribe(kind, queue.put)
+        return queue
+
+    def publish(self, event: CallEvent) -> None:
+        """Deliver an event, after those that are being delivered.
+
+        Raises:
+            EventStormError: too many events wait for the delivery of one.
+        """
+        if len(self._waiting) >= MOST_NESTED:
+            raise EventStormError(f"{len(self._waiting)} events wait, the next is {type(event).__name__}")
+        self._waiting.append(event)
+        if self._is_delivering:
+            return
+        with self._delivering():
+            while self._waiting:
+                self._deliver(self._waiting.popleft())
+
+    async def wait_for(
+        self, kind: type[E], *, within_ms: int, where: Callable[[E], bool] = lambda _event: True
+    ) -> E | None:
+        """Return the next event of a class that satisfies ``where``; None when none comes in time."""
+        found: asyncio.Future[E] = asyncio.get_running_loop().create_future()
+
+        def on_event(event: E) -> None:
+            if not found.done() and where(event):
+                found.set_result(event)
+
+        self.subscribe(kind, on_event)
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                return await found
+        except TimeoutError:
+            return None
+        finally:
+            self._unsubscribe(kind, on_event)
+
+    def close(self) -> None:
+        """Drop all subscribers: the call is over, and they hold its stages."""
+        self._subscriptions.clear()
+        self._resolved.clear()
+
+    def _unsubscribe(self, kind: type[CallEvent], subscriber: Callable[[Any], None]) -> None:
+        self._subscriptions = [each for each in self._subscriptions if each != (kind, subscriber)]
+        self._resolved.clear()
+
+    @contextmanager
+    def _delivering(self) -> Iterator[None]:
+        self._is_delivering = True
+        try:
+            yield
+        finally:
+            self._is_delivering = False
+            # Only an exception that ends the program leaves any.
+            self._waiting.clear()
+
+    def _deliver(self, event: CallEvent) -> None:
+        for subscriber in self._subscribers_of(type(event)):
+            try:
+                subscriber(event)
+            except Exception as error:  # one stage fails, the call goes on
+                self.failures += 1
+                name = getattr(subscriber, "__qualname__", repr(subscriber))
+                logger.opt(exception=error).error(
+                    f"{name} failed on {type(event).__name__}: {type(error).__name__}"
+                )
+
+    def _subscribers_of(self, kind: type[CallEvent]) -> tuple[Callable[[Any], None], ...]:
+        found = self._resolved.get(kind)
+        if found is None:
+            found = tuple(call for subscribed, call in self._subscriptions if issubclass(kind, subscribed))
+            self._resolved[kind] = found
+        return found
